@@ -1,0 +1,103 @@
+"""Where throttled lanes wait, and in which order they get the tokens.
+
+Theory of operation
+-------------------
+A bucket may hold back one lane or ten thousand. Waking all of them at every token would cost O(lanes) for one item, so
+lanes wait at a *gate* in an order, and a token wakes one of them. That order must be the one deficit round robin would
+have chosen, or a tenant with many lanes would get many times the tokens. So the waiting lanes form a tree of the same
+shape as the keys: every node holds, for each gate, a queue of those of its children that wait there. The child at the
+front is asked as long as its turn lasts; then it goes to the back. At each level this gives turns in turn, weighted.
+
+Being woken is not being served: a woken lane is merely ready, and the ring decides. If the token is gone by the time
+its turn comes, the lane parks again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fairlead.scheduler.buckets import Bucket
+from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.tree import Node
+
+_NOBODY = -1
+
+
+class WaitQueue:
+    """The members of one node that wait at one gate: child nodes, or the lanes of a leaf.
+
+    Attributes:
+        turn: the turn of the front child that a token has been spent on, or ``_NOBODY``.
+    """
+
+    __slots__ = ("members", "turn")
+
+    def __init__(self, first: Lane) -> None:
+        self.members = deque((first,))
+        self.turn = _NOBODY
+
+
+class Gate:
+    """What waits in one kernel for one bucket.
+
+    Attributes:
+        armed_ms: when the kernel will look at it again; None for not at all.
+    """
+
+    __slots__ = ("armed_ms", "bucket")
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self.armed_ms: int | None = None
+
+    def park(self, lane: Lane) -> None:
+        """Let a lane wait, with its node and all nodes above it that do not wait yet."""
+        lane.gate = self
+        member: Lane = lane
+        node: Node | None = lane.node
+        while node is not None:
+            queue = node.waits.get(self)
+            if queue is not None:
+                queue.members.append(member)
+                return
+            node.waits[self] = WaitQueue(member)
+            member, node = node, node.parent
+
+    def wake(self, root: Node) -> Lane | None:
+        """Free the lane whose turn it is to have a token. Returns None when no lane with items waits."""
+        node = root
+        while self in node.waits:
+            queue = node.waits[self]
+            if node.ring is None:
+                while queue.members:
+                    lane = queue.members.popleft()
+                    lane.gate = None
+                    if lane.head is not None:
+                        return lane
+                node = root
+                continue
+            child = self._front(queue)
+            if child is not None:
+                node = child
+            elif node is root:
+                del root.waits[self]
+            else:
+                node = root
+        return None
+
+    def _front(self, queue: WaitQueue) -> Node | None:
+        while queue.members:
+            child = queue.members[0].node
+            waits = bool(child.waits[self].members)
+            if queue.turn == _NOBODY and waits:
+                queue.turn = child.turns if child.is_open else child.turns + 1
+                return child
+            if queue.turn == child.turns and child.is_open and waits:
+                return child
+            queue.turn = _NOBODY
+            queue.members.popleft()
+            if waits:
+                queue.members.append(child)
+            else:
+                del child.waits[self]
+        return None

@@ -1,0 +1,364 @@
+"""The fair scheduler itself: who is next, and whether it may go.
+
+The kernel is pure. It is handed the present instant, owns no clock, thread, lock or I/O, and answers every call from
+what it has been told. Faces for threads and asyncio, the broker, and simulations on virtual time all drive this class.
+
+Instants are whole milliseconds from any fixed origin. They should not run backwards; where they do, the kernel stays
+at the latest it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar, cast
+
+from fairlead.scheduler.admission import Admission
+from fairlead.scheduler.buckets import Throttles
+from fairlead.scheduler.explanation import Explanation, explain
+from fairlead.scheduler.item import Item, Key, Priority, canonical_key
+from fairlead.scheduler.keys import Keys, PolicyProvider
+from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.parking import Parking
+from fairlead.scheduler.policy import (
+    Backpressure,
+    Departure,
+    DepartureReason,
+    KeyPolicy,
+    Refusal,
+    RefusalReason,
+    require_whole,
+)
+from fairlead.scheduler.timers import Timers
+from fairlead.scheduler.tree import Node
+from fairlead.scheduler.turns import serve_next, serve_plain
+
+I = TypeVar("I", bound=Item)  # noqa: E741 - the item, as the kernel's only type parameter
+
+
+class Kernel(Generic[I]):
+    """Deficit round robin over fairness keys, with throttles, caps, priorities, delays, deadlines and limits.
+
+    Order: fair between keys, by weight, level by level; within a key higher priority first, then first in first out
+    among items with the same throttles. Nothing is durable. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        quantum: int = 1,
+        waiting_max: int | None = None,
+        key_waiting_max: int | None = None,
+        backpressure: Backpressure = Backpressure.REJECT,
+        strict_priority: bool = False,
+        counts_use: bool = False,
+        idle_keys_max: int = 1024,
+        throttles: Throttles | None = None,
+    ) -> None:
+        """Make an empty kernel.
+
+        Args:
+            quantum: what one turn of a key is worth at weight 1.
+            waiting_max: how many items may wait in all, None for any number.
+            key_waiting_max: how many items of one key may wait, unless its policy says otherwise.
+            backpressure: what happens beyond these limits.
+            strict_priority: let higher priority go first across all keys, not only within one.
+            counts_use: count items in use from hand-out to ``release``. Caps need it, and it needs every item handed
+                out to be released.
+            idle_keys_max: how many keys without items are remembered, with their debts, before the first is forgotten.
+            throttles: the table of throttles, to share one between kernels.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        require_whole("quantum", quantum, least=1)
+        require_whole("idle_keys_max", idle_keys_max, least=0)
+        for name, limit in (("waiting_max", waiting_max), ("key_waiting_max", key_waiting_max)):
+            if limit is not None:
+                require_whole(name, limit, least=1)
+        self.throttles = throttles if throttles is not None else Throttles()
+        self._keys = Keys(
+            self.throttles,
+            quantum=quantum,
+            key_waiting_max=key_waiting_max,
+            is_strict=strict_priority,
+            idle_keys_max=idle_keys_max,
+        )
+        self._admission = Admission(self._keys, waiting_max=waiting_max, backpressure=backpressure, drop=self._drop)
+        self._counts_use = counts_use
+        self._parking = Parking(self._keys)
+        self._due: Timers[Item] = Timers(lambda at_ms, item: item.lane is self._not_due and item.due_ms == at_ms)
+        self._deadlines: Timers[Item] = Timers(
+            lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
+        )
+        self._not_due = Node("", None, None)
+        self._departures: list[Departure] = []
+        self._waiting = 0
+        self._sequence = 0
+        self._now_ms = 0
+
+    # ------------------------------------------------------------------------------------------------ in and out
+
+    def offer(self, item: I, now_ms: int) -> Refusal | None:
+        """Let an item wait its turn. Returns None, or why it may not, with nothing changed."""
+        self._move_to(now_ms)
+        return self._offer(item)
+
+    def offer_many(self, items: Iterable[I], now_ms: int) -> list[Refusal]:
+        """Let items wait their turns, in this order. Returns the refusals; all others are accepted."""
+        self._move_to(now_ms)
+        batch = items if isinstance(items, (list, tuple)) else list(items)
+        waiting_max = self._admission.waiting_max
+        if waiting_max is None:
+            return self._offer_quickly(batch)
+        if self._waiting + len(batch) <= waiting_max:
+            self._admission.forget_lengths()
+            return self._offer_quickly(batch)
+        offers = (self._offer(item) for item in batch)
+        return [refusal for refusal in offers if refusal is not None]
+
+    def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
+        refusals: list[Refusal] = []
+        leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
+        quick = 0
+        sequence = self._sequence
+        for item in items:
+            leaf = leaves.get(item.key)
+            if leaf is not None and leaf.is_simple and item.plain and item.lane is None:
+                tail = leaf.tail
+                if tail is not None:
+                    item.sequence = sequence
+                    item.lane = leaf
+                    item.previous = tail
+                    tail.next = leaf.tail = item
+                    leaf.waiting += 1
+                    quick += 1
+                    continue
+            refusal = self._offer(item)
+            sequence = self._sequence
+            if refusal is not None:
+                refusals.append(refusal)
+        self._waiting += quick
+        return refusals
+
+    def _offer(self, item: Item) -> Refusal | None:
+        if item.lane is not None:
+            return Refusal(item, RefusalReason.ALREADY_WAITING)
+        leaf = self._keys.leaf_of(item)
+        refusal = self._admission.admit(leaf, item, self._waiting)
+        if refusal is not None:
+            return refusal
+        # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
+        item.sequence = self._sequence + 1
+        self._sequence += 2
+        self._waiting += 1
+        is_due = item.due_ms is None or item.due_ms <= self._now_ms
+        self._count(leaf, waiting=1, delayed=0 if is_due else 1)
+        if item.deadline_ms is not None:
+            self._deadlines.push(item.deadline_ms + 1, item)
+        if is_due:
+            self._enter_lane(leaf, item)
+        else:
+            item.lane = self._not_due
+            self._due.push(cast("int", item.due_ms), item)
+        if item.deadline_ms is not None and item.deadline_ms < self._now_ms:
+            self._expire()
+        return None
+
+    def take(self, count: int, now_ms: int) -> list[I]:
+        """Hand out up to ``count`` items, in the order of their turns.
+
+        Fewer come back only if nothing else may go now. Tokens are taken, deficits charged and, if the kernel counts
+        use, caps filled by the hand-out itself.
+        """
+        self._move_to(now_ms)
+        out: list[Item] = []
+        for root in self._keys.roots:
+            self._serve(root, out, count)
+        while len(out) < count and self._parking.open_gates(self._now_ms):
+            for root in self._keys.roots:
+                self._serve(root, out, count)
+        self._waiting -= len(out)
+        return cast("list[I]", out)
+
+    def cancel(self, item: I) -> bool:
+        """Take a waiting item out; its place is free at once. Returns False if it is not waiting."""
+        if item.lane is None:
+            return False
+        self._withdraw(item)
+        return True
+
+    def reap(self, now_ms: int) -> list[Departure]:
+        """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come."""
+        self._move_to(now_ms)
+        departures, self._departures = self._departures, []
+        return departures
+
+    # ------------------------------------------------------------------------------------------- after hand-out
+
+    def release(self, key: Key, count: int = 1) -> None:
+        """Note that items of a key are no longer in use. Every item handed out is released once.
+
+        Raises:
+            ValueError: more are released than are in use, or the kernel does not count use.
+        """
+        leaf = self._leaf(key)
+        if not self._counts_use or leaf is None or leaf.in_use < count:
+            raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
+        node = leaf
+        while node.parent is not None:
+            self._keys.use(node, -count)
+            node = node.parent
+
+    def settle(self, key: Key, difference: int) -> None:
+        """Correct the cost of an item after the fact: true cost less the cost it was handed out with.
+
+        A debt is worked off in later turns and outlasts an empty queue, as long as the key is remembered. A refund to a
+        key that has nothing waiting is lost, like any deficit.
+        """
+        node = self._leaf(key) or self._keys.leaf_of(Item(key))
+        while node.parent is not None and node.parent.ring is not None:
+            node.deficit -= difference
+            if node.is_idle and node.deficit > 0:
+                node.deficit = 0
+            node.parent.ring.reconsider(node)
+            node = node.parent
+
+    # ------------------------------------------------------------------------------------------------- policies
+
+    def set_policy(self, key: Key, policy: KeyPolicy) -> None:
+        """Set what a key is entitled to; it acts on the backlog at once and lasts until cleared.
+
+        Raises:
+            ValueError: the policy has a cap and the kernel does not count use.
+        """
+        if policy.cap is not None and not self._counts_use:
+            raise ValueError("A cap needs a kernel made with counts_use=True, whose items are released after use.")
+        self._keys.set_policy(key, policy)
+
+    def clear_policy(self, key: Key) -> None:
+        """Go back to the provider's policy for a key, or the default."""
+        self._keys.set_policy(key, None)
+
+    def set_policy_provider(self, provider: PolicyProvider | None) -> None:
+        """Set a function that is asked for the policy of each key without one of its own.
+
+        It is asked when the key is first seen, for all known keys now, and again by ``refresh_policy``.
+        """
+        self._keys.set_provider(provider)
+
+    def refresh_policy(self, key: Key) -> None:
+        """Ask the provider again about one key."""
+        self._keys.refresh_policy(key)
+
+    def pause(self, key: Key) -> None:
+        """Hand out nothing of a key, or of the keys below it, until it is resumed. New items may still be offered."""
+        self._keys.set_paused(key, is_paused=True)
+
+    def resume(self, key: Key) -> None:
+        """Undo ``pause``; the key goes on where it stopped."""
+        self._keys.set_paused(key, is_paused=False)
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def __len__(self) -> int:
+        """Return how many items wait, the delayed ones included."""
+        return self._waiting
+
+    def waiting(self, key: Key) -> int:
+        """Return how many items of a key, or of the keys below it, wait."""
+        return sum(node.waiting for node in self._keys.find(key))
+
+    def in_use(self, key: Key) -> int:
+        """Return how many items of a key, or of the keys below it, are in use."""
+        return max((node.in_use for node in self._keys.find(key)), default=0)
+
+    def deficit(self, key: Key) -> int:
+        """Return what a key may still spend in its turn, or, if negative, owes."""
+        return max((node.deficit for node in self._keys.find(key)), default=0, key=abs)
+
+    def known_keys(self) -> int:
+        """Return how many keys are remembered, idle ones included."""
+        return sum(len(leaves) for leaves in self._keys.leaves)
+
+    def next_event_at(self) -> int | None:
+        """Return when something will change by itself: a token, a due item, a deadline. None for never.
+
+        When ``take`` has come back short, nothing more can be taken before this instant or the next call that changes
+        something, so nobody has to poll.
+        """
+        instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
+        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+
+    def explain(self, item: I, now_ms: int) -> Explanation:
+        """Tell why an item waits."""
+        self._now_ms = max(self._now_ms, now_ms)
+        return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _serve(self, root: Node, out: list[Item], count: int) -> None:
+        ring = root.ring
+        if ring is None:
+            return
+        while ring.ready and len(out) < count:
+            if ring.serving is None and not ring.resumed:
+                serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
+                if not ring.ready or len(out) >= count:
+                    return
+            serve_next(root, out, count, self._keys, self._open_lane, counts_use=self._counts_use)
+
+    def _open_lane(self, leaf: Node) -> Lane | None:
+        return self._parking.first_open_lane(leaf, self._now_ms)
+
+    def _move_to(self, now_ms: int) -> None:
+        """Let time pass: open gates, bring in what is due, put out what has expired."""
+        if now_ms <= self._now_ms:
+            return
+        self._now_ms = now_ms
+        if self._deadlines:
+            self._expire()
+        if self._due:
+            for item in self._due.pop_due(now_ms):
+                leaf = self._keys.leaf_of(item)
+                self._count(leaf, waiting=0, delayed=-1)
+                self._enter_lane(leaf, item)
+        self._parking.open_gates(now_ms)
+
+    def _expire(self) -> None:
+        for item in self._deadlines.pop_due(self._now_ms):
+            self._withdraw(item)
+            self._departures.append(Departure(item, DepartureReason.EXPIRED))
+
+    def _drop(self, item: Item) -> None:
+        self._withdraw(item)
+        self._departures.append(Departure(item, DepartureReason.DROPPED))
+
+    def _withdraw(self, item: Item) -> None:
+        lane = item.lane
+        leaf = self._keys.leaf_of(item)
+        self._waiting -= 1
+        if lane is self._not_due:
+            item.lane = None
+            self._count(leaf, waiting=-1, delayed=-1)
+        elif lane is not None:
+            lane.remove(item)
+            self._count(leaf, waiting=-1, delayed=0)
+            self._keys.drop_lane(lane)
+        self._keys.refresh(leaf)
+
+    def _enter_lane(self, leaf: Node, item: Item) -> None:
+        lane = self._keys.lane_of(leaf, item)
+        lane.append(item)
+        leaf.list_lane(lane)
+        self._keys.refresh(leaf)
+
+    def _count(self, leaf: Node, *, waiting: int, delayed: int) -> None:
+        node = leaf
+        while node.parent is not None:
+            node.waiting += waiting
+            node.delayed += delayed
+            node = node.parent
+
+    def _leaf(self, key: Key) -> Node | None:
+        key = canonical_key(key)
+        return next((leaves[key] for leaves in self._keys.leaves if key in leaves), None)

@@ -1,0 +1,82 @@
+"""Holding lanes back while their throttles have no token, and letting them go when they do."""
+
+from __future__ import annotations
+
+from fairlead.scheduler.buckets import Bucket
+from fairlead.scheduler.gates import Gate
+from fairlead.scheduler.keys import Keys
+from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.timers import Timers
+from fairlead.scheduler.tree import Node
+
+_NEVER_MS = 1 << 62
+
+
+class Parking:
+    """The gates of one kernel, each with the instant at which its bucket has a token again."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._gates: dict[Bucket, Gate] = {}
+        self._timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
+
+    def first_open_lane(self, leaf: Node, now_ms: int) -> Lane | None:
+        """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
+        while (lane := leaf.first_lane()) is not None:
+            empty = [bucket for bucket in lane.buckets if not bucket.has_token(now_ms)]
+            if not empty:
+                return lane
+            self._park(lane, max(empty, key=lambda bucket: bucket.token_at(now_ms) or _NEVER_MS), now_ms)
+        return None
+
+    def open_gates(self, now_ms: int) -> bool:
+        """Wake as many lanes as there are tokens at the gates whose time has come. Returns whether any woke.
+
+        A gate that has tokens left and lanes waiting is due again at once. So whoever asks until the answer is False
+        leaves no lane behind that could go.
+        """
+        has_woken = False
+        for gate in self._timers.pop_due(now_ms):
+            gate.armed_ms = None
+            tokens = gate.bucket.tokens(now_ms) if gate.bucket.is_limited else _NEVER_MS
+            while tokens > 0 and (lane := self._wake(gate)) is not None:
+                has_woken = True
+                tokens -= 1
+                lane.node.list_lane(lane)
+                self._keys.refresh(lane.node)
+            if any(gate in root.waits for root in self._keys.roots):
+                self._arm(gate, now_ms)
+            else:
+                gate.bucket.watchers.remove(self)
+                del self._gates[gate.bucket]
+        return has_woken
+
+    def next_at(self) -> int | None:
+        """Return when a gate will open next."""
+        return self._timers.next_at()
+
+    def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
+        """Look again at what waits for a bucket whose rate has changed. Called by the table of throttles."""
+        self._arm(self._gates[bucket], now_ms)
+
+    def _park(self, lane: Lane, bucket: Bucket, now_ms: int) -> None:
+        gate = self._gates.get(bucket)
+        if gate is None:
+            gate = self._gates[bucket] = Gate(bucket)
+            bucket.watchers.append(self)
+        gate.park(lane)
+        self._arm(gate, now_ms)
+
+    def _arm(self, gate: Gate, now_ms: int) -> None:
+        at_ms = gate.bucket.token_at(now_ms)
+        if at_ms != gate.armed_ms:
+            gate.armed_ms = at_ms
+            if at_ms is not None:
+                self._timers.push(at_ms, gate)
+
+    def _wake(self, gate: Gate) -> Lane | None:
+        for root in self._keys.roots:
+            lane = gate.wake(root)
+            if lane is not None:
+                return lane
+        return None

@@ -1,0 +1,318 @@
+"""The tree of fairness keys, and the ring in which the children of one node take turns.
+
+Theory of operation
+-------------------
+Every fairness key is a node. A flat key is a child of the root; a path such as ``("acme", "mobile")`` is a node
+``mobile`` under a node ``acme``. Each node with children has a *ring*, and each ring runs deficit round robin over its
+children, knowing nothing of the rings above and below. So a share is split level by level, and a key gains nothing by
+having many sub-keys.
+
+A child's *turn* adds ``share = weight * quantum`` to its deficit. It is served while its deficit covers the cost of the
+next item. Then its turn ends, it keeps the rest, and it goes to the back. A child without work loses what it has left
+(a debt, from costs settled after the fact, it keeps). A child that wakes goes to the back of the ring and is served at
+its first turn.
+
+Turns are grouped in *rounds*: a boundary goes round with the children, and each time it comes to the front a round
+ends. Rounds give three things:
+
+- A child whose next item costs more than several shares is put to sleep until the round in which it can pay. Nobody
+  spins, and when all sleep the round number jumps.
+- A child that was *parked* (throttled, at its cap, paused) kept its deficit and its rights. If its turn was cut short
+  it goes on with that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
+  ``resumed``, which goes before the ring. It never gets more than one turn a round, so it takes nothing from the
+  others, and with the smallest burst it still reaches its full rate.
+- Two children that always have work have had, at any time, the same number of turns give or take one. Hence the bound
+  ``|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j`` on the costs S they were served, C being the largest cost.
+
+Entries of ``order`` and ``resumed`` are never removed from the middle. A child that stops being ready leaves its entry
+behind, and takes the same place up again if it is ready before the entry comes up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+from fairlead.scheduler.item import Key, Priority
+from fairlead.scheduler.lanes import Lane
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.gates import Gate, WaitQueue
+    from fairlead.scheduler.policy import Backpressure
+
+
+class _Account(Lane):
+    """What serving and offering plain items touches.
+
+    It is a class of its own because slots are laid out class by class: with very many keys, few cache lines count.
+    """
+
+    __slots__ = ("deficit", "in_use", "is_plain", "is_simple", "share", "waiting")
+
+
+class Node(_Account):
+    """A fairness key. Without a ring it is a leaf, and is itself the lane of its plain items.
+
+    Attributes:
+        share: what a turn adds to the deficit.
+        is_ready: whether something under it can be handed out now.
+        is_simple: a flat leaf whose lane takes any plain item: the short way through ``offer_many``.
+        is_plain: a flat leaf, ready, with one lane and no cap: the short way through ``take``.
+        is_idle: has no items, or only such as are not due.
+        is_open: its turn has begun and not ended.
+        turns: turns opened so far, to tell one turn from the next.
+        round: the round of the parent's ring in which its last turn opened; kept up for parked nodes only.
+        waiting: items under it, the delayed ones included.
+        delayed: items under it that are not due yet.
+        in_use: items handed out and not released, if the kernel counts them.
+    """
+
+    __slots__ = (
+        "backpressure",
+        "cap",
+        "choices",
+        "delayed",
+        "extra",
+        "is_forgettable",
+        "is_idle",
+        "is_open",
+        "is_paused",
+        "is_queued",
+        "is_ready",
+        "is_resuming",
+        "key",
+        "name",
+        "parent",
+        "ring",
+        "round",
+        "slept_round",
+        "turns",
+        "waiting_max",
+        "waits",
+        "wake_round",
+    )
+
+    def __init__(self, key: Key, name: str | None, parent: Node | None) -> None:
+        Lane.__init__(self, self, Priority.NORMAL, ())
+        self.key = key
+        self.name = name
+        self.parent = parent
+        self.ring: Ring | None = None
+        self.extra: dict[tuple[Priority, tuple[str, ...]], Lane] | None = None
+        self.choices: list[tuple[int, int, Lane]] = []
+        self.share = 1
+        self.deficit = 0
+        self.is_ready = self.is_simple = self.is_plain = self.is_open = self.is_paused = False
+        self.is_queued = self.is_resuming = self.is_forgettable = False
+        self.is_idle = True
+        self.turns = self.round = self.slept_round = self.wake_round = 0
+        self.waiting = self.delayed = self.in_use = 0
+        self.cap: int | None = None
+        self.waiting_max: int | None = None
+        self.backpressure: Backpressure | None = None
+        self.waits: dict[Gate, WaitQueue] = {}
+
+    def detach(self) -> None:
+        """Forget everything about the ring it stood in, as if it had just been made."""
+        self.is_ready = self.is_open = self.is_queued = self.is_resuming = False
+        self.is_idle = True
+        self.deficit = self.turns = self.round = self.wake_round = 0
+        self.is_paused = False
+
+    def first_lane(self) -> Lane | None:
+        """Return the lane of a leaf to serve next: by priority, then longest waiting. Parked lanes are left out."""
+        if self.extra is None:
+            return self if self.head is not None else None
+        choices = self.choices
+        while choices:
+            _, sequence, lane = choices[0]
+            head = lane.head
+            if head is None or lane.gate is not None:
+                lane.is_listed = False
+                heappop(choices)
+            elif head.sequence != sequence:
+                heapreplace(choices, (lane.priority, head.sequence, lane))
+            else:
+                return lane
+        return None
+
+    def list_lane(self, lane: Lane) -> None:
+        """Let a lane with items take part in the choice, unless it is parked or already does."""
+        if self.extra is not None and not lane.is_listed and lane.gate is None and lane.head is not None:
+            lane.is_listed = True
+            heappush(self.choices, (lane.priority, lane.head.sequence, lane))
+
+    def can_serve(self) -> bool:
+        """Tell whether the node should be ready."""
+        if self.is_paused or (self.cap is not None and self.in_use >= self.cap):
+            return False
+        if self.ring is not None:
+            return self.ring.ready > 0
+        return self.first_lane() is not None
+
+
+class Ring:
+    """The children of a node, taking turns."""
+
+    __slots__ = ("_slept", "boundary", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
+
+    def __init__(self) -> None:
+        self.children: dict[str | None, Node] = {}
+        self.round = 1
+        self.ready = 0
+        self.serving: Node | None = None
+        self.boundary = Node("", None, None)  # never ready
+        self.order: deque[Node] = deque((self.boundary,))
+        self.resumed: deque[Node] = deque()
+        self.sleepers: list[tuple[int, int, Node]] = []
+        self._slept = 0
+
+    def enter(self, node: Node) -> None:
+        """Give a place to a child that has become ready."""
+        self.ready += 1
+        was_idle, node.is_idle = node.is_idle, False
+        if node.is_queued:
+            return
+        if node.is_open or (not was_idle and node.round < self.round):
+            if not node.is_resuming:
+                node.is_resuming = True
+                self.resumed.append(node)
+        else:
+            node.is_queued = True
+            self.order.append(node)
+
+    def leave(self, node: Node) -> None:
+        """Take the place of a child that is no longer ready."""
+        self.ready -= 1
+        if self.serving is node:
+            self.serving = None
+        elif node.wake_round:
+            self._rouse(node)
+            node.round = self.round
+        if node.waiting == node.delayed:
+            self.empty(node)
+
+    def empty(self, node: Node) -> None:
+        """Note that a child has run out of items: its turn is over and what is left of its deficit is lost."""
+        node.is_idle = True
+        node.is_open = False
+        if node.deficit > 0:
+            node.deficit = 0
+
+    def next_turn(self) -> Node | None:
+        """Return the child whose turn it is, opening its turn if it has just begun."""
+        while self.serving is None:
+            if self.resumed:
+                node = self.resumed.popleft()
+                node.is_resuming = False
+                if not node.is_ready or node.is_queued:
+                    continue
+            else:
+                node = self.order.popleft()
+                if node is self.boundary:
+                    if self.next_round():
+                        continue
+                    return None
+                node.is_queued = False
+                if not node.is_ready:
+                    node.round = self.round - 1
+                    continue
+            self.serving = node
+            if not node.is_open:
+                self._open(node)
+        return self.serving
+
+    def next_round(self) -> bool:
+        """Send the boundary, just met, to the back, and begin the next round in which anybody has a turn.
+
+        Returns False when nobody is left.
+        """
+        order, sleepers = self.order, self.sleepers
+        while sleepers and sleepers[0][0] != sleepers[0][2].wake_round:
+            heappop(sleepers)
+        if order:
+            self.round += 1
+        elif sleepers:
+            self.round = sleepers[0][0]
+        order.append(self.boundary)
+        while sleepers and sleepers[0][0] <= self.round:
+            wake_round, _, node = heappop(sleepers)
+            if wake_round == node.wake_round:
+                self._rouse(node)
+                node.deficit -= node.share  # its turn, about to open, adds the last one
+                node.is_queued = True
+                order.appendleft(node)
+        return len(order) > 1
+
+    def end_turn(self, node: Node, cost: int) -> None:
+        """End the turn of the child being served, which can't pay for its next item."""
+        if node.round < self.round:
+            # Rounds went by while it was parked in the middle of this turn: its next one is due already.
+            self._open(node)
+            if node.deficit >= cost:
+                return
+        self.serving = None
+        node.is_open = False
+        self.requeue(node, cost)
+
+    def settle_turn(self, node: Node, cost: int) -> None:
+        """Decide how it goes on with a child from the ring that has been served and has some deficit left."""
+        node.is_queued = False
+        if cost > node.deficit:
+            self.requeue(node, cost)
+            return
+        self.serving = node
+        node.is_open = True
+        node.turns += 1
+        node.round = self.round
+
+    def requeue(self, node: Node, cost: int) -> None:
+        """Send a child to the back, or to sleep for as many rounds as it needs to pay for its next item."""
+        rounds = -((node.deficit - cost) // node.share)
+        if rounds <= 1:
+            node.is_queued = True
+            self.order.append(node)
+        else:
+            node.slept_round = self.round
+            node.wake_round = self.round + rounds
+            self._slept += 1
+            heappush(self.sleepers, (node.wake_round, self._slept, node))
+
+    def turns_before(self, node: Node) -> int:
+        """Count the turns of others that come before the next one of a ready child."""
+        order = [self.serving] if self.serving is not None else []
+        order += [other for other in self.resumed if other.is_ready]
+        order += [other for other in self.order if other.is_ready]
+        return order.index(node) if node in order else len(order)
+
+    def reconsider(self, node: Node) -> None:
+        """Wake a sleeping child whose next item, share or deficit has changed, to work out its rounds anew."""
+        if node.wake_round:
+            self._rouse(node)
+            node.is_queued = True
+            self.order.append(node)
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Let a new child take the place of an old one in every respect."""
+        for places in (self.order, self.resumed):
+            for at, node in enumerate(places):
+                if node is old:
+                    places[at] = new
+        self.sleepers = [(at, number, new if node is old else node) for at, number, node in self.sleepers]
+        if self.serving is old:
+            self.serving = new
+        for name in ("share", "deficit", "is_ready", "is_idle", "is_open", "is_queued", "is_resuming"):
+            setattr(new, name, getattr(old, name))
+        for name in ("turns", "round", "slept_round", "wake_round"):
+            setattr(new, name, getattr(old, name))
+
+    def _rouse(self, node: Node) -> None:
+        node.deficit += (self.round - node.slept_round) * node.share
+        node.wake_round = 0
+
+    def _open(self, node: Node) -> None:
+        node.is_open = True
+        node.turns += 1
+        node.round = self.round
+        node.deficit += node.share

@@ -1,0 +1,148 @@
+"""Handing out: the two ways through the rings.
+
+``serve_plain`` is the short way, for flat keys whose items have nothing but a cost. It walks the root's ring and does
+per item only what can't be left out. Whatever else a key may have (sub-keys, several lanes, throttles, a cap) goes the
+long way, ``serve_next``, one run of items at a time. Both follow the theory told in ``tree``; a property test holds
+them to the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.scheduler.buckets import TOKEN
+from fairlead.scheduler.item import Item
+from fairlead.scheduler.keys import Keys
+from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.tree import Node, Ring
+
+
+def serve_plain(ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_use: bool) -> None:
+    """Serve the plain keys that are next in a root's ring, until another kind of key is or ``count`` are out.
+
+    Everything here is per item, so names are local, the first item of a turn has its own lines, and a key that stays in
+    the ring keeps its flags as they are.
+    """
+    hand_out = out.append
+    next_key = ring.order.popleft
+    to_the_back = ring.order.append
+    boundary = ring.boundary
+    left = count - len(out)
+    while left:
+        node = next_key()
+        if not node.is_plain:
+            if node is not boundary:
+                ring.order.appendleft(node)
+                return
+            if not ring.next_round():
+                return
+            continue
+        item: Item = node.head  # type: ignore[assignment] # a plain key is ready, so it has a head
+        deficit = node.deficit + node.share - item.cost
+        if deficit < 0:
+            node.deficit = deficit + item.cost
+            ring.settle_turn(node, item.cost)
+            continue
+        before = left
+        hand_out(item)
+        left -= 1
+        head = item.next
+        item.lane = item.next = None
+        if deficit:
+            while left and head is not None and head.cost <= deficit:
+                item = head
+                deficit -= item.cost
+                hand_out(item)
+                left -= 1
+                head = item.next
+                item.lane = item.next = item.previous = None
+        node.head = head
+        node.waiting -= before - left
+        if counts_use:
+            node.in_use += before - left
+        if head is None:
+            keys.emptied(ring, node)
+            continue
+        head.previous = None
+        node.deficit = deficit
+        if not deficit or 0 < head.cost - deficit <= node.share:
+            to_the_back(node)
+        else:
+            ring.settle_turn(node, head.cost)
+
+
+def serve_next(
+    root: Node, out: list[Item], count: int, keys: Keys, lane_of: Callable[[Node], Lane | None], *, counts_use: bool
+) -> bool:
+    """Serve the next run of items of the key whose turn it is, whatever kind it is. Returns False when none is ready.
+
+    A turn that ends and a lane that parks count as progress too: the caller asks again.
+    """
+    leaf = root
+    while leaf.ring is not None:
+        child = leaf.ring.next_turn()
+        if child is None:
+            return False
+        leaf = child
+    lane = lane_of(leaf)
+    if lane is None or lane.head is None:
+        keys.refresh(leaf)
+        return True
+    credit, room = _means(leaf, lane.head.cost, count - len(out))
+    if not room:
+        return True
+    if leaf.extra is not None and len(leaf.choices) > 1:
+        room = 1
+    room = min([room, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
+    served, spent = _hand_out(lane, out, room, credit)
+    for bucket in lane.buckets:
+        bucket.take(served)
+    keys.drop_lane(lane)
+    _charge(leaf, served, spent, keys, counts_use=counts_use)
+    return True
+
+
+def _means(leaf: Node, cost: int, count: int) -> tuple[int, int]:
+    """Return what may be spent and how many items served, with what every node from the leaf up has and may.
+
+    The lowest node that can't pay has its turn ended, and nothing may be served until somebody else has been asked.
+    """
+    credit, room = leaf.deficit, count
+    node = leaf
+    while (parent := node.parent) is not None and parent.ring is not None:
+        if node.deficit < cost:
+            parent.ring.end_turn(node, cost)
+            return 0, 0
+        credit = min(credit, node.deficit)
+        if node.cap is not None:
+            room = min(room, node.cap - node.in_use)
+        node = parent
+    return credit, room
+
+
+def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int, int]:
+    served = spent = 0
+    item = lane.head
+    while item is not None and served < room and spent + item.cost <= credit:
+        lane.remove(item)
+        out.append(item)
+        served += 1
+        spent += item.cost
+        item = lane.head
+    return served, spent
+
+
+def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
+    node = leaf
+    while node.parent is not None:
+        node.deficit -= spent
+        node.waiting -= served
+        if counts_use:
+            keys.use(node, served)
+        node = node.parent
+    keys.refresh(leaf)
+    node = leaf
+    while (parent := node.parent) is not None and parent.ring is not None:
+        if node.deficit <= 0 and parent.ring.serving is node:
+            parent.ring.end_turn(node, 1)
+        node = parent
