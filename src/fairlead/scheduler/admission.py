@@ -7,7 +7,6 @@ from heapq import heapify, heappop, heappush
 
 from fairlead.scheduler.item import Item
 from fairlead.scheduler.keys import Keys
-from fairlead.scheduler.lanes import Lane
 from fairlead.scheduler.policy import Backpressure, Refusal, RefusalReason
 from fairlead.scheduler.tree import Node
 
@@ -43,9 +42,11 @@ class Admission:
         node: Node | None = leaf
         while node is not None:
             if node.waiting_max is not None and self._waiting(node) >= node.waiting_max:
-                victim = self._victim(self._leaves_under(node), item, node.backpressure or self.backpressure)
+                policy = node.backpressure or self.backpressure
+                victim = self._victim(self._leaves_under(node), item, policy)
                 if victim is None:
-                    return Refusal(item, RefusalReason.KEY_FULL, node.key, node.waiting_max)
+                    should_wait = policy is Backpressure.WAIT
+                    return Refusal(item, RefusalReason.KEY_FULL, node.key, node.waiting_max, should_wait)
                 self._drop(victim)
                 return None  # one fewer under this key is one fewer in all
             node = node.parent
@@ -61,7 +62,8 @@ class Admission:
         policy = leaf.backpressure or self.backpressure
         victim = self._victim(self._longest_first(), item, policy)
         if victim is None:
-            return Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max)
+            should_wait = policy is Backpressure.WAIT
+            return Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max, should_wait)
         self._drop(victim)
         self._push(leaf, leaf.waiting + 1)
         return None
@@ -70,7 +72,7 @@ class Admission:
         return sum(twin.waiting for twin in self._keys.twins(node))
 
     def _victim(self, leaves: Iterable[Node], item: Item, policy: Backpressure) -> Item | None:
-        if policy is Backpressure.REJECT:
+        if policy in (Backpressure.REJECT, Backpressure.WAIT):
             return None
         victims = (_victim_of(leaf, item, policy) for leaf in leaves)
         return next((victim for victim in victims if victim is not None), None)
@@ -105,7 +107,7 @@ class Admission:
 
 def _victim_of(leaf: Node, item: Item, policy: Backpressure) -> Item | None:
     """Return who of a leaf must go for a new item, or None if all that wait rank above it."""
-    lanes: list[Lane] = [leaf, *(leaf.extra or {}).values()]
+    lanes = leaf.lanes()
     ranks = {lane.priority for lane in lanes if lane.head is not None and lane.priority >= item.priority}
     if not ranks:
         return None

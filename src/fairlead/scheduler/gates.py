@@ -60,7 +60,7 @@ class Gate:
             if queue is not None:
                 queue.members.append(member)
                 return
-            node.waits[self] = WaitQueue(member)
+            node.wait_at(self, WaitQueue(member))
             member, node = node, node.parent
 
     def wake(self, root: Node) -> Lane | None:

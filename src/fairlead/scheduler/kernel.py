@@ -10,7 +10,7 @@ at the latest it has seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar, cast
+from typing import Generic, cast
 
 from fairlead.scheduler.admission import Admission
 from fairlead.scheduler.buckets import Throttles
@@ -23,6 +23,7 @@ from fairlead.scheduler.policy import (
     Backpressure,
     Departure,
     DepartureReason,
+    I,
     KeyPolicy,
     Refusal,
     RefusalReason,
@@ -31,8 +32,6 @@ from fairlead.scheduler.policy import (
 from fairlead.scheduler.timers import Timers
 from fairlead.scheduler.tree import Node
 from fairlead.scheduler.turns import serve_next, serve_plain
-
-I = TypeVar("I", bound=Item)  # noqa: E741 - the item, as the kernel's only type parameter
 
 
 class Kernel(Generic[I]):
@@ -91,7 +90,7 @@ class Kernel(Generic[I]):
             lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
         )
         self._not_due = Node("", None, None)
-        self._departures: list[Departure] = []
+        self._departures: list[Departure[I]] = []
         self._waiting = 0
         self._sequence = 0
         self._now_ms = 0
@@ -117,13 +116,18 @@ class Kernel(Generic[I]):
         return [refusal for refusal in offers if refusal is not None]
 
     def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
+        """Offer items while there is room for all; plain items of simple keys that have others waiting go quickest."""
         refusals: list[Refusal] = []
         leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
-        quick = 0
+        nobody = self._not_due
         sequence = self._sequence
+        slow = 0
         for item in items:
-            leaf = leaves.get(item.key)
-            if leaf is not None and leaf.is_simple and item.plain and item.lane is None:
+            try:
+                leaf = leaves[item.key]
+            except KeyError:
+                leaf = nobody
+            if leaf.is_simple and item.plain and item.lane is None:
                 tail = leaf.tail
                 if tail is not None:
                     item.sequence = sequence
@@ -131,13 +135,13 @@ class Kernel(Generic[I]):
                     item.previous = tail
                     tail.next = leaf.tail = item
                     leaf.waiting += 1
-                    quick += 1
                     continue
+            slow += 1
             refusal = self._offer(item)
             sequence = self._sequence
             if refusal is not None:
                 refusals.append(refusal)
-        self._waiting += quick
+        self._waiting += len(items) - slow
         return refusals
 
     def _offer(self, item: Item) -> Refusal | None:
@@ -187,7 +191,12 @@ class Kernel(Generic[I]):
         self._withdraw(item)
         return True
 
-    def reap(self, now_ms: int) -> list[Departure]:
+    @property
+    def has_departures(self) -> bool:
+        """Whether ``reap`` has something to tell already."""
+        return bool(self._departures)
+
+    def reap(self, now_ms: int) -> list[Departure[I]]:
         """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come."""
         self._move_to(now_ms)
         departures, self._departures = self._departures, []
@@ -264,6 +273,11 @@ class Kernel(Generic[I]):
         """Return how many items wait, the delayed ones included."""
         return self._waiting
 
+    def waiting_items(self) -> list[I]:
+        """Return all items that wait, key by key. Costs time in proportion."""
+        items = [item for leaf in self._keys.all_leaves() for lane in leaf.lanes() for item in lane]
+        return cast("list[I]", items + list(self._due))
+
     def waiting(self, key: Key) -> int:
         """Return how many items of a key, or of the keys below it, wait."""
         return sum(node.waiting for node in self._keys.find(key))
@@ -279,6 +293,10 @@ class Kernel(Generic[I]):
     def known_keys(self) -> int:
         """Return how many keys are remembered, idle ones included."""
         return sum(len(leaves) for leaves in self._keys.leaves)
+
+    def has_ready(self) -> bool:
+        """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
+        return any(root.ring is not None and root.ring.ready for root in self._keys.roots)
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.
@@ -327,11 +345,11 @@ class Kernel(Generic[I]):
     def _expire(self) -> None:
         for item in self._deadlines.pop_due(self._now_ms):
             self._withdraw(item)
-            self._departures.append(Departure(item, DepartureReason.EXPIRED))
+            self._departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
 
     def _drop(self, item: Item) -> None:
         self._withdraw(item)
-        self._departures.append(Departure(item, DepartureReason.DROPPED))
+        self._departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
 
     def _withdraw(self, item: Item) -> None:
         lane = item.lane
@@ -348,9 +366,11 @@ class Kernel(Generic[I]):
 
     def _enter_lane(self, leaf: Node, item: Item) -> None:
         lane = self._keys.lane_of(leaf, item)
+        was_empty = lane.head is None
         lane.append(item)
-        leaf.list_lane(lane)
-        self._keys.refresh(leaf)
+        if was_empty:
+            leaf.list_lane(lane)
+            self._keys.refresh(leaf)
 
     def _count(self, leaf: Node, *, waiting: int, delayed: int) -> None:
         node = leaf

@@ -138,14 +138,14 @@ class Keys:
         """Return the lane of a leaf an item belongs to, made if there is none."""
         if not item.throttles and (item.priority == Priority.NORMAL or self._is_strict):
             return leaf
-        if leaf.extra is None:
-            leaf.extra = {}
+        extra = leaf.extra
+        if extra is None:
+            extra = leaf.begin_lanes()
             self._classify(leaf)
-            leaf.list_lane(leaf)
         sort = (item.priority, item.throttles)
-        lane = leaf.extra.get(sort)
+        lane = extra.get(sort)
         if lane is None:
-            lane = leaf.extra[sort] = Lane(leaf, item.priority, self._throttles.join(item.throttles))
+            lane = extra[sort] = Lane(leaf, item.priority, self._throttles.join(item.throttles))
         return lane
 
     def refresh(self, node: Node) -> None:
@@ -263,7 +263,7 @@ class Keys:
         _children(parent)[leaf.name] = group
         parent.ring.replace(leaf, group)
         for gate in leaf.waits:
-            group.waits[gate] = WaitQueue(leaf)
+            group.wait_at(gate, WaitQueue(leaf))
             members = parent.waits[gate].members
             members[members.index(leaf)] = group
         leaf.name, leaf.parent = None, group
@@ -290,7 +290,7 @@ class Keys:
 
     def _classify(self, node: Node) -> None:
         """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
-        is_flat = node.ring is None and node.extra is None and node.parent in self.roots
+        is_flat = node.ring is None and node.extra is None and node.parent is not None and node.parent.parent is None
         node.is_simple = is_flat and node.waiting_max is None
         node.is_plain = is_flat and node.cap is None and node.is_ready
 

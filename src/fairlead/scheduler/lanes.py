@@ -6,6 +6,7 @@ expire in the middle of its lane in O(1), and needs no sweep of dead entries.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fairlead.scheduler.item import Item, Priority
@@ -35,6 +36,13 @@ class Lane:
         self.tail: Item | None = None
         self.gate: Gate | None = None
         self.is_listed = False
+
+    def __iter__(self) -> Iterator[Item]:
+        item = self.head
+        while item is not None:
+            after = item.next
+            yield item
+            item = after
 
     def append(self, item: Item) -> None:
         """Put an item at the end."""

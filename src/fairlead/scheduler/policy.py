@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, TypeVar
 
 from fairlead.scheduler.item import Item, Key
+
+I = TypeVar("I", bound=Item)  # noqa: E741 - the item, as the only type parameter
 
 
 class Backpressure(Enum):
@@ -17,6 +20,8 @@ class Backpressure(Enum):
     """The longest waiting item makes room for the new one."""
     DROP_NEWEST = "drop_newest"
     """The latest waiting item makes room for the new one."""
+    WAIT = "wait"
+    """The caller waits for room. The kernel, which never waits, refuses the item and says that waiting would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +68,14 @@ class Refusal:
         reason: which rule said no.
         key: whose limit it was; None for the limit on everything.
         limit: the limit, where there is one.
+        should_wait: whether the policy is to wait for room.
     """
 
     item: Item
     reason: RefusalReason
     key: Key | None = None
     limit: int | None = None
+    should_wait: bool = False
 
 
 class DepartureReason(Enum):
@@ -79,10 +86,10 @@ class DepartureReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(Generic[I]):
     """An item that left the kernel on the kernel's own decision."""
 
-    item: Item
+    item: I
     reason: DepartureReason
 
 

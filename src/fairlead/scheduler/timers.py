@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -60,6 +60,10 @@ class Timers(Generic[T]):
         self._entries = [entry for entry in self._entries if is_live(entry[0], entry[2])]
         heapify(self._entries)
         self._sweep_at = max(_COMPACT_FROM, 2 * len(self._entries))
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the live targets, in no order."""
+        return (target for at_ms, _, target in self._entries if self._is_live(at_ms, target))
 
     def __len__(self) -> int:
         return len(self._entries)

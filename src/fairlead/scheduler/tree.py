@@ -15,7 +15,7 @@ its first turn.
 Turns are grouped in *rounds*: a boundary goes round with the children, and each time it comes to the front a round
 ends. Rounds give three things:
 
-- A child whose next item costs more than several shares is put to sleep until the round in which it can pay. Nobody
+- A child whose next item costs more than a few shares is put to sleep until the round in which it can pay. Nobody
   spins, and when all sleep the round number jumps.
 - A child that was *parked* (throttled, at its cap, paused) kept its deficit and its rights. If its turn was cut short
   it goes on with that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
@@ -40,6 +40,14 @@ from fairlead.scheduler.lanes import Lane
 if TYPE_CHECKING:
     from fairlead.scheduler.gates import Gate, WaitQueue
     from fairlead.scheduler.policy import Backpressure
+
+
+PATIENCE = 8
+"""For how many rounds a child that can't pay goes round with the others, which costs less than putting it to sleep."""
+
+# Most keys have one lane and no throttle, and there may be a million of them: they share what stays empty.
+_NO_CHOICES: list[tuple[int, int, Lane]] = []
+_NO_WAITS: dict[Gate, WaitQueue] = {}
 
 
 class _Account(Lane):
@@ -100,7 +108,7 @@ class Node(_Account):
         self.parent = parent
         self.ring: Ring | None = None
         self.extra: dict[tuple[Priority, tuple[str, ...]], Lane] | None = None
-        self.choices: list[tuple[int, int, Lane]] = []
+        self.choices = _NO_CHOICES
         self.share = 1
         self.deficit = 0
         self.is_ready = self.is_simple = self.is_plain = self.is_open = self.is_paused = False
@@ -111,7 +119,7 @@ class Node(_Account):
         self.cap: int | None = None
         self.waiting_max: int | None = None
         self.backpressure: Backpressure | None = None
-        self.waits: dict[Gate, WaitQueue] = {}
+        self.waits = _NO_WAITS
 
     def detach(self) -> None:
         """Forget everything about the ring it stood in, as if it had just been made."""
@@ -119,6 +127,10 @@ class Node(_Account):
         self.is_idle = True
         self.deficit = self.turns = self.round = self.wake_round = 0
         self.is_paused = False
+
+    def lanes(self) -> list[Lane]:
+        """Return the lanes of a leaf."""
+        return [self, *(self.extra or {}).values()]
 
     def first_lane(self) -> Lane | None:
         """Return the lane of a leaf to serve next: by priority, then longest waiting. Parked lanes are left out."""
@@ -142,6 +154,19 @@ class Node(_Account):
         if self.extra is not None and not lane.is_listed and lane.gate is None and lane.head is not None:
             lane.is_listed = True
             heappush(self.choices, (lane.priority, lane.head.sequence, lane))
+
+    def begin_lanes(self) -> dict[tuple[Priority, tuple[str, ...]], Lane]:
+        """Make the leaf one with several lanes, to choose from."""
+        self.extra = {}
+        self.choices = []
+        self.list_lane(self)
+        return self.extra
+
+    def wait_at(self, gate: Gate, queue: WaitQueue) -> None:
+        """Note that members of the node wait at a gate where none did."""
+        if self.waits is _NO_WAITS:
+            self.waits = {}
+        self.waits[gate] = queue
 
     def can_serve(self) -> bool:
         """Tell whether the node should be ready."""
@@ -229,6 +254,10 @@ class Ring:
         Returns False when nobody is left.
         """
         order, sleepers = self.order, self.sleepers
+        if order and not sleepers:
+            self.round += 1
+            order.append(self.boundary)
+            return True
         while sleepers and sleepers[0][0] != sleepers[0][2].wake_round:
             heappop(sleepers)
         if order:
@@ -270,7 +299,7 @@ class Ring:
     def requeue(self, node: Node, cost: int) -> None:
         """Send a child to the back, or to sleep for as many rounds as it needs to pay for its next item."""
         rounds = -((node.deficit - cost) // node.share)
-        if rounds <= 1:
+        if rounds <= PATIENCE:
             node.is_queued = True
             self.order.append(node)
         else:

@@ -14,10 +14,12 @@ from fairlead.scheduler.buckets import TOKEN
 from fairlead.scheduler.item import Item
 from fairlead.scheduler.keys import Keys
 from fairlead.scheduler.lanes import Lane
-from fairlead.scheduler.tree import Node, Ring
+from fairlead.scheduler.tree import PATIENCE, Node, Ring
 
 
-def serve_plain(ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_use: bool) -> None:
+def serve_plain(  # noqa: PLR0912 - the hot loop is one piece, because a call costs more than all it would do
+    ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_use: bool
+) -> None:
     """Serve the plain keys that are next in a root's ring, until another kind of key is or ``count`` are out.
 
     Everything here is per item, so names are local, the first item of a turn has its own lines, and a key that stays in
@@ -41,31 +43,34 @@ def serve_plain(ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_u
         deficit = node.deficit + node.share - item.cost
         if deficit < 0:
             node.deficit = deficit + item.cost
-            ring.settle_turn(node, item.cost)
+            if deficit + PATIENCE * node.share >= 0:
+                to_the_back(node)
+            else:
+                ring.settle_turn(node, item.cost)
             continue
-        before = left
         hand_out(item)
-        left -= 1
+        served = 1
         head = item.next
         item.lane = item.next = None
         if deficit:
-            while left and head is not None and head.cost <= deficit:
+            while head is not None and head.cost <= deficit and served < left:
                 item = head
                 deficit -= item.cost
                 hand_out(item)
-                left -= 1
+                served += 1
                 head = item.next
                 item.lane = item.next = item.previous = None
+        left -= served
         node.head = head
-        node.waiting -= before - left
+        node.waiting -= served
         if counts_use:
-            node.in_use += before - left
+            node.in_use += served
         if head is None:
             keys.emptied(ring, node)
             continue
         head.previous = None
         node.deficit = deficit
-        if not deficit or 0 < head.cost - deficit <= node.share:
+        if not deficit or 0 < head.cost - deficit <= PATIENCE * node.share:
             to_the_back(node)
         else:
             ring.settle_turn(node, head.cost)
@@ -85,20 +90,20 @@ def serve_next(
             return False
         leaf = child
     lane = lane_of(leaf)
-    if lane is None or lane.head is None:
+    if lane is None or (head := lane.head) is None:
         keys.refresh(leaf)
         return True
-    credit, room = _means(leaf, lane.head.cost, count - len(out))
+    credit, room = _means(leaf, head.cost, count - len(out))
     if not room:
         return True
-    if leaf.extra is not None and len(leaf.choices) > 1:
-        room = 1
-    room = min([room, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
+    if leaf.extra is not None:
+        room = _room_in_lane(leaf, lane, room)
     served, spent = _hand_out(lane, out, room, credit)
-    for bucket in lane.buckets:
-        bucket.take(served)
-    keys.drop_lane(lane)
     _charge(leaf, served, spent, keys, counts_use=counts_use)
+    if lane.head is None:
+        keys.drop_lane(lane)
+        keys.refresh(leaf)
+    _end_spent_turns(leaf)
     return True
 
 
@@ -120,6 +125,13 @@ def _means(leaf: Node, cost: int, count: int) -> tuple[int, int]:
     return credit, room
 
 
+def _room_in_lane(leaf: Node, lane: Lane, room: int) -> int:
+    """Return how many items the lane may give in one go, with others to choose from and the tokens there are."""
+    if len(leaf.choices) > 1:
+        return 1
+    return min([room, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
+
+
 def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int, int]:
     served = spent = 0
     item = lane.head
@@ -129,20 +141,24 @@ def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int,
         served += 1
         spent += item.cost
         item = lane.head
+    for bucket in lane.buckets:
+        bucket.take(served)
     return served, spent
 
 
 def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
     node = leaf
-    while node.parent is not None:
+    while (parent := node.parent) is not None:
         node.deficit -= spent
         node.waiting -= served
         if counts_use:
             keys.use(node, served)
-        node = node.parent
-    keys.refresh(leaf)
+        node = parent
+
+
+def _end_spent_turns(leaf: Node) -> None:
     node = leaf
-    while (parent := node.parent) is not None and parent.ring is not None:
-        if node.deficit <= 0 and parent.ring.serving is node:
-            parent.ring.end_turn(node, 1)
+    while (parent := node.parent) is not None and (ring := parent.ring) is not None:
+        if node.deficit <= 0 and ring.serving is node:
+            ring.end_turn(node, 1)
         node = parent

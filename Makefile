@@ -1,0 +1,39 @@
+# Everything a fresh machine needs is set up in .venv by the first target that wants it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test lint bench clean
+
+help:
+	@echo "make demo    see a noisy and a quiet tenant, through a FIFO and through Fairlead"
+	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
+	@echo "make bench   run the benchmarks"
+	@echo "make setup   only set up .venv"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python examples/noisy_neighbour.py
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.scheduler
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

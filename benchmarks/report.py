@@ -1,0 +1,85 @@
+"""What every benchmark needs: options, fair timing in one run, a table, and goals that can be checked."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run: ``quick`` ends within 50 s, ``check`` makes a missed goal an error."""
+
+    quick: bool
+    check: bool
+
+    @property
+    def repeats(self) -> int:
+        """How often each measurement is taken; the best one counts, since noise only ever slows."""
+        return 3 if self.quick else 9
+
+
+def parse_options(description: str) -> Options:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
+    arguments = parser.parse_args()
+    return Options(quick=arguments.quick, check=arguments.check)
+
+
+Work = Callable[[], int]
+"""Does some work and returns how many items it moved."""
+
+
+def rates(works: Sequence[Work], repeats: int) -> list[float]:
+    """Return the best rate of each work, in items per CPU second; they take turns, so that noise hits all alike."""
+    best = [0.0] * len(works)
+    for _ in range(repeats):
+        for at, work in enumerate(works):
+            gc.collect()
+            start = time.process_time()
+            items = work()
+            best[at] = max(best[at], items / (time.process_time() - start))
+    return best
+
+
+@dataclass(slots=True)
+class Report:
+    """Tables and goals, printed as they come in."""
+
+    options: Options
+    console: Console = field(default_factory=lambda: Console(width=120))
+    missed: list[str] = field(default_factory=list)
+
+    def heading(self, title: str) -> None:
+        machine = f"Python {platform.python_version()}, {platform.machine()}"
+        self.console.print(f"\n[bold]{title}[/bold]  ({machine}, best of {self.options.repeats})")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table()
+        for at, column in enumerate(columns):
+            table.add_column(column, justify="left" if at == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def goal(self, what: str, *, measured: float, least: float, unit: str = "") -> None:
+        """Tell whether a goal is reached: the measured value must be at least ``least``."""
+        is_reached = measured >= least
+        mark = "[green]reached[/green]" if is_reached else "[red]missed [/red]"
+        self.console.print(f"  {mark} {what}: {measured:.3g}{unit}, goal {least:g}{unit}")
+        if not is_reached:
+            self.missed.append(what)
+
+    def finish(self) -> None:
+        """Say how many goals were missed, and fail if that was asked for."""
+        self.console.print(f"\n{len(self.missed)} goals missed." if self.missed else "\nAll goals reached.")
+        sys.exit(1 if self.missed and self.options.check else 0)

@@ -1,0 +1,158 @@
+"""The scheduler between threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar, Unpack
+
+from fairlead.errors import Closed, WaitTimedOut
+from fairlead.scheduler.face import Face, Options, TaskOptions
+from fairlead.scheduler.item import Key
+from fairlead.scheduler.task import Task
+
+P = TypeVar("P")
+
+_SECOND_NS = 1_000_000_000
+_MS_NS = 1_000_000
+
+
+class Scheduler(Face[P]):
+    """A fair queue between threads: producers call ``enqueue``, consumers ``dequeue``.
+
+    One lock guards one kernel. Nobody polls: a waiting consumer is woken by a change, and one of them at a time also
+    watches for the next instant at which something becomes eligible by itself. Whoever takes a task and sees another
+    ready wakes the next, so that a wake-up is passed on and never lost.
+    """
+
+    def __init__(self, *, clock_ns: Callable[[], int] = time.monotonic_ns, **options: Unpack[Options]) -> None:
+        """Make an empty scheduler.
+
+        Args:
+            clock_ns: a clock that never runs backwards, in nanoseconds.
+            **options: see ``fairlead.scheduler.Options``.
+
+        Raises:
+            InvalidArgument: an option is out of range.
+        """
+        self._lock = threading.RLock()
+        self._has_work = threading.Condition(self._lock)
+        self._idle_consumers = 0
+        self._watched_ms: int | None = None
+        super().__init__(options, clock_ns, self._lock)
+
+    def enqueue(
+        self,
+        key: Key,
+        payload: P,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Task[P]:
+        """Let a task wait its turn.
+
+        Args:
+            key: who the work is for.
+            payload: the work.
+            timeout: how many seconds to wait for room; without it, as the policy of the limit says.
+            **options: cost, priority, throttles, delay and deadline: see ``fairlead.scheduler.TaskOptions``.
+
+        Returns:
+            The task, as a handle for ``cancel`` and ``explain``.
+
+        Raises:
+            KeyFull, GlobalFull: a limit is reached and the policy is not to wait.
+            WaitTimedOut: no room was made in time.
+            Closed: the scheduler is closed.
+            InvalidArgument: a value is out of range.
+        """
+        task = self._task(key, payload, options)
+        give_up_ns: int | None = None
+        with self._lock:
+            while (refusal := self._offer(task)) is not None:
+                if timeout is None and not refusal.should_wait:
+                    raise self._rejection(refusal)
+                seconds = self._enqueue_timeout if timeout is None else timeout
+                if give_up_ns is None:
+                    give_up_ns = self._clock_ns() + round(seconds * _SECOND_NS)
+                if not self._wait_for_room(refusal.key, give_up_ns):
+                    raise WaitTimedOut(f"No room was made within {seconds} s.") from self._rejection(refusal)
+        return task
+
+    def dequeue(self, timeout: float | None = None) -> Task[P]:
+        """Return the next task, waiting until one may go.
+
+        Args:
+            timeout: how many seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            WaitTimedOut: none could go in time.
+            Closed: the scheduler is closed, and drained if that was asked for.
+        """
+        give_up_ns = None if timeout is None else self._clock_ns() + round(timeout * _SECOND_NS)
+        with self._lock:
+            try:
+                while not (tasks := self._take(1)):
+                    self._refuse_if_finished()
+                    if give_up_ns is not None and self._clock_ns() >= give_up_ns:
+                        raise WaitTimedOut(f"No task could go within {timeout} s.")
+                    self._wait_for_work(give_up_ns)
+                return tasks[0]
+            finally:
+                self._leave_a_watcher()
+
+    def __iter__(self) -> Iterator[Task[P]]:
+        """Yield tasks as they may go, until the scheduler is closed."""
+        while True:
+            try:
+                task = self.dequeue()
+            except Closed:
+                return
+            yield task
+
+    def _wait_for_room(self, limit: Key | None, give_up_ns: int) -> bool:
+        """Wait at a limit until there may be room. Returns False when it is time to give up."""
+        room = threading.Condition(self._lock)
+        is_woken = False
+
+        def wake() -> None:
+            nonlocal is_woken
+            is_woken = True
+            room.notify()
+
+        self._room.join(limit, wake)
+        while not is_woken:
+            left_ns = give_up_ns - self._clock_ns()
+            if left_ns <= 0:
+                self._room.quit(limit, wake)
+                return False
+            room.wait(left_ns / _SECOND_NS)
+        return True
+
+    def _wait_for_work(self, give_up_ns: int | None) -> None:
+        event_ms = self._kernel.next_event_at()
+        is_watcher = event_ms is not None and (self._watched_ms is None or event_ms < self._watched_ms)
+        until_ns = give_up_ns
+        if is_watcher and event_ms is not None:
+            self._watched_ms = event_ms
+            until_ns = event_ms * _MS_NS if until_ns is None else min(until_ns, event_ms * _MS_NS)
+        self._idle_consumers += 1
+        try:
+            self._has_work.wait(None if until_ns is None else max(0, until_ns - self._clock_ns()) / _SECOND_NS)
+        finally:
+            self._idle_consumers -= 1
+            if is_watcher and self._watched_ms == event_ms:
+                self._watched_ms = None
+
+    def _leave_a_watcher(self) -> None:
+        """See to it that somebody watches for the next instant, now that this consumer leaves."""
+        if self._idle_consumers and self._watched_ms is None and self._kernel.next_event_at() is not None:
+            self._has_work.notify()
+
+    def _wake_consumer(self) -> None:
+        if self._idle_consumers:
+            self._has_work.notify()
+
+    def _wake_everybody(self) -> None:
+        self._has_work.notify_all()
