@@ -62,6 +62,13 @@ class Closed(RequestError):
     remedy = "Stop, or make a new scheduler."
 
 
+class WrongEventLoop(RequestError, RuntimeError):
+    """Something that belongs to one event loop was called from another loop or thread; nothing was done."""
+
+    code = "wrong_event_loop"
+    remedy = "Call it in its own loop: from async functions there, or with loop.call_soon_threadsafe from elsewhere."
+
+
 class KeyFull(UnavailableError):
     """One fairness key has as many tasks waiting as it may; the new one was not accepted."""
 

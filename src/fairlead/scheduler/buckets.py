@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 TOKEN = 1_000_000_000
+_RATE_LEAST = 0.000001
 _RATE_STEPS = 1_000_000  # billionths of a token a millisecond, for a rate of one token a second
 
 
@@ -51,9 +52,12 @@ class Bucket:
 
     def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
         """Set the rate from now on. Tokens already earned stay, up to the new burst; a new throttle starts full."""
-        self.refill(now_ms)
+        if self.is_limited:
+            self.refill(now_ms)
+        else:
+            self.at_ms = now_ms
         self.rate, self.burst = rate, burst
-        self.rate_steps = round(rate * _RATE_STEPS)
+        self.rate_steps = math.floor(rate * _RATE_STEPS)  # never faster than asked
         self.burst_steps = round(burst * TOKEN)
         if tokens is not None:
             self.level = round(tokens * TOKEN)
@@ -99,6 +103,10 @@ class Bucket:
             return None
         return self.at_ms + -((self.level - TOKEN) // self.rate_steps)
 
+    def another_token_at(self, now_ms: int) -> int | None:
+        """Return when one token more will have been earned than now, room for it or not; None for never."""
+        return None if self.rate_steps == 0 else now_ms - (-TOKEN // self.rate_steps)
+
 
 class Throttles:
     """The throttles of a process. Several kernels may share one table, and then they share its rates."""
@@ -122,8 +130,8 @@ class Throttles:
             ValueError: a number is negative or not finite, or the burst is below 1, which nothing could ever pass.
         """
         burst = max(1.0, rate) if burst is None else burst
-        if not (math.isfinite(rate) and rate >= 0):
-            raise ValueError(f"The rate of throttle {name!r} must be a finite number of at least 0, not {rate!r}.")
+        if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
+            raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, not {rate!r}.")
         if not (math.isfinite(burst) and burst >= 1):
             raise ValueError(f"The burst of throttle {name!r} must be a finite number of at least 1, not {burst!r}.")
         if tokens is not None and not (math.isfinite(tokens) and tokens >= 0):

@@ -27,7 +27,8 @@ class Explanation:
 
     Attributes:
         reason: what holds it back, or that nothing does but its turn.
-        turns: for an eligible item, how many turns of other keys come before it is served, if nothing changes.
+        turns: for an eligible item, how many turns of other keys come before it is served, if nothing is offered or
+            changed meanwhile. An estimate when costs differ, or with several lanes or levels.
         until_ms: when the reason ends by itself, where that is known.
         key: the key that is capped or paused.
         throttle: the throttle that has no token, the one that takes longest if there are several.
@@ -53,7 +54,7 @@ class Explanation:
             case WaitReason.NOT_DUE:
                 return f"It is not due{until}."
             case WaitReason.EXPIRED:
-                return "Its deadline has passed; it will not be handed out."
+                return "Its deadline has just passed; it will not be handed out."
             case WaitReason.NOT_WAITING:
                 return "It does not wait here: never offered, handed out, cancelled, dropped or expired."
 
@@ -63,8 +64,6 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: Node | None) -> Expl
     lane = item.lane
     if lane is None or leaf is None:
         return Explanation(reason=WaitReason.NOT_WAITING)
-    if item.deadline_ms is not None and item.deadline_ms < now_ms:
-        return Explanation(reason=WaitReason.EXPIRED)
     if not is_due and item.due_ms is not None and item.due_ms > now_ms:
         return Explanation(reason=WaitReason.NOT_DUE, until_ms=item.due_ms)
     node: Node | None = lane.node if is_due else leaf
@@ -88,8 +87,8 @@ def _turns_before(item: Item) -> int:
     while node is not None and node.parent is not None and node.parent.ring is not None:
         ring = node.parent.ring
         own_turns = -((node.deficit - before) // node.share)
-        if not (node.is_open and own_turns <= 0):
-            turns += ring.turns_before(node) + max(0, own_turns - 1) * (ring.ready - 1)
+        if own_turns > 0 or not node.is_open:
+            turns += ring.turns_before(node, max(1, own_turns))
         node = node.parent
     return turns
 

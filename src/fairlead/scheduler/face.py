@@ -136,7 +136,7 @@ class Face(ABC, Generic[P]):
                 raise InvalidArgument(f"{task!r} is not handed out, or was done before.")
             task.is_out = False
             if cost is not None:
-                self._kernel.settle(task.key, cost - task.cost)
+                self._kernel.settle(task.key, cost - task.cost, task.priority)
             if self._counts_use:
                 self._kernel.release(task.key)
                 self._wake_consumer()

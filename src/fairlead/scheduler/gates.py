@@ -63,6 +63,19 @@ class Gate:
             node.wait_at(self, WaitQueue(member))
             member, node = node, node.parent
 
+    def leave(self, lane: Lane) -> None:
+        """Let a lane wait no longer, and with it all nodes above it of which no other member waits."""
+        lane.gate = None
+        member: Lane = lane
+        node: Node | None = lane.node
+        while node is not None:
+            queue = node.waits[self]
+            queue.members.remove(member)
+            if queue.members:
+                return
+            del node.waits[self]
+            member, node = node, node.parent
+
     def wake(self, root: Node) -> Lane | None:
         """Free the lane whose turn it is to have a token. Returns None when no lane with items waits."""
         node = root

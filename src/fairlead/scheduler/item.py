@@ -45,8 +45,8 @@ def canonical_key(key: Key) -> Key:
 class Item:
     """One piece of work that waits its turn. Subclass it to carry a payload.
 
-    The caller makes the item, offers it, and keeps it as the handle for ``cancel`` and ``explain``. While it waits
-    nothing in it may be changed. Once handed out, cancelled, dropped or expired it may be offered again.
+    The caller makes the item, offers it, and keeps it as the handle for ``cancel`` and ``explain``. Its attributes are
+    for reading. Once handed out, cancelled, dropped or expired it may be offered again, if need be at another time.
     """
 
     __slots__ = (
@@ -96,12 +96,29 @@ class Item:
         self.throttles: tuple[str, ...] = tuple(sorted(set(throttles))) if throttles else ()
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
-        # The rest belongs to the kernel. A plain item needs no timer and no lane of its own: the short way in.
-        self.plain = not self.throttles and due_ms is None and deadline_ms is None and self.priority == Priority.NORMAL
+        # The rest belongs to the kernel.
+        self.plain = self._is_plain()
         self.lane: Lane | None = None
         self.next: Item | None = None
         self.previous: Item | None = None
         self.sequence = 0
+
+    def reschedule(self, *, due_ms: int | None = None, deadline_ms: int | None = None) -> None:
+        """Give an item that does not wait new instants, before it is offered again.
+
+        Raises:
+            ValueError: the item waits.
+        """
+        if self.lane is not None:
+            raise ValueError(f"{self!r} waits: cancel it first.")
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.plain = self._is_plain()
+
+    def _is_plain(self) -> bool:
+        """Tell whether it needs neither timer nor a lane of its own, and so may take the short way in."""
+        is_timed = self.due_ms is not None or self.deadline_ms is not None
+        return not self.throttles and not is_timed and self.priority == Priority.NORMAL
 
     @property
     def is_waiting(self) -> bool:

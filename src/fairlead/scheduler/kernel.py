@@ -14,7 +14,7 @@ from typing import Generic, cast
 
 from fairlead.scheduler.admission import Admission
 from fairlead.scheduler.buckets import Throttles
-from fairlead.scheduler.explanation import Explanation, explain
+from fairlead.scheduler.explanation import Explanation, WaitReason, explain
 from fairlead.scheduler.item import Item, Key, Priority, canonical_key
 from fairlead.scheduler.keys import Keys, PolicyProvider
 from fairlead.scheduler.lanes import Lane
@@ -32,6 +32,8 @@ from fairlead.scheduler.policy import (
 from fairlead.scheduler.timers import Timers
 from fairlead.scheduler.tree import Node
 from fairlead.scheduler.turns import serve_next, serve_plain
+
+_LONG_AGO_MS = -(1 << 62)
 
 
 class Kernel(Generic[I]):
@@ -80,6 +82,7 @@ class Kernel(Generic[I]):
             quantum=quantum,
             key_waiting_max=key_waiting_max,
             is_strict=strict_priority,
+            counts_use=counts_use,
             idle_keys_max=idle_keys_max,
         )
         self._admission = Admission(self._keys, waiting_max=waiting_max, backpressure=backpressure, drop=self._drop)
@@ -93,7 +96,7 @@ class Kernel(Generic[I]):
         self._departures: list[Departure[I]] = []
         self._waiting = 0
         self._sequence = 0
-        self._now_ms = 0
+        self._now_ms = _LONG_AGO_MS
 
     # ------------------------------------------------------------------------------------------------ in and out
 
@@ -150,7 +153,9 @@ class Kernel(Generic[I]):
         leaf = self._keys.leaf_of(item)
         refusal = self._admission.admit(leaf, item, self._waiting)
         if refusal is not None:
+            self._keys.note_idle(leaf)
             return refusal
+        leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
         # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
         item.sequence = self._sequence + 1
         self._sequence += 2
@@ -178,7 +183,7 @@ class Kernel(Generic[I]):
         out: list[Item] = []
         for root in self._keys.roots:
             self._serve(root, out, count)
-        while len(out) < count and self._parking.open_gates(self._now_ms):
+        while len(out) < count and self._parking.open_stocked(self._now_ms):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
@@ -210,27 +215,26 @@ class Kernel(Generic[I]):
         Raises:
             ValueError: more are released than are in use, or the kernel does not count use.
         """
-        leaf = self._leaf(key)
-        if not self._counts_use or leaf is None or leaf.in_use < count:
+        require_whole("count", count, least=1)
+        if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
-        node = leaf
-        while node.parent is not None:
-            self._keys.use(node, -count)
-            node = node.parent
 
-    def settle(self, key: Key, difference: int) -> None:
+    def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
         """Correct the cost of an item after the fact: true cost less the cost it was handed out with.
+
+        The priority matters only where it is strict, because a key then has a deficit for each.
 
         A debt is worked off in later turns and outlasts an empty queue, as long as the key is remembered. A refund to a
         key that has nothing waiting is lost, like any deficit.
         """
-        node = self._leaf(key) or self._keys.leaf_of(Item(key))
+        leaf = node = self._keys.leaf_of(Item(key, priority=priority))
         while node.parent is not None and node.parent.ring is not None:
             node.deficit -= difference
             if node.is_idle and node.deficit > 0:
                 node.deficit = 0
             node.parent.ring.reconsider(node)
             node = node.parent
+        self._keys.note_idle(leaf)
 
     # ------------------------------------------------------------------------------------------------- policies
 
@@ -240,8 +244,6 @@ class Kernel(Generic[I]):
         Raises:
             ValueError: the policy has a cap and the kernel does not count use.
         """
-        if policy.cap is not None and not self._counts_use:
-            raise ValueError("A cap needs a kernel made with counts_use=True, whose items are released after use.")
         self._keys.set_policy(key, policy)
 
     def clear_policy(self, key: Key) -> None:
@@ -309,7 +311,10 @@ class Kernel(Generic[I]):
 
     def explain(self, item: I, now_ms: int) -> Explanation:
         """Tell why an item waits."""
-        self._now_ms = max(self._now_ms, now_ms)
+        was_waiting = item.is_waiting
+        self._move_to(now_ms)
+        if was_waiting and not item.is_waiting:
+            return Explanation(reason=WaitReason.EXPIRED)
         return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
 
     # ---------------------------------------------------------------------------------------------------- inside
@@ -329,7 +334,7 @@ class Kernel(Generic[I]):
         return self._parking.first_open_lane(leaf, self._now_ms)
 
     def _move_to(self, now_ms: int) -> None:
-        """Let time pass: open gates, bring in what is due, put out what has expired."""
+        """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""
         if now_ms <= self._now_ms:
             return
         self._now_ms = now_ms
@@ -340,7 +345,7 @@ class Kernel(Generic[I]):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
-        self._parking.open_gates(now_ms)
+        self._parking.open_due(now_ms)
 
     def _expire(self) -> None:
         for item in self._deadlines.pop_due(self._now_ms):
@@ -359,10 +364,13 @@ class Kernel(Generic[I]):
             item.lane = None
             self._count(leaf, waiting=-1, delayed=-1)
         elif lane is not None:
+            was_head = lane.head is item
             lane.remove(item)
             self._count(leaf, waiting=-1, delayed=0)
-            self._keys.drop_lane(lane)
-        self._keys.refresh(leaf)
+            if was_head:
+                self._keys.drop_lane(lane)
+                self._keys.refresh(leaf)
+        self._keys.note_idle(leaf)
 
     def _enter_lane(self, leaf: Node, item: Item) -> None:
         lane = self._keys.lane_of(leaf, item)

@@ -33,15 +33,18 @@ class Keys:
         quantum: int,
         key_waiting_max: int | None,
         is_strict: bool,
+        counts_use: bool,
         idle_keys_max: int,
     ) -> None:
+        self._counts_use = counts_use
+        self._has_twins_to_tell = is_strict and counts_use
         self._throttles = throttles
         self.roots = [_root(priority) for priority in (Priority if is_strict else (Priority.NORMAL,))]
         self.leaves: list[dict[Key, Node]] = [{} for _ in self.roots]
         self.provider: PolicyProvider | None = None
         self._is_strict = is_strict
         self._quantum = quantum
-        self._key_waiting_max = key_waiting_max
+        self.key_waiting_max = key_waiting_max
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
         self._idle: deque[Node] = deque()
@@ -71,18 +74,19 @@ class Keys:
 
     def twins(self, node: Node) -> list[Node]:
         """Return the nodes that stand for the same key as this one, itself included."""
-        if len(self.roots) == 1:
+        if not self._is_strict:
             return [node]
-        if node.ring is None:
-            return [leaves[node.key] for leaves in self.leaves if node.key in leaves]
-        return [twin for twin in self.find(node.key) if twin.ring is not None]
+        twins = self.find(node.key)
+        if node.name is None:
+            return [child for twin in twins if (child := _children(twin).get(None)) is not None]
+        return twins
 
     def policy_of(self, key: Key) -> KeyPolicy:
         """Return the policy in force: the one set for the key, else the provider's, else the default."""
         policy = self._policies.get(key)
         if policy is None and self.provider is not None:
             policy = self.provider(key)
-        return policy if policy is not None else _DEFAULT_POLICY
+        return self._allow(policy) if policy is not None else _DEFAULT_POLICY
 
     def set_policy(self, key: Key, policy: KeyPolicy | None) -> None:
         """Set the policy of a key, or with None go back to the provider's; it acts on the backlog at once."""
@@ -90,19 +94,19 @@ class Keys:
         if policy is None:
             self._policies.pop(key, None)
         else:
-            self._policies[key] = policy
+            self._policies[key] = self._allow(policy)
         self.refresh_policy(key)
 
     def refresh_policy(self, key: Key) -> None:
         """Ask again for the policy of a key."""
         for node in self.find(key):
-            self._apply_policy(node)
+            self._apply_policy(node, self._policy_for(node))
 
     def set_provider(self, provider: PolicyProvider | None) -> None:
         """Set the function that knows the policies; it acts on the backlog at once."""
         self.provider = provider
-        for node in list(self.nodes()):
-            self._apply_policy(node)
+        for node, policy in [(node, self._policy_for(node)) for node in self.nodes()]:
+            self._apply_policy(node, policy)
 
     def set_paused(self, key: Key, *, is_paused: bool) -> None:
         """Hold back or let go everything under a key."""
@@ -124,6 +128,14 @@ class Keys:
         """Yield every leaf."""
         for leaves in self.leaves:
             yield from leaves.values()
+
+    def leaf_keys(self) -> set[Key]:
+        """Return the keys that have a leaf."""
+        return set().union(*self.leaves)
+
+    def leaves_of(self, key: Key) -> list[Node]:
+        """Return the leaves of a key, one a tree, the lowest priority first."""
+        return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
 
     def leaves_under(self, node: Node) -> Iterator[Node]:
         """Yield the leaves of a node, or the node itself if it is one."""
@@ -162,8 +174,7 @@ class Keys:
                 node.is_ready = ready
                 (parent.ring.enter if ready else parent.ring.leave)(node)
             self._classify(node)
-            if node.waiting == 0:
-                self.note_idle(node)
+            self.note_idle(node)
             node, parent = parent, parent.parent
 
     def emptied(self, ring: Ring, node: Node) -> None:
@@ -177,15 +188,30 @@ class Keys:
             self.note_idle(node)
 
     def use(self, node: Node, count: int) -> None:
-        """Change how many items of a key are in use, for all its twins alike."""
+        """Count items of a key as in use, for all its twins alike. What is an inner key's own is counted there."""
+        if node.name is None:
+            return
         for twin in self.twins(node):
             twin.in_use += count
             if twin.cap is not None:
                 self.refresh(twin)
 
+    def release(self, key: Key, count: int) -> bool:
+        """Count items of a key as no longer in use. Returns False, with nothing changed, if there are fewer."""
+        path = path_of(canonical_key(key))
+        if not any(node.in_use >= count for node in self.find(path)):
+            return False
+        for depth in range(len(path), 0, -1):
+            for node in self.find(path[:depth]):
+                node.in_use -= count
+                self.refresh(node)
+                if node.ring is not None:
+                    self._prune(node)
+        return True
+
     def note_idle(self, node: Node) -> None:
-        """Put a key without items on the list of those to forget; who has been there longest goes first."""
-        if node.is_forgettable or node.ring is not None:
+        """Put a key, if it has no items, on the list of those to forget; who has been there longest goes first."""
+        if node.is_forgettable or node.waiting or node.ring is not None:
             return
         node.is_forgettable = True
         self._idle.append(node)
@@ -200,27 +226,28 @@ class Keys:
         extra = lane.node.extra
         if extra is None or len(extra) <= _LANES_KEPT or lane is lane.node:
             return
-        if lane.head is None and lane.gate is None:
+        if lane.head is None:
+            if lane.gate is not None:
+                lane.gate.leave(lane)
             del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
             self._throttles.leave(lane.buckets)
 
     def _forget(self, node: Node) -> None:
         # Entries it may still have in the ring or at a gate are harmless: whoever meets them finds it empty.
+        node.is_forgettable = True  # whoever still holds it must not put it on the list again
         for lane in (node.extra or {}).values():
             self._throttles.leave(lane.buckets)
-        leaves = self.leaves[self._band_of(node)]
-        del leaves[node.key]
+        del self.leaves[self.band(node.priority)][node.key]
         parent = node.parent
-        while parent is not None and parent.ring is not None:
-            del parent.ring.children[node.name]
-            node, parent = parent, parent.parent
-            if node.ring is None or node.ring.children:
-                return
+        if parent is not None:
+            del _children(parent)[node.name]
+            self._prune(parent)
 
-    def _band_of(self, node: Node) -> int:
-        while node.parent is not None:
-            node = node.parent
-        return self.roots.index(node)
+    def _prune(self, node: Node) -> None:
+        """Forget an inner key that has nothing below it any more, and those above it of which that is then true."""
+        while (parent := node.parent) is not None and not _children(node) and not node.in_use:
+            _children(parent).pop(node.name, None)
+            node = parent
 
     def _make_leaf(self, band: int, key: Key) -> Node:
         path = path_of(key)
@@ -229,25 +256,25 @@ class Keys:
             is_inner = depth < len(path)
             child = _children(node).get(name)
             if child is None:
-                child = self._make_node(node, name, path[:depth])
-                child.ring = Ring() if is_inner else None
+                child = self._make_node(node, name, path[:depth], Ring() if is_inner else None)
             elif is_inner and child.ring is None:
                 child = self._grow(child)
             node = child
         if node.ring is not None:
-            node = self._make_node(node, None, path)
+            node = self._make_node(node, None, path, None)
         self.leaves[band][key] = node
         self._classify(node)
-        self.note_idle(node)
         return node
 
-    def _make_node(self, parent: Node, name: str | None, path: tuple[str, ...]) -> Node:
+    def _make_node(self, parent: Node, name: str | None, path: tuple[str, ...], ring: Ring | None) -> Node:
         node = Node(canonical_key(path), name, parent)
+        policy = self._policy_for(node)
         node.priority = parent.priority
+        node.ring = ring
         _children(parent)[name] = node
-        self._apply_policy(node)
+        self._set_terms(node, policy)
         node.is_paused = name is not None and node.key in self._paused
-        node.in_use = max(twin.in_use for twin in self.twins(node)) if len(self.roots) > 1 else 0
+        node.in_use = max((twin.in_use for twin in self.twins(node)), default=0)
         return node
 
     def _grow(self, leaf: Node) -> Node:
@@ -255,6 +282,7 @@ class Keys:
         parent = leaf.parent
         if parent is None or parent.ring is None:
             raise AssertionError("A root is never a leaf.")
+        policy = self._policy_for(leaf)
         group = Node(leaf.key, leaf.name, parent)
         group.priority = leaf.priority
         group.ring = Ring()
@@ -269,30 +297,38 @@ class Keys:
         leaf.name, leaf.parent = None, group
         leaf.detach()
         group.ring.children[None] = leaf
-        self._apply_policy(group)
-        self._apply_policy(leaf)
+        self._apply_policy(group, policy)
+        self._apply_policy(leaf, _DEFAULT_POLICY)
         return group
 
-    def _apply_policy(self, node: Node) -> None:
-        policy = _DEFAULT_POLICY if node.name is None else self.policy_of(node.key)
-        share = policy.weight * (policy.quantum or self._quantum)
+    def _policy_for(self, node: Node) -> KeyPolicy:
+        return _DEFAULT_POLICY if node.name is None else self.policy_of(node.key)
+
+    def _allow(self, policy: KeyPolicy) -> KeyPolicy:
+        if policy.cap is not None and not self._counts_use:
+            raise ValueError("A cap needs counts_use=True: items counted from hand-out until they are released.")
+        return policy
+
+    def _apply_policy(self, node: Node, policy: KeyPolicy) -> None:
         if node.wake_round and node.parent is not None and node.parent.ring is not None:
             node.parent.ring.reconsider(node)
-        if share < node.share:
-            node.deficit = min(node.deficit, share)
+        self._set_terms(node, policy)
+        self.refresh(node)
+
+    def _set_terms(self, node: Node, policy: KeyPolicy) -> None:
+        share = policy.weight * (policy.quantum or self._quantum)
+        if node.is_open:
+            node.deficit = min(node.deficit, share)  # of the turn that goes on; what was saved up for an item stays
         node.share = share
         node.cap = policy.cap
-        node.waiting_max = policy.waiting_max
-        if node.waiting_max is None and node.ring is None:
-            node.waiting_max = self._key_waiting_max
         node.backpressure = policy.backpressure
-        self.refresh(node)
+        node.waiting_max = policy.waiting_max
 
     def _classify(self, node: Node) -> None:
         """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.extra is None and node.parent is not None and node.parent.parent is None
-        node.is_simple = is_flat and node.waiting_max is None
-        node.is_plain = is_flat and node.cap is None and node.is_ready
+        node.is_simple = is_flat and node.waiting_max is None and self.key_waiting_max is None
+        node.is_plain = is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell
 
 
 def _root(priority: Priority) -> Node:

@@ -19,6 +19,7 @@ class Parking:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
         self._timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
+        self._stocked: dict[Gate, None] = {}
 
     def first_open_lane(self, leaf: Node, now_ms: int) -> Lane | None:
         """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
@@ -29,35 +30,49 @@ class Parking:
             self._park(lane, max(empty, key=lambda bucket: bucket.token_at(now_ms) or _NEVER_MS), now_ms)
         return None
 
-    def open_gates(self, now_ms: int) -> bool:
-        """Wake as many lanes as there are tokens at the gates whose time has come. Returns whether any woke.
-
-        A gate that has tokens left and lanes waiting is due again at once. So whoever asks until the answer is False
-        leaves no lane behind that could go.
-        """
-        has_woken = False
+    def open_due(self, now_ms: int) -> None:
+        """Wake as many lanes as there are tokens at the gates whose time has come."""
         for gate in self._timers.pop_due(now_ms):
-            gate.armed_ms = None
-            tokens = gate.bucket.tokens(now_ms) if gate.bucket.is_limited else _NEVER_MS
-            while tokens > 0 and (lane := self._wake(gate)) is not None:
-                has_woken = True
-                tokens -= 1
-                lane.node.list_lane(lane)
-                self._keys.refresh(lane.node)
-            if any(gate in root.waits for root in self._keys.roots):
-                self._arm(gate, now_ms)
-            else:
-                gate.bucket.watchers.remove(self)
-                del self._gates[gate.bucket]
-        return has_woken
+            self._open(gate, now_ms)
+
+    def open_stocked(self, now_ms: int) -> bool:
+        """Wake lanes at the gates that may have tokens left over. Returns whether any woke.
+
+        A lane that was woken may be held back by something else, and leave its token to the others that wait there.
+        Whoever finds nothing to serve and asks until the answer is False leaves no lane behind that could go.
+        """
+        stocked, self._stocked = self._stocked, {}
+        return sum(self._open(gate, now_ms) for gate in stocked) > 0
 
     def next_at(self) -> int | None:
         """Return when a gate will open next."""
         return self._timers.next_at()
 
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
-        """Look again at what waits for a bucket whose rate has changed. Called by the table of throttles."""
-        self._arm(self._gates[bucket], now_ms)
+        """Let go, or hold on to, what waits for a bucket whose rate has changed. Called by the table of throttles."""
+        self._open(self._gates[bucket], now_ms)
+
+    def _open(self, gate: Gate, now_ms: int) -> bool:
+        bucket = gate.bucket
+        tokens = bucket.tokens(now_ms) if bucket.is_limited else _NEVER_MS
+        has_woken = False
+        while tokens > 0 and (lane := self._wake(gate)) is not None:
+            has_woken = True
+            lane.node.list_lane(lane)
+            self._keys.refresh(lane.node)
+            tokens -= lane.node.is_reachable()
+        self._stocked.pop(gate, None)
+        if not any(gate in root.waits for root in self._keys.roots):
+            self._arm(gate, None)
+            bucket.watchers.remove(self)
+            del self._gates[bucket]
+        elif has_woken:
+            # Should the woken lanes never come to their turns, the others are not to wait for them for ever.
+            self._stocked[gate] = None
+            self._arm(gate, bucket.another_token_at(now_ms))
+        else:
+            self._arm(gate, bucket.token_at(now_ms))
+        return has_woken
 
     def _park(self, lane: Lane, bucket: Bucket, now_ms: int) -> None:
         gate = self._gates.get(bucket)
@@ -65,10 +80,9 @@ class Parking:
             gate = self._gates[bucket] = Gate(bucket)
             bucket.watchers.append(self)
         gate.park(lane)
-        self._arm(gate, now_ms)
+        self._arm(gate, bucket.token_at(now_ms))
 
-    def _arm(self, gate: Gate, now_ms: int) -> None:
-        at_ms = gate.bucket.token_at(now_ms)
+    def _arm(self, gate: Gate, at_ms: int | None) -> None:
         if at_ms != gate.armed_ms:
             gate.armed_ms = at_ms
             if at_ms is not None:

@@ -44,7 +44,7 @@ class Timers(Generic[T]):
         return None
 
     def pop_due(self, now_ms: int) -> list[T]:
-        """Remove and return the targets whose instant has come, earliest first."""
+        """Remove and return the targets whose instant has come, earliest first, each once."""
         entries = self._entries
         if not entries or entries[0][0] > now_ms:
             return []
@@ -53,7 +53,7 @@ class Timers(Generic[T]):
             at_ms, _, target = heappop(entries)
             if self._is_live(at_ms, target):
                 due.append(target)
-        return due
+        return list(dict.fromkeys(due))  # one armed, disarmed and armed again for the same instant is there twice
 
     def _sweep(self) -> None:
         is_live = self._is_live
@@ -62,8 +62,8 @@ class Timers(Generic[T]):
         self._sweep_at = max(_COMPACT_FROM, 2 * len(self._entries))
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the live targets, in no order."""
-        return (target for at_ms, _, target in self._entries if self._is_live(at_ms, target))
+        """Yield the live targets, in no order, each once."""
+        return iter(dict.fromkeys(target for at_ms, _, target in self._entries if self._is_live(at_ms, target)))
 
     def __len__(self) -> int:
         return len(self._entries)

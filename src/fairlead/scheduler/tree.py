@@ -20,7 +20,7 @@ ends. Rounds give three things:
 - A child that was *parked* (throttled, at its cap, paused) kept its deficit and its rights. If its turn was cut short
   it goes on with that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
   ``resumed``, which goes before the ring. It never gets more than one turn a round, so it takes nothing from the
-  others, and with the smallest burst it still reaches its full rate.
+  others, and it reaches the rate of its throttle if the burst covers the time until it can be served.
 - Two children that always have work have had, at any time, the same number of turns give or take one. Hence the bound
   ``|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j`` on the costs S they were served, C being the largest cost.
 
@@ -168,6 +168,15 @@ class Node(_Account):
             self.waits = {}
         self.waits[gate] = queue
 
+    def is_reachable(self) -> bool:
+        """Tell whether the node and all above it are ready, so that a turn can come to it."""
+        node = self
+        while node.parent is not None:
+            if not node.is_ready:
+                return False
+            node = node.parent
+        return True
+
     def can_serve(self) -> bool:
         """Tell whether the node should be ready."""
         if self.is_paused or (self.cap is not None and self.in_use >= self.cap):
@@ -265,13 +274,15 @@ class Ring:
         elif sleepers:
             self.round = sleepers[0][0]
         order.append(self.boundary)
+        woken = []
         while sleepers and sleepers[0][0] <= self.round:
             wake_round, _, node = heappop(sleepers)
             if wake_round == node.wake_round:
                 self._rouse(node)
                 node.deficit -= node.share  # its turn, about to open, adds the last one
                 node.is_queued = True
-                order.appendleft(node)
+                woken.append(node)
+        order.extendleft(reversed(woken))
         return len(order) > 1
 
     def end_turn(self, node: Node, cost: int) -> None:
@@ -308,12 +319,17 @@ class Ring:
             self._slept += 1
             heappush(self.sleepers, (node.wake_round, self._slept, node))
 
-    def turns_before(self, node: Node) -> int:
-        """Count the turns of others that come before the next one of a ready child."""
+    def turns_before(self, node: Node, own_turns: int) -> int:
+        """Count the turns of others before a ready child's turn of this number, if nobody comes and all costs are 1."""
         order = [self.serving] if self.serving is not None else []
-        order += [other for other in self.resumed if other.is_ready]
-        order += [other for other in self.order if other.is_ready]
-        return order.index(node) if node in order else len(order)
+        order += [other for other in (*self.resumed, *self.order) if other.is_ready]
+        place = order.index(node) if node in order else len(order)
+        turns = 0
+        for at, other in enumerate(order):
+            most = own_turns if at < place else own_turns - 1
+            if other is not node:
+                turns += min(most, -(-other.waiting // other.share))
+        return turns
 
     def reconsider(self, node: Node) -> None:
         """Wake a sleeping child whose next item, share or deficit has changed, to work out its rounds anew."""

@@ -157,8 +157,11 @@ def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool
 
 
 def _end_spent_turns(leaf: Node) -> None:
+    """End the turn of every node that can't go on: the leaf with its next item, those above it with any."""
+    lane = leaf.first_lane() if leaf.deficit > 0 else None
+    cost = lane.head.cost if lane is not None and lane.head is not None else 1
     node = leaf
     while (parent := node.parent) is not None and (ring := parent.ring) is not None:
-        if node.deficit <= 0 and ring.serving is node:
-            ring.end_turn(node, 1)
-        node = parent
+        if node.deficit < cost and ring.serving is node:
+            ring.end_turn(node, cost)
+        node, cost = parent, 1

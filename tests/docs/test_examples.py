@@ -1,0 +1,50 @@
+"""What the docs and the examples say is run as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)\)")
+
+
+def name_of(path: Path) -> str:
+    """Return a path as the project calls it."""
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name_of)
+def test_the_code_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python blocks of a page run in order, as a reader would type them."""
+    names: dict[str, object] = {"__name__": "page"}
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        line = text[: block.start()].count("\n") + 1
+        code = compile("\n" * line + block.group(1), name_of(page), "exec")
+        exec(code, names)  # noqa: S102 - running what the page says is the test
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Every link to a file of the project has a file behind it."""
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
+def test_an_example_runs(example: Path) -> None:
+    """Every example ends by itself, says something, and complains of nothing."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    assert result.stderr == ""

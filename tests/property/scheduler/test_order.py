@@ -1,0 +1,182 @@
+"""The order of hand-out is that of deficit round robin, item for item, by either way through the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.scheduler import Item, Kernel, Key, KeyPolicy
+from tests.property.scheduler.model import Job, path
+from tests.property.scheduler.order_model import Job as NaiveJob
+from tests.property.scheduler.order_model import NaiveOrder
+
+FLAT: list[Key] = ["a", "b", "c", "d"]
+NESTED: list[Key] = ["a", ("b", "x"), ("b", "y"), ("b", "z"), ("c", "x"), ("c", "y", "deep"), ("c", "y", "deeper")]
+
+Step = tuple[Any, ...]
+
+
+def steps(keys: list[Key], costs: list[int], *, calm: bool = False) -> st.SearchStrategy[list[Step]]:
+    """Offers and takes; unless ``calm`` also cancels, pauses and settled costs."""
+    key = st.sampled_from(keys)
+    offer = st.tuples(st.just("offer"), key, st.lists(st.sampled_from(costs), min_size=1, max_size=6))
+    take = st.tuples(st.just("take"), st.integers(1, 7))
+    if calm:
+        return st.lists(st.one_of(offer, offer, take), max_size=25)
+    return st.lists(
+        st.one_of(
+            offer,
+            offer,
+            take,
+            take,
+            st.tuples(st.just("pause"), key),
+            st.tuples(st.just("resume"), key),
+            st.tuples(st.just("cancel"), st.integers(0, 50)),
+            st.tuples(st.just("settle"), key, st.integers(-20, 20)),
+        ),
+        max_size=40,
+    )
+
+
+weight_lists = st.lists(st.integers(1, 5), min_size=len(NESTED), max_size=len(NESTED))
+quanta = st.sampled_from([1, 2, 3, 10])
+COSTS = [1, 1, 2, 3, 7]
+FAR_ABOVE_THE_QUANTUM = [1, 2, 30, 400]
+
+
+def kernel_order(program: list[Step], kernel: Kernel[Job], throttles: tuple[str, ...] = ()) -> list[list[int]]:
+    """Run a program on a kernel and return the names of what each take handed out."""
+    jobs: list[Job] = []
+    taken = []
+    for step in program:
+        match step:
+            case ("offer", key, costs):
+                new = [Job(len(jobs) + at, key, cost=cost, throttles=throttles) for at, cost in enumerate(costs)]
+                jobs += new
+                assert kernel.offer_many(new, 0) == []
+            case ("take", count):
+                taken.append([job.number for job in kernel.take(count, 0)])
+            case ("pause", key):
+                kernel.pause(key)
+            case ("resume", key):
+                kernel.resume(key)
+            case ("cancel", number) if jobs:
+                kernel.cancel(jobs[number % len(jobs)])
+            case ("settle", key, difference):
+                kernel.settle(key, difference)
+    return [*taken, [job.number for job in kernel.take(1000, 0)]]
+
+
+def naive_order(program: list[Step], model: NaiveOrder) -> list[list[int]]:
+    """Run the same program on the naive model."""
+    keys: list[Key] = []
+    taken = []
+    for step in program:
+        match step:
+            case ("offer", key, costs):
+                for cost in costs:
+                    model.offer(path(key), NaiveJob(len(keys), cost))
+                    keys.append(key)
+            case ("take", count):
+                taken.append(model.take(count))
+            case ("pause", key):
+                model.set_paused(path(key), is_paused=True)
+            case ("resume", key):
+                model.set_paused(path(key), is_paused=False)
+            case ("cancel", number) if keys:
+                model.cancel(path(keys[number % len(keys)]), number % len(keys))
+            case ("settle", key, difference):
+                model.settle(path(key), difference)
+    return [*taken, model.take(1000)]
+
+
+def assert_same_order(program: list[Step], keys: list[Key], weights: list[int], quantum: int, **how: Any) -> None:
+    kernel: Kernel[Job] = Kernel(quantum=quantum, **how)
+    model = NaiveOrder(quantum)
+    for key, weight in zip(keys, weights, strict=False):
+        cap = 10**9 if how else None
+        kernel.set_policy(key, KeyPolicy(weight=weight, cap=cap))
+        model.weights[path(key)] = weight
+    assert kernel_order(program, kernel) == naive_order(program, model)
+
+
+@settings(max_examples=300, deadline=None)
+@given(program=steps(FLAT, COSTS), weights=weight_lists, quantum=quanta)
+def test_flat_keys_are_served_in_the_order_of_the_naive_model(
+    program: list[Step], weights: list[int], quantum: int
+) -> None:
+    """The short way hands out in exactly the order of a deficit round robin that really goes round."""
+    assert_same_order(program, FLAT, weights, quantum)
+
+
+@settings(max_examples=300, deadline=None)
+@given(program=steps(FLAT, COSTS), weights=weight_lists, quantum=quanta)
+def test_the_long_way_serves_in_the_order_of_the_naive_model(
+    program: list[Step], weights: list[int], quantum: int
+) -> None:
+    """Keys with a cap nobody reaches are served in exactly the same order."""
+    assert_same_order(program, FLAT, weights, quantum, counts_use=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
+def test_costs_far_above_the_quantum_skip_rounds_as_if_they_had_been_gone_through(
+    program: list[Step], weights: list[int], quantum: int
+) -> None:
+    """Rounds skipped by arithmetic give the order of rounds gone through one by one."""
+    assert_same_order(program, FLAT, weights, quantum)
+
+
+@settings(max_examples=200, deadline=None)
+@given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
+def test_the_long_way_skips_rounds_alike(program: list[Step], weights: list[int], quantum: int) -> None:
+    """Skipped rounds are the same by the long way."""
+    assert_same_order(program, FLAT, weights, quantum, counts_use=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(program=steps(NESTED, COSTS), weights=weight_lists, quantum=quanta)
+def test_nested_keys_are_served_in_the_order_of_the_naive_model(
+    program: list[Step], weights: list[int], quantum: int
+) -> None:
+    """Each level takes turns by itself, as in the naive model."""
+    assert_same_order(program, NESTED, weights, quantum)
+
+
+@settings(max_examples=200, deadline=None)
+@given(program=steps(NESTED, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
+def test_nested_keys_skip_rounds_as_if_they_had_been_gone_through(
+    program: list[Step], weights: list[int], quantum: int
+) -> None:
+    """Rounds skipped at any level give the order of rounds gone through."""
+    assert_same_order(program, NESTED, weights, quantum)
+
+
+@settings(max_examples=300, deadline=None)
+@given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM, calm=True), quantum=quanta)
+def test_both_ways_through_the_kernel_give_the_same_order(program: list[Step], quantum: int) -> None:
+    """What a key has besides its items, a cap or open throttles, decides their way and never their order."""
+    plain: Kernel[Job] = Kernel(quantum=quantum)
+    capped: Kernel[Job] = Kernel(quantum=quantum, counts_use=True)
+    throttled: Kernel[Job] = Kernel(quantum=quantum)
+    for key in FLAT:
+        capped.set_policy(key, KeyPolicy(cap=10**9))
+    throttled.throttles.set("wide", rate=10**6, burst=10**6, now_ms=0)
+    order = kernel_order(program, plain)
+    assert kernel_order(program, capped) == order
+    assert kernel_order(program, throttled, ("wide", "unknown")) == order
+
+
+def test_a_turn_that_is_over_ends_at_once_by_either_way() -> None:
+    """A key that cannot pay for its next item is at the back before a newcomer arrives, whichever way it is served."""
+    orders = []
+    for cap in (None, 10**9):
+        kernel: Kernel[Item] = Kernel(quantum=3, counts_use=True)
+        kernel.set_policy("a", KeyPolicy(cap=cap))
+        kernel.offer_many([Item("a", cost=2), Item("a", cost=2)], 0)
+        first = kernel.take(1, 0)
+        kernel.offer(Item("b"), 0)
+        orders.append([item.key for item in [*first, *kernel.take(2, 0)]])
+    assert orders == [["a", "a", "b"], ["a", "a", "b"]]

@@ -1,0 +1,117 @@
+"""Counts and waits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from fairlead.errors import GlobalFull
+from fairlead.scheduler import Scheduler
+from fairlead.scheduler.prometheus import SchedulerCollector
+from fairlead.scheduler.statistics import Tallies, bound_of, step_of
+
+MS_NS = 1_000_000
+
+
+class Clock:
+    """A clock that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+@given(st.integers(min_value=0, max_value=10**15))
+def test_the_scale_is_never_more_than_an_eighth_too_high(wait_ns: int) -> None:
+    """A wait is reported as at least what it was and at most an eighth more."""
+    bound_ns = bound_of(step_of(wait_ns))
+    assert wait_ns <= bound_ns <= wait_ns + wait_ns // 8
+
+
+@given(st.lists(st.integers(min_value=0, max_value=10**12), min_size=1, max_size=50), st.integers(1, 100))
+def test_percentiles_bound_the_sorted_waits(waits_ns: list[int], percent: int) -> None:
+    """A percentile lies between the wait of that rank and an eighth above it."""
+    tallies = Tallies(keys_max=10)
+    for wait_ns in waits_ns:
+        tallies.count_dequeued("a", wait_ns, 1)
+    exact = sorted(waits_ns)[-(-percent * len(waits_ns) // 100) - 1]
+    measured = tallies.snapshot(None).total.wait.percentile_ns(percent)
+    assert exact <= measured <= exact + exact // 8
+
+
+def scheduler_with_history(clock: Clock) -> Scheduler[int]:
+    """Return a scheduler to which one of everything has happened."""
+    scheduler: Scheduler[int] = Scheduler(clock_ns=clock, waiting_max=4)
+    scheduler.enqueue("a", 1, cost=3)
+    scheduler.enqueue("a", 2, deadline_in_ms=5)
+    cancelled = scheduler.enqueue("b", 3)
+    scheduler.enqueue("b", 4)
+    try:
+        scheduler.enqueue("c", 5)
+    except GlobalFull:
+        scheduler.cancel(cancelled)
+    clock.now_ns = 10 * MS_NS
+    while scheduler.try_dequeue() is not None:
+        pass
+    scheduler.enqueue("a", 6)
+    return scheduler
+
+
+def test_everything_is_counted_by_key_and_in_all() -> None:
+    """Each happening is counted once, for its key and in the total."""
+    stats = scheduler_with_history(Clock()).stats()
+    total = stats.total
+    assert (total.enqueued, total.dequeued, total.rejected) == (5, 2, 1)
+    assert (total.dropped, total.expired, total.cancelled) == (0, 1, 1)
+    assert (total.waiting, total.cost, stats.waiting_max) == (1, 4, 4)
+    assert (stats.keys["a"].dequeued, stats.keys["a"].cost, stats.keys["a"].expired) == (1, 3, 1)
+    assert stats.keys["c"].rejected == 1
+    assert total.wait.max_ns == 10 * MS_NS
+    assert total.wait.mean_ns == 10 * MS_NS
+
+
+def test_top_keys_lead_by_the_asked_count() -> None:
+    """The keys come back in the order of the count asked for."""
+    stats = scheduler_with_history(Clock()).stats()
+    assert [key for key, _ in stats.top_keys(1, by="cost")] == ["a"]
+    assert [key for key, _ in stats.top_keys(1, by="rejected")] == ["c"]
+
+
+def test_keys_are_forgotten_and_the_total_stays() -> None:
+    """Beyond the limit the oldest idle keys go, those with tasks waiting stay, and no count is lost."""
+    scheduler: Scheduler[int] = Scheduler(idle_keys_max=10)
+    scheduler.enqueue("busy", 0)
+    scheduler.pause("busy")
+    for number in range(1_000):
+        scheduler.enqueue(f"key-{number}", number)
+        scheduler.try_dequeue()
+    stats = scheduler.stats()
+    assert len(stats.keys) <= 10
+    assert stats.keys["busy"].waiting == 1
+    assert stats.total.dequeued == 1_000
+
+
+def test_prometheus_series_are_bounded_and_add_up() -> None:
+    """The busiest keys have series of their own, all others are one, and nothing is missing from the sum."""
+    clock = Clock()
+    scheduler: Scheduler[int] = Scheduler(clock_ns=clock)
+    for number in range(5):
+        for _ in range(number + 1):
+            scheduler.enqueue(("tenant", str(number)), number)
+    clock.now_ns = 3 * MS_NS
+    scheduler.try_dequeue_many(12)
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(scheduler, keys_max=2))
+    text = generate_latest(registry).decode()
+    series = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    by_key = {name: value for name, value in series.items() if name.startswith("fairlead_scheduler_key_dequeued")}
+    assert len(by_key) == 3
+    assert 'fairlead_scheduler_key_dequeued_total{key="other"}' in by_key
+    assert sum(float(value) for value in by_key.values()) == 12
+    assert series["fairlead_scheduler_waiting"] == "3.0"
+    assert series['fairlead_scheduler_wait_seconds_bucket{le="0.001"}'] == "0.0"
+    assert series['fairlead_scheduler_wait_seconds_bucket{le="0.005"}'] == "12.0"
+    assert series["fairlead_scheduler_wait_seconds_count"] == "12.0"

@@ -1,0 +1,81 @@
+"""Token buckets keep their promise to the millisecond."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fairlead.scheduler import Throttles
+
+
+def test_a_new_throttle_starts_full_and_refills_at_its_rate() -> None:
+    """A burst of 3 gives 3 tokens at once, then one every 100 ms at 10 a second."""
+    throttles = Throttles()
+    throttles.set("t", rate=10, burst=3, now_ms=0)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    assert bucket.tokens(0) == 3
+    bucket.take(3)
+    assert not bucket.has_token(99)
+    assert bucket.token_at(99) == 100
+    assert bucket.has_token(100)
+
+
+def test_a_bucket_never_holds_more_than_its_burst() -> None:
+    """A long silence earns no more than the burst."""
+    throttles = Throttles()
+    throttles.set("t", rate=1000, burst=2, tokens=0, now_ms=0)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    assert bucket.tokens(10**12) == 2
+
+
+def test_a_rate_of_zero_gives_no_token_ever() -> None:
+    """Only what is in the bucket passes."""
+    throttles = Throttles()
+    throttles.set("t", rate=0, burst=1, now_ms=0)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    bucket.take()
+    assert bucket.token_at(10**9) is None
+
+
+def test_changing_a_rate_keeps_the_tokens_up_to_the_new_burst() -> None:
+    """Tokens earned at the old rate stay, and those above the new burst go."""
+    throttles = Throttles()
+    throttles.set("t", rate=10, burst=10, tokens=4, now_ms=0)
+    throttles.set("t", rate=20, burst=5, now_ms=50)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    assert bucket.tokens(50) == 4
+    assert bucket.tokens(75) == 5
+
+
+def test_without_a_burst_a_second_of_tokens_is_held() -> None:
+    """The burst is one second's worth, and at least one token."""
+    throttles = Throttles()
+    throttles.set("fast", rate=50, now_ms=0)
+    throttles.set("slow", rate=0.1, now_ms=0)
+    fast, slow = throttles.get("fast"), throttles.get("slow")
+    assert fast is not None
+    assert slow is not None
+    assert (fast.tokens(0), slow.tokens(0)) == (50, 1)
+    slow.take()
+    assert slow.token_at(0) == 10_000
+
+
+@pytest.mark.parametrize("numbers", [{"rate": -1}, {"rate": math.inf}, {"rate": 1, "burst": 0.5}, {"rate": math.nan}])
+def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, float]) -> None:
+    """Rates are finite and not negative, and a burst below one token would let nothing pass."""
+    with pytest.raises(ValueError, match="throttle 't'"):
+        Throttles().set("t", now_ms=0, **numbers)
+
+
+def test_a_rounded_rate_is_never_faster_than_asked() -> None:
+    """A rate finer than the bucket's steps is rounded down: 1.5 tokens in 10**6 s let at most one through."""
+    throttles = Throttles()
+    throttles.set("t", rate=1.5e-6, burst=5, tokens=0, now_ms=0)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    assert bucket.tokens(1_000_000_000) <= 1

@@ -1,0 +1,165 @@
+"""Limits, backpressure, cancellation and forgotten keys."""
+
+from __future__ import annotations
+
+from fairlead.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority, RefusalReason
+from tests.unit.scheduler.workload import offer
+
+
+def counts(kernel: Kernel[Item], names: str) -> dict[str, int]:
+    return {name: kernel.waiting(name) for name in names}
+
+
+def test_a_refusal_names_the_limit() -> None:
+    """The key's own limit comes first, then that of all."""
+    kernel: Kernel[Item] = Kernel(waiting_max=2, key_waiting_max=1)
+    offer(kernel, "a")
+    own = kernel.offer(Item("a"), 0)
+    offer(kernel, "b")
+    everybody = kernel.offer(Item("c"), 0)
+    assert own is not None
+    assert everybody is not None
+    assert (own.reason, own.key, own.limit) == (RefusalReason.KEY_FULL, "a", 1)
+    assert (everybody.reason, everybody.key, everybody.limit) == (RefusalReason.GLOBAL_FULL, None, 2)
+
+
+def test_a_limit_for_each_key_does_not_limit_the_keys_above() -> None:
+    """Two sub-keys with one item each are within a limit of one item a key."""
+    kernel: Kernel[Item] = Kernel(key_waiting_max=1)
+    for key in (("a", "x"), ("a", "y"), "a"):
+        assert kernel.offer(Item(key), 0) is None
+
+
+def test_a_policy_of_a_key_that_becomes_a_prefix_still_rules_its_own_items() -> None:
+    """Backpressure set for a key is not lost when a sub-key appears."""
+    kernel: Kernel[Item] = Kernel(waiting_max=2)
+    kernel.set_policy("a", KeyPolicy(backpressure=Backpressure.DROP_OLDEST))
+    offer(kernel, "a")
+    offer(kernel, ("a", "x"))
+    assert kernel.offer(Item("a"), 0) is None
+
+
+def test_a_policys_limit_replaces_the_general_one_for_a_prefix_too() -> None:
+    """A key allowed five items may have them although each key may have one, sub-keys or not."""
+    kernel: Kernel[Item] = Kernel(key_waiting_max=1)
+    kernel.set_policy("a", KeyPolicy(waiting_max=5))
+    offer(kernel, ("a", "x"))
+    offer(kernel, "a", 4)
+    assert kernel.waiting("a") == 5
+
+
+def test_a_limit_counts_all_priorities_when_they_are_strict() -> None:
+    """A key that is a leaf at one priority and a group at another has one limit."""
+    kernel: Kernel[Item] = Kernel(strict_priority=True)
+    kernel.set_policy("a", KeyPolicy(waiting_max=1))
+    offer(kernel, "a", priority=Priority.HIGH)
+    assert kernel.offer(Item(("a", "x")), 0) is not None
+
+
+def test_a_flood_never_pushes_out_the_quiet() -> None:
+    """The victim is of the key with the most items, also if that key has grown since the last drop."""
+    kernel: Kernel[Item] = Kernel(waiting_max=4, backpressure=Backpressure.DROP_OLDEST)
+    for key in ("a", "a", "b", "b", "quiet"):
+        kernel.offer(Item(key), 0)
+    kernel.take(2, 0)
+    for key in ("flood", "flood", "new"):
+        kernel.offer(Item(key), 0)
+    assert kernel.waiting("flood") == 1
+    assert kernel.waiting("quiet") == 1
+
+
+def test_the_longest_key_is_found_among_many_idle_ones() -> None:
+    """Known keys without items do not confuse the search for the longest."""
+    kernel: Kernel[Item] = Kernel(waiting_max=2, backpressure=Backpressure.DROP_OLDEST)
+    for name in "abcdef":
+        offer(kernel, name)
+        kernel.take(1, 0)
+    for name in "fefefedcba":
+        assert kernel.offer(Item(name), 0) is None
+    assert len(kernel) == 2
+
+
+def test_with_strict_priority_the_victim_is_of_the_longest_key_and_the_lowest_priority() -> None:
+    """A key's items count together, whatever their priorities, and its low ones go first."""
+    kernel: Kernel[Item] = Kernel(waiting_max=10, backpressure=Backpressure.DROP_OLDEST, strict_priority=True)
+    offer(kernel, "a", 3, priority=Priority.HIGH)
+    low = offer(kernel, "a", 3, priority=Priority.LOW)
+    offer(kernel, "b", 4, priority=Priority.LOW)
+    kernel.offer(Item("c", priority=Priority.HIGH), 0)
+    assert not low[0].is_waiting
+    assert counts(kernel, "abc") == {"a": 5, "b": 4, "c": 1}
+
+
+def test_making_room_does_not_make_the_newcomer_homeless() -> None:
+    """A key is not forgotten while an item of its own is being let in."""
+    kernel: Kernel[Item] = Kernel(waiting_max=1, backpressure=Backpressure.DROP_OLDEST, idle_keys_max=1)
+    offer(kernel, "a")
+    kernel.offer(item := Item("b"), 0)
+    assert counts(kernel, "ab") == {"a": 0, "b": 1}
+    assert kernel.cancel(item)
+    assert (len(kernel), kernel.waiting("b")) == (0, 0)
+
+
+def test_cancel_frees_the_place_at_once() -> None:
+    """A cancelled item is gone from the middle of its lane, and its place may be taken."""
+    kernel: Kernel[Item] = Kernel(waiting_max=3)
+    first, middle, last = offer(kernel, "a", 3)
+    assert kernel.cancel(middle)
+    assert not kernel.cancel(middle)
+    assert kernel.offer(new := Item("a"), 0) is None
+    assert kernel.take(4, 0) == [first, last, new]
+
+
+def test_idle_keys_are_forgotten() -> None:
+    """Of a million keys that come and go, few are remembered; here a thousand, and ten."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=10)
+    for at in range(1000):
+        offer(kernel, f"key {at}")
+        kernel.take(1, 0)
+    assert kernel.known_keys() == 10
+
+
+def test_no_idle_key_at_all_may_be_remembered() -> None:
+    """A limit of none works, for flat keys and paths."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=0)
+    offer(kernel, "a")
+    offer(kernel, ("b", "x"))
+    assert len(kernel.take(2, 0)) == 2
+    assert kernel.known_keys() == 0
+
+
+def test_idle_paths_are_forgotten() -> None:
+    """Keys below a path go, and the path with the last of them."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=1)
+    for at in range(10):
+        offer(kernel, ("a", f"sub {at}"))
+        offer(kernel, f"flat {at}")
+        assert len(kernel.take(2, 0)) == 2
+    assert kernel.known_keys() <= 1
+    assert len(list(kernel._keys.nodes())) <= 2
+
+
+def test_keys_in_use_are_forgotten_after_their_release() -> None:
+    """Being in use when the list of idle keys overflows does not make a key immortal."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=1, counts_use=True)
+    for at in range(20):
+        offer(kernel, f"key {at}")
+    kernel.take(20, 0)
+    for at in range(20):
+        kernel.release(f"key {at}")
+    assert kernel.known_keys() <= 1
+
+
+def test_a_new_provider_does_not_bring_forgotten_keys_back() -> None:
+    """Policies of all known keys are asked for anew while some of them are being forgotten."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=1, counts_use=True)
+    for name in ("a", "b", "c"):
+        offer(kernel, name)
+    kernel.take(3, 0)
+    kernel.release("c")
+    for _ in range(3):
+        kernel.set_policy_provider(lambda _key: KeyPolicy(weight=2))
+    for name in ("c", "d", "e", "c"):
+        offer(kernel, name)
+        assert len(kernel.take(1, 0)) == 1
+        kernel.release(name)

@@ -1,0 +1,42 @@
+"""Timers tell what is due, each thing once."""
+
+from __future__ import annotations
+
+from fairlead.scheduler.timers import Timers
+
+
+def test_targets_come_out_when_due_earliest_first() -> None:
+    """Order is by instant, then by who was pushed first."""
+    timers: Timers[str] = Timers(lambda _at, _target: True)
+    for at_ms, target in ((5, "c"), (1, "a"), (5, "d"), (3, "b")):
+        timers.push(at_ms, target)
+    assert timers.next_at() == 1
+    assert timers.pop_due(4) == ["a", "b"]
+    assert timers.pop_due(5) == ["c", "d"]
+    assert timers.next_at() is None
+
+
+def test_stale_entries_are_passed_over() -> None:
+    """What is no longer live is neither reported nor announced."""
+    live = {"b"}
+    timers: Timers[str] = Timers(lambda _at, target: target in live)
+    timers.push(1, "a")
+    timers.push(2, "b")
+    assert timers.next_at() == 2
+    assert timers.pop_due(9) == ["b"]
+
+
+def test_a_target_armed_twice_for_one_instant_comes_out_once() -> None:
+    """Whoever is armed, disarmed and armed again for the same instant is due once."""
+    timers: Timers[str] = Timers(lambda _at, _target: True)
+    timers.push(5, "a")
+    timers.push(5, "a")
+    assert timers.pop_due(5) == ["a"]
+
+
+def test_stale_entries_hold_bounded_memory() -> None:
+    """Ten thousand entries of which one is live take the place of a few."""
+    timers: Timers[int] = Timers(lambda _at, target: target == 0)
+    for target in range(10_000):
+        timers.push(10**6, target)
+    assert len(timers) <= 130

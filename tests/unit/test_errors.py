@@ -1,0 +1,28 @@
+"""The tree of errors."""
+
+from __future__ import annotations
+
+from fairlead import errors
+from fairlead.errors import FairleadError, RequestError, UnavailableError
+
+BRANCHES = (FairleadError, RequestError, UnavailableError)
+LEAVES = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, FairleadError) and kind not in BRANCHES
+]
+
+
+def test_every_error_has_a_code_of_its_own_and_a_remedy() -> None:
+    """Programs can tell errors apart by code, and people are told what to do."""
+    codes = [kind.code for kind in LEAVES]
+    assert len(set(codes)) == len(codes) > 5
+    for kind in LEAVES:
+        assert kind.code == kind.code.lower()
+        assert kind.remedy.endswith(".")
+        assert kind.__doc__
+
+
+def test_an_error_says_cause_and_remedy() -> None:
+    """The text of an error is the cause followed by the remedy."""
+    assert str(errors.Closed("It is over.")) == "It is over. Stop, or make a new scheduler."
