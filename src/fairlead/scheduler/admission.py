@@ -45,9 +45,9 @@ class Admission:
             self._push(item.key, self._length(item.key) + 1)
         return refusal
 
-    def forget_lengths(self) -> None:
-        """Note that keys have grown unseen, so that the longest must be looked for anew."""
-        self._longest = []
+    def has_room_for(self, count: int, waiting: int) -> bool:
+        """Tell whether so many items more may wait in all, and nobody needs to know which keys grow by them."""
+        return self.waiting_max is None or (waiting + count <= self.waiting_max and not self._longest)
 
     def _make_room(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)

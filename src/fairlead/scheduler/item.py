@@ -92,7 +92,7 @@ class Item:
             raise ValueError(f"Throttles are a list of names, not one string: write [{throttles!r}].")
         self.key: Key = key if type(key) is str and key else canonical_key(key)
         self.cost = cost
-        self.priority = Priority(priority)
+        self.priority = priority if type(priority) is Priority else Priority(priority)
         self.throttles: tuple[str, ...] = tuple(sorted(set(throttles))) if throttles else ()
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms

@@ -102,18 +102,14 @@ class Kernel(Generic[I]):
 
     def offer(self, item: I, now_ms: int) -> Refusal | None:
         """Let an item wait its turn. Returns None, or why it may not, with nothing changed."""
-        self._move_to(now_ms)
-        return self._offer(item)
+        refusals = self.offer_many((item,), now_ms)
+        return refusals[0] if refusals else None
 
     def offer_many(self, items: Iterable[I], now_ms: int) -> list[Refusal]:
         """Let items wait their turns, in this order. Returns the refusals; all others are accepted."""
         self._move_to(now_ms)
         batch = items if isinstance(items, (list, tuple)) else list(items)
-        waiting_max = self._admission.waiting_max
-        if waiting_max is None:
-            return self._offer_quickly(batch)
-        if self._waiting + len(batch) <= waiting_max:
-            self._admission.forget_lengths()
+        if self._admission.has_room_for(len(batch), self._waiting):
             return self._offer_quickly(batch)
         offers = (self._offer(item) for item in batch)
         return [refusal for refusal in offers if refusal is not None]
@@ -324,11 +320,10 @@ class Kernel(Generic[I]):
         if ring is None:
             return
         while ring.ready and len(out) < count:
-            if ring.serving is None and not ring.resumed:
+            if ring.is_plain_next():
                 serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
-                if not ring.ready or len(out) >= count:
-                    return
-            serve_next(root, out, count, self._keys, self._open_lane, counts_use=self._counts_use)
+            else:
+                serve_next(root, out, count, self._keys, self._open_lane, counts_use=self._counts_use)
 
     def _open_lane(self, leaf: Node) -> Lane | None:
         return self._parking.first_open_lane(leaf, self._now_ms)

@@ -257,6 +257,11 @@ class Ring:
                 self._open(node)
         return self.serving
 
+    def is_plain_next(self) -> bool:
+        """Tell whether the next turn is that of a plain child, or a round is over."""
+        first = self.order[0]
+        return self.serving is None and not self.resumed and (first.is_plain or first is self.boundary)
+
     def next_round(self) -> bool:
         """Send the boundary, just met, to the back, and begin the next round in which anybody has a turn.
 
