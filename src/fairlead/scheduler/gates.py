@@ -8,13 +8,14 @@ have chosen, or a tenant with many lanes would get many times the tokens. So the
 shape as the keys: every node holds, for each gate, a queue of those of its children that wait there. The child at the
 front is asked as long as its turn lasts; then it goes to the back. At each level this gives turns in turn, weighted.
 
+A child that has been woken keeps its place at the front, even while nothing of it waits, until its turn is over.
 Being woken is not being served: a woken lane is merely ready, and the ring decides. If the token is gone by the time
 its turn comes, the lane parks again.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
 from fairlead.scheduler.buckets import Bucket
 from fairlead.scheduler.lanes import Lane
@@ -33,8 +34,12 @@ class WaitQueue:
     __slots__ = ("members", "turn")
 
     def __init__(self, first: Lane) -> None:
-        self.members = deque((first,))
+        self.members = OrderedDict.fromkeys((first,))
         self.turn = _NOBODY
+
+    def replace(self, old: Lane, new: Lane) -> None:
+        """Let a new member take the place of an old one."""
+        self.members = OrderedDict.fromkeys(new if member is old else member for member in self.members)
 
 
 class Gate:
@@ -58,7 +63,7 @@ class Gate:
         while node is not None:
             queue = node.waits.get(self)
             if queue is not None:
-                queue.members.append(member)
+                queue.members[member] = None
                 return
             node.wait_at(self, WaitQueue(member))
             member, node = node, node.parent
@@ -70,25 +75,21 @@ class Gate:
         node: Node | None = lane.node
         while node is not None:
             queue = node.waits[self]
-            queue.members.remove(member)
+            del queue.members[member]
             if queue.members:
                 return
             del node.waits[self]
             member, node = node, node.parent
 
     def wake(self, root: Node) -> Lane | None:
-        """Free the lane whose turn it is to have a token. Returns None when no lane with items waits."""
+        """Free the lane whose turn it is to have a token. Returns None when no lane waits."""
         node = root
         while self in node.waits:
             queue = node.waits[self]
             if node.ring is None:
-                while queue.members:
-                    lane = queue.members.popleft()
-                    lane.gate = None
-                    if lane.head is not None:
-                        return lane
-                node = root
-                continue
+                lane, _ = queue.members.popitem(last=False)
+                lane.gate = None
+                return lane
             child = self._front(queue)
             if child is not None:
                 node = child
@@ -100,7 +101,7 @@ class Gate:
 
     def _front(self, queue: WaitQueue) -> Node | None:
         while queue.members:
-            child = queue.members[0].node
+            child = next(iter(queue.members)).node
             waits = bool(child.waits[self].members)
             if queue.turn == _NOBODY and waits:
                 queue.turn = child.turns if child.is_open else child.turns + 1
@@ -108,9 +109,9 @@ class Gate:
             if queue.turn == child.turns and child.is_open and waits:
                 return child
             queue.turn = _NOBODY
-            queue.members.popleft()
             if waits:
-                queue.members.append(child)
+                queue.members.move_to_end(child)
             else:
+                del queue.members[child]
                 del child.waits[self]
         return None

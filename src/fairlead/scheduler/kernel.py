@@ -362,8 +362,9 @@ class Kernel(Generic[I]):
             was_head = lane.head is item
             lane.remove(item)
             self._count(leaf, waiting=-1, delayed=0)
+            if lane.head is None:
+                self._keys.lane_emptied(lane)
             if was_head:
-                self._keys.drop_lane(lane)
                 self._keys.refresh(leaf)
         self._keys.note_idle(leaf)
 

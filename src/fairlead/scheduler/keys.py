@@ -221,14 +221,12 @@ class Keys:
             if oldest.waiting == 0 and oldest.in_use == 0:
                 self._forget(oldest)
 
-    def drop_lane(self, lane: Lane) -> None:
-        """Forget a lane if it is empty and its key has many, as with a throttle for every recipient."""
+    def lane_emptied(self, lane: Lane) -> None:
+        """Let an empty lane wait for no token, and forget it if its key has many, as with one for every recipient."""
+        if lane.gate is not None:
+            lane.gate.leave(lane)
         extra = lane.node.extra
-        if extra is None or len(extra) <= _LANES_KEPT or lane is lane.node:
-            return
-        if lane.head is None:
-            if lane.gate is not None:
-                lane.gate.leave(lane)
+        if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
             del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
             self._throttles.leave(lane.buckets)
 
@@ -292,8 +290,7 @@ class Keys:
         parent.ring.replace(leaf, group)
         for gate in leaf.waits:
             group.wait_at(gate, WaitQueue(leaf))
-            members = parent.waits[gate].members
-            members[members.index(leaf)] = group
+            parent.waits[gate].replace(leaf, group)
         leaf.name, leaf.parent = None, group
         leaf.detach()
         group.ring.children[None] = leaf

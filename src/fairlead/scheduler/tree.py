@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.scheduler.item import Key, Priority
 from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.timers import Timers
 
 if TYPE_CHECKING:
     from fairlead.scheduler.gates import Gate, WaitQueue
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 8
 """For how many rounds a child that can't pay goes round with the others, which costs less than putting it to sleep."""
+
+_SWEEP_FROM = 64
 
 # Most keys have one lane and no throttle, and there may be a million of them: they share what stays empty.
 _NO_CHOICES: list[tuple[int, int, Lane]] = []
@@ -189,7 +192,7 @@ class Node(_Account):
 class Ring:
     """The children of a node, taking turns."""
 
-    __slots__ = ("_slept", "boundary", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
+    __slots__ = ("_left_behind", "boundary", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
 
     def __init__(self) -> None:
         self.children: dict[str | None, Node] = {}
@@ -199,8 +202,8 @@ class Ring:
         self.boundary = Node("", None, None)  # never ready
         self.order: deque[Node] = deque((self.boundary,))
         self.resumed: deque[Node] = deque()
-        self.sleepers: list[tuple[int, int, Node]] = []
-        self._slept = 0
+        self.sleepers: Timers[Node] = Timers(lambda wake_round, node: node.wake_round == wake_round)
+        self._left_behind = 0
 
     def enter(self, node: Node) -> None:
         """Give a place to a child that has become ready."""
@@ -233,6 +236,20 @@ class Ring:
         node.is_open = False
         if node.deficit > 0:
             node.deficit = 0
+        if node.is_queued:
+            self._left_behind += 1
+            if self._left_behind > _SWEEP_FROM and 2 * self._left_behind > len(self.order):
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Take the entries of idle children out, which pile up when items are withdrawn and none are taken."""
+        for _ in range(len(self.order)):
+            node = self.order.popleft()
+            if node.is_idle and node is not self.boundary:
+                node.is_queued = False
+            else:
+                self.order.append(node)
+        self._left_behind = 0
 
     def next_turn(self) -> Node | None:
         """Return the child whose turn it is, opening its turn if it has just begun."""
@@ -272,21 +289,17 @@ class Ring:
             self.round += 1
             order.append(self.boundary)
             return True
-        while sleepers and sleepers[0][0] != sleepers[0][2].wake_round:
-            heappop(sleepers)
+        wake_round = sleepers.next_at()
         if order:
             self.round += 1
-        elif sleepers:
-            self.round = sleepers[0][0]
+        elif wake_round is not None:
+            self.round = wake_round
         order.append(self.boundary)
-        woken = []
-        while sleepers and sleepers[0][0] <= self.round:
-            wake_round, _, node = heappop(sleepers)
-            if wake_round == node.wake_round:
-                self._rouse(node)
-                node.deficit -= node.share  # its turn, about to open, adds the last one
-                node.is_queued = True
-                woken.append(node)
+        woken = sleepers.pop_due(self.round)
+        for node in woken:
+            self._rouse(node)
+            node.deficit -= node.share  # its turn, about to open, adds the last one
+            node.is_queued = True
         order.extendleft(reversed(woken))
         return len(order) > 1
 
@@ -321,8 +334,7 @@ class Ring:
         else:
             node.slept_round = self.round
             node.wake_round = self.round + rounds
-            self._slept += 1
-            heappush(self.sleepers, (node.wake_round, self._slept, node))
+            self.sleepers.push(node.wake_round, node)
 
     def turns_before(self, node: Node, own_turns: int) -> int:
         """Count the turns of others before a ready child's turn of this number, if nobody comes and all costs are 1."""
@@ -349,7 +361,8 @@ class Ring:
             for at, node in enumerate(places):
                 if node is old:
                     places[at] = new
-        self.sleepers = [(at, number, new if node is old else node) for at, number, node in self.sleepers]
+        if old.wake_round:
+            self.sleepers.push(old.wake_round, new)
         if self.serving is old:
             self.serving = new
         for name in ("share", "deficit", "is_ready", "is_idle", "is_open", "is_queued", "is_resuming"):

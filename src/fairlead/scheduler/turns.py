@@ -101,7 +101,7 @@ def serve_next(
     served, spent = _hand_out(lane, out, room, credit)
     _charge(leaf, served, spent, keys, counts_use=counts_use)
     if lane.head is None:
-        keys.drop_lane(lane)
+        keys.lane_emptied(lane)
         keys.refresh(leaf)
     _end_spent_turns(leaf)
     return True

@@ -36,7 +36,7 @@ def check_ring(ring: Ring) -> None:
     ready = [child for child in ring.children.values() if child.is_ready]
     assert ring.ready == len(ready)
     assert sum(node is ring.boundary for node in ring.order) == 1
-    sleeping = {id(node) for at, _, node in ring.sleepers if at == node.wake_round}
+    sleeping = {id(node) for node in ring.sleepers}
     for child in ready:
         places = [
             ring.serving is child,

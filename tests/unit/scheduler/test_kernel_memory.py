@@ -1,0 +1,84 @@
+"""What is gone holds no memory, however it went."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from fairlead.scheduler import Item, Kernel
+from fairlead.scheduler.tree import Node, Ring
+
+
+class Payload(Item):
+    """An item that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+def root_of(kernel: Kernel[Item]) -> tuple[Node, Ring]:
+    """Return the root of a kernel's keys, with its ring."""
+    root = kernel._keys.roots[0]
+    assert root.ring is not None
+    return root, root.ring
+
+
+def test_keys_that_come_and_go_without_being_served_leave_nothing_in_the_ring() -> None:
+    """Items of ever new keys, each cancelled before anybody takes, do not pile up entries."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=10)
+    for number in range(5_000):
+        item = Item(f"key {number}")
+        kernel.offer(item, 0)
+        kernel.cancel(item)
+    _, ring = root_of(kernel)
+    assert len(ring.order) < 200
+    assert kernel.known_keys() == 10
+
+
+def test_costly_items_that_are_cancelled_leave_nothing_asleep() -> None:
+    """A key put to sleep for a billion rounds again and again has few entries among the sleepers."""
+    kernel: Kernel[Item] = Kernel()
+    kernel.offer_many([Item("busy") for _ in range(5_000)], 0)
+    for number in range(2_000):
+        costly = Item("saver", cost=10**9)
+        kernel.offer(costly, 0)
+        kernel.take(2, 0)
+        assert costly.is_waiting, f"after {number}"
+        kernel.cancel(costly)
+    _, ring = root_of(kernel)
+    assert len(ring.sleepers) < 200
+
+
+def test_keys_that_expire_behind_a_shut_throttle_leave_nothing_at_its_gate() -> None:
+    """Items of ever new keys that wait for a token which never comes, and expire, do not pile up."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=10)
+    kernel.throttles.set("shut", rate=0, burst=1, tokens=0, now_ms=0)
+    for now_ms in range(2_000):
+        kernel.offer(Item(f"key {now_ms}", throttles=["shut"], deadline_ms=now_ms), now_ms)
+        assert kernel.take(1, now_ms) == []
+        kernel.reap(now_ms)
+    root, _ = root_of(kernel)
+    assert sum(len(queue.members) for queue in root.waits.values()) <= 1
+    assert kernel.known_keys() <= 11
+
+
+def test_unknown_throttles_are_forgotten_with_their_lanes() -> None:
+    """A throttle named by items but never set is remembered only as long as a lane names it."""
+    kernel: Kernel[Item] = Kernel(idle_keys_max=10)
+    for number in range(1_000):
+        kernel.offer(Item(f"key {number}", throttles=[f"recipient {number}"]), 0)
+        assert len(kernel.take(1, 0)) == 1
+    assert len(kernel.throttles._buckets) <= 11
+
+
+def test_an_item_handed_out_is_not_held_on_to() -> None:
+    """Once the caller lets go of an item with a far deadline and due time, it is freed, timers or not."""
+    kernel: Kernel[Item] = Kernel()
+    watched = []
+    for number in range(1_000):
+        item = Payload(f"key {number % 3}", deadline_ms=10**9)
+        watched.append(weakref.ref(item))
+        kernel.offer(item, 0)
+        del item
+        assert len(kernel.take(1, 0)) == 1
+    gc.collect()
+    assert sum(reference() is not None for reference in watched) <= 64
