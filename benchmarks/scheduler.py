@@ -48,9 +48,7 @@ def arrivals(keys: int, *, is_mixed: bool, nested: bool = False) -> list[Item]:
 def kernel_with(items: list[Item], *, is_mixed: bool = False, **settings: int) -> Kernel[Item]:
     kernel: Kernel[Item] = Kernel(**settings)  # type: ignore[arg-type] # whole numbers only, here
     if is_mixed:
-        chance = random.Random(1)
-        weights = {item.key: chance.randint(1, 5) for item in items}
-        kernel.set_policy_provider(lambda key: KeyPolicy(weight=weights[key]) if key in weights else None)
+        kernel.set_policy_provider(lambda key: KeyPolicy(weight=1 + int(str(key).removeprefix("tenant-")) % 5))
     kernel.offer_many(items, 0)
     return kernel
 

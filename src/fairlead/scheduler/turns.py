@@ -17,7 +17,7 @@ from fairlead.scheduler.lanes import Lane
 from fairlead.scheduler.tree import PATIENCE, Node, Ring
 
 
-def serve_plain(  # noqa: PLR0912 - the hot loop is one piece, because a call costs more than all it would do
+def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than all it would do
     ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_use: bool
 ) -> None:
     """Serve the plain keys that are next in a root's ring, until another kind of key is or ``count`` are out.
@@ -49,17 +49,27 @@ def serve_plain(  # noqa: PLR0912 - the hot loop is one piece, because a call co
                 ring.settle_turn(node, item.cost)
             continue
         hand_out(item)
-        served = 1
         head = item.next
         item.lane = item.next = None
-        if deficit:
-            while head is not None and head.cost <= deficit and served < left:
-                item = head
-                deficit -= item.cost
-                hand_out(item)
-                served += 1
-                head = item.next
-                item.lane = item.next = item.previous = None
+        if not deficit and head is not None:
+            left -= 1
+            node.waiting -= 1
+            if counts_use:
+                node.in_use += 1
+            node.head = head
+            head.previous = None
+            node.deficit = 0
+            to_the_back(node)
+            continue
+        served = 1
+        cost = 0
+        while head is not None and (cost := head.cost) <= deficit and served < left:
+            hand_out(head)
+            deficit -= cost
+            served += 1
+            item = head
+            head = item.next
+            item.lane = item.next = item.previous = None
         left -= served
         node.head = head
         node.waiting -= served
@@ -70,10 +80,10 @@ def serve_plain(  # noqa: PLR0912 - the hot loop is one piece, because a call co
             continue
         head.previous = None
         node.deficit = deficit
-        if not deficit or 0 < head.cost - deficit <= PATIENCE * node.share:
+        if not deficit or 0 < cost - deficit <= PATIENCE * node.share:
             to_the_back(node)
         else:
-            ring.settle_turn(node, head.cost)
+            ring.settle_turn(node, cost)
 
 
 def serve_next(
