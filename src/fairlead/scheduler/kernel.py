@@ -106,13 +106,21 @@ class Kernel(Generic[I]):
         return refusals[0] if refusals else None
 
     def offer_many(self, items: Iterable[I], now_ms: int) -> list[Refusal]:
-        """Let items wait their turns, in this order. Returns the refusals; all others are accepted."""
+        """Let items wait their turns, in this order. Returns the refusals; all others are accepted.
+
+        Should a policy provider raise, the items before it are accepted and the rest are not.
+        """
         self._move_to(now_ms)
         batch = items if isinstance(items, (list, tuple)) else list(items)
-        if self._admission.has_room_for(len(batch), self._waiting):
-            return self._offer_quickly(batch)
-        offers = (self._offer(item) for item in batch)
-        return [refusal for refusal in offers if refusal is not None]
+        try:
+            if self._admission.has_room_for(len(batch), self._waiting):
+                return self._offer_quickly(batch)
+            offers = (self._offer(item) for item in batch)
+            return [refusal for refusal in offers if refusal is not None]
+        except BaseException:
+            # Something of the caller's raised, such as its provider of policies. The items before it are accepted.
+            self._waiting = self._keys.count_waiting()
+            raise
 
     def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
         """Offer items while there is room for all; plain items of simple keys that have others waiting go quickest."""

@@ -104,8 +104,13 @@ class Keys:
 
     def set_provider(self, provider: PolicyProvider | None) -> None:
         """Set the function that knows the policies; it acts on the backlog at once."""
-        self.provider = provider
-        for node, policy in [(node, self._policy_for(node)) for node in self.nodes()]:
+        before, self.provider = self.provider, provider
+        try:
+            policies = [(node, self._policy_for(node)) for node in self.nodes()]
+        except BaseException:
+            self.provider = before
+            raise
+        for node, policy in policies:
             self._apply_policy(node, policy)
 
     def set_paused(self, key: Key, *, is_paused: bool) -> None:
@@ -123,6 +128,10 @@ class Keys:
             node = stack.pop()
             yield node
             stack.extend(_children(node).values())
+
+    def count_waiting(self) -> int:
+        """Count all items that wait, key by key."""
+        return sum(child.waiting for root in self.roots for child in _children(root).values())
 
     def all_leaves(self) -> Iterator[Node]:
         """Yield every leaf."""
@@ -250,19 +259,23 @@ class Keys:
     def _make_leaf(self, band: int, key: Key) -> Node:
         path = path_of(key)
         node = self.roots[band]
-        for depth, name in enumerate(path, start=1):
-            is_inner = depth < len(path)
-            child = _children(node).get(name)
-            if child is None:
-                child = self._make_node(node, name, path[:depth], Ring() if is_inner else None)
-            elif is_inner and child.ring is None:
-                child = self._grow(child)
-            node = child
+        try:
+            for depth, name in enumerate(path, start=1):
+                node = self._make_step(node, name, path[:depth], is_inner=depth < len(path))
+        except BaseException:
+            self._prune(node)
+            raise
         if node.ring is not None:
             node = self._make_node(node, None, path, None)
         self.leaves[band][key] = node
         self._classify(node)
         return node
+
+    def _make_step(self, parent: Node, name: str, path: tuple[str, ...], *, is_inner: bool) -> Node:
+        child = _children(parent).get(name)
+        if child is None:
+            return self._make_node(parent, name, path, Ring() if is_inner else None)
+        return self._grow(child) if is_inner and child.ring is None else child
 
     def _make_node(self, parent: Node, name: str | None, path: tuple[str, ...], ring: Ring | None) -> Node:
         node = Node(canonical_key(path), name, parent)

@@ -48,7 +48,7 @@ PATIENCE = 8
 
 _SWEEP_FROM = 64
 
-# Most keys have one lane and no throttle, and there may be a million of them: they share what stays empty.
+# Most keys have one lane and no throttle, and there may be a million of them: they share what stays empty. So do rings.
 _NO_CHOICES: list[tuple[int, int, Lane]] = []
 _NO_WAITS: dict[Gate, WaitQueue] = {}
 
@@ -189,20 +189,29 @@ class Node(_Account):
         return self.first_lane() is not None
 
 
+BOUNDARY = Node("", None, None)
+"""Stands in every ring between the children still to be served in this round and those of the next. Never ready."""
+
+_NO_RESUMED: deque[Node] = deque()
+
+
+def _is_asleep(wake_round: int, node: Node) -> bool:
+    return node.wake_round == wake_round
+
+
 class Ring:
     """The children of a node, taking turns."""
 
-    __slots__ = ("_left_behind", "boundary", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
+    __slots__ = ("_left_behind", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
 
     def __init__(self) -> None:
         self.children: dict[str | None, Node] = {}
         self.round = 1
         self.ready = 0
         self.serving: Node | None = None
-        self.boundary = Node("", None, None)  # never ready
-        self.order: deque[Node] = deque((self.boundary,))
-        self.resumed: deque[Node] = deque()
-        self.sleepers: Timers[Node] = Timers(lambda wake_round, node: node.wake_round == wake_round)
+        self.order = deque((BOUNDARY,))
+        self.resumed = _NO_RESUMED
+        self.sleepers = Timers(_is_asleep)
         self._left_behind = 0
 
     def enter(self, node: Node) -> None:
@@ -214,13 +223,15 @@ class Ring:
         if node.is_open or (not was_idle and node.round < self.round):
             if not node.is_resuming:
                 node.is_resuming = True
+                if self.resumed is _NO_RESUMED:
+                    self.resumed = deque()
                 self.resumed.append(node)
         else:
             node.is_queued = True
             self.order.append(node)
 
     def leave(self, node: Node) -> None:
-        """Take the place of a child that is no longer ready."""
+        """Note that a child is no longer ready. An entry it has stays, to be taken up again or passed over."""
         self.ready -= 1
         if self.serving is node:
             self.serving = None
@@ -241,16 +252,6 @@ class Ring:
             if self._left_behind > _SWEEP_FROM and 2 * self._left_behind > len(self.order):
                 self._sweep()
 
-    def _sweep(self) -> None:
-        """Take the entries of idle children out, which pile up when items are withdrawn and none are taken."""
-        for _ in range(len(self.order)):
-            node = self.order.popleft()
-            if node.is_idle and node is not self.boundary:
-                node.is_queued = False
-            else:
-                self.order.append(node)
-        self._left_behind = 0
-
     def next_turn(self) -> Node | None:
         """Return the child whose turn it is, opening its turn if it has just begun."""
         while self.serving is None:
@@ -261,7 +262,7 @@ class Ring:
                     continue
             else:
                 node = self.order.popleft()
-                if node is self.boundary:
+                if node is BOUNDARY:
                     if self.next_round():
                         continue
                     return None
@@ -277,7 +278,7 @@ class Ring:
     def is_plain_next(self) -> bool:
         """Tell whether the next turn is that of a plain child, or a round is over."""
         first = self.order[0]
-        return self.serving is None and not self.resumed and (first.is_plain or first is self.boundary)
+        return self.serving is None and not self.resumed and (first.is_plain or first is BOUNDARY)
 
     def next_round(self) -> bool:
         """Send the boundary, just met, to the back, and begin the next round in which anybody has a turn.
@@ -287,14 +288,14 @@ class Ring:
         order, sleepers = self.order, self.sleepers
         if order and not sleepers:
             self.round += 1
-            order.append(self.boundary)
+            order.append(BOUNDARY)
             return True
         wake_round = sleepers.next_at()
         if order:
             self.round += 1
         elif wake_round is not None:
             self.round = wake_round
-        order.append(self.boundary)
+        order.append(BOUNDARY)
         woken = sleepers.pop_due(self.round)
         for node in woken:
             self._rouse(node)
@@ -369,6 +370,16 @@ class Ring:
             setattr(new, name, getattr(old, name))
         for name in ("turns", "round", "slept_round", "wake_round"):
             setattr(new, name, getattr(old, name))
+
+    def _sweep(self) -> None:
+        """Take the entries of idle children out, which pile up when items are withdrawn and none are taken."""
+        for _ in range(len(self.order)):
+            node = self.order.popleft()
+            if node.is_idle and node is not BOUNDARY:
+                node.is_queued = False
+            else:
+                self.order.append(node)
+        self._left_behind = 0
 
     def _rouse(self, node: Node) -> None:
         node.deficit += (self.round - node.slept_round) * node.share

@@ -14,7 +14,7 @@ from fairlead.scheduler.buckets import TOKEN
 from fairlead.scheduler.item import Item
 from fairlead.scheduler.keys import Keys
 from fairlead.scheduler.lanes import Lane
-from fairlead.scheduler.tree import PATIENCE, Node, Ring
+from fairlead.scheduler.tree import BOUNDARY, PATIENCE, Node, Ring
 
 
 def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than all it would do
@@ -28,12 +28,11 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
     hand_out = out.append
     next_key = ring.order.popleft
     to_the_back = ring.order.append
-    boundary = ring.boundary
     left = count - len(out)
     while left:
         node = next_key()
         if not node.is_plain:
-            if node is not boundary:
+            if node is not BOUNDARY:
                 ring.order.appendleft(node)
                 return
             if not ring.next_round():

@@ -7,7 +7,7 @@ from typing import Any
 from fairlead.scheduler import Kernel
 from fairlead.scheduler.item import Item
 from fairlead.scheduler.lanes import Lane
-from fairlead.scheduler.tree import Node, Ring
+from fairlead.scheduler.tree import BOUNDARY, Node, Ring
 
 
 def check_soundness(kernel: Kernel[Any], items: list[Any]) -> None:
@@ -35,7 +35,7 @@ def check_ring(ring: Ring) -> None:
     """Assert that a ring knows how many of its children are ready, and that each of them has a place in it."""
     ready = [child for child in ring.children.values() if child.is_ready]
     assert ring.ready == len(ready)
-    assert sum(node is ring.boundary for node in ring.order) == 1
+    assert sum(node is BOUNDARY for node in ring.order) == 1
     sleeping = {id(node) for node in ring.sleepers}
     for child in ready:
         places = [
@@ -46,7 +46,7 @@ def check_ring(ring: Ring) -> None:
         ]
         assert sum(places) == 1, f"{child.key!r} is ready and has the places {places}"
     for node in ring.order:
-        assert node is ring.boundary or node.is_queued
+        assert node is BOUNDARY or node.is_queued
     for node in ring.resumed:
         assert node.is_resuming
     if ring.serving is not None:
