@@ -200,6 +200,9 @@ class AsyncScheduler(Face[P]):
             if consumer.done() and not consumer.cancelled():
                 self._wake_consumer()
             raise
+        finally:
+            if self._timer is not None and not self._consumers:
+                self._set_timer()
 
     def _set_timer(self) -> None:
         """Have a consumer woken at the next instant at which something changes by itself."""

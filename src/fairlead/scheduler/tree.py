@@ -19,8 +19,8 @@ ends. Rounds give three things:
   spins, and when all sleep the round number jumps.
 - A child that was *parked* (throttled, at its cap, paused) kept its deficit and its rights. If its turn was cut short
   it goes on with that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
-  ``resumed``, which goes before the ring. It never gets more than one turn a round, so it takes nothing from the
-  others, and it reaches the rate of its throttle if the burst covers the time until it can be served.
+  ``resumed``, which goes before the ring and before the rest of a turn that is under way. It never gets more than one
+  turn a round, so it takes nothing from the others, and it reaches the rate of its throttle with the smallest burst.
 - Two children that always have work have had, at any time, the same number of turns give or take one. Hence the bound
   ``|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j`` on the costs S they were served, C being the largest cost.
 
@@ -221,11 +221,11 @@ class Ring:
         if node.is_queued:
             return
         if node.is_open or (not was_idle and node.round < self.round):
-            if not node.is_resuming:
-                node.is_resuming = True
-                if self.resumed is _NO_RESUMED:
-                    self.resumed = deque()
-                self.resumed.append(node)
+            self._resume(node)
+            if self.serving is not None:
+                # Whoever could not go until now goes before one that can go at any time: its token would be lost.
+                self._resume(self.serving)
+                self.serving = None
         else:
             node.is_queued = True
             self.order.append(node)
@@ -370,6 +370,13 @@ class Ring:
             setattr(new, name, getattr(old, name))
         for name in ("turns", "round", "slept_round", "wake_round"):
             setattr(new, name, getattr(old, name))
+
+    def _resume(self, node: Node) -> None:
+        if not node.is_resuming:
+            node.is_resuming = True
+            if self.resumed is _NO_RESUMED:
+                self.resumed = deque()
+            self.resumed.append(node)
 
     def _sweep(self) -> None:
         """Take the entries of idle children out, which pile up when items are withdrawn and none are taken."""

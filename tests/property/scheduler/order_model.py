@@ -157,8 +157,10 @@ def _enter(child: Child) -> None:
     if child in ring.order:
         return
     if child.is_open or (not was_idle and child.last_turn < ring.round):
-        if child not in ring.resumed:
-            ring.resumed.append(child)
+        for resumed in (child, ring.serving):
+            if resumed is not None and resumed not in ring.resumed:
+                ring.resumed.append(resumed)
+        ring.serving = None
     else:
         ring.order.append(child)
 

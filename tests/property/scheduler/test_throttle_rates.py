@@ -156,3 +156,25 @@ def test_a_tenant_with_a_hundred_lanes_gets_no_more_tokens() -> None:
     served = tokens_by_tenant(kernel, milliseconds=4000)
     assert sum(served.values()) >= 1990
     assert abs(served["one"] - served["many"]) <= 10
+
+
+@pytest.mark.parametrize(
+    ("rate", "weight", "rivals"),
+    [
+        pytest.param(250, 1, {"b": 2}, id="a rival with longer turns"),
+        pytest.param(250, 100, {"b": 100, "c": 100}, id="everybody with very long turns"),
+        pytest.param(500, 100, dict.fromkeys("bcdefghijk", 1), id="ten rivals with short turns"),
+        pytest.param(50, 1, dict.fromkeys("bcdefghijk", 1), id="ten rivals like itself"),
+    ],
+)
+def test_the_smallest_burst_suffices_when_the_consumer_has_little_to_spare(
+    rate: int, weight: int, rivals: dict[str, int]
+) -> None:
+    """A consumer of 1,000 items a second, all busy: a key with a burst of 1 has 95 % of a rate below its fair share."""
+    kernel: Kernel[Item] = Kernel()
+    kernel.throttles.set("slow", rate=rate, burst=1, tokens=0, now_ms=0)
+    for key, share in {"a": weight, **rivals}.items():
+        kernel.set_policy(key, KeyPolicy(weight=share))
+        kernel.offer_many([Item(key, throttles=["slow"] if key == "a" else ()) for _ in range(5_000)], 0)
+    served = [item.key for now_ms in range(5_000) for item in kernel.take(1, now_ms)]
+    assert served.count("a") >= 0.95 * rate * 5

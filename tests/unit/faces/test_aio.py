@@ -326,3 +326,19 @@ async def test_many_producers_and_dispatchers() -> None:
             group.create_task(scheduler.dispatch(handle, in_flight=4))
         group.create_task(all_produced([produce(first * 500) for first in range(4)]))
     assert sorted(handled) == list(range(2_000))
+
+
+def test_a_scheduler_may_outlive_its_loop() -> None:
+    """A scheduler that waited for a due time in one event loop does so again in the next."""
+    scheduler: AsyncScheduler[int] = AsyncScheduler()
+
+    async def give_up() -> None:
+        scheduler.enqueue_nowait("a", 1, due_in_ms=40)
+        with pytest.raises(WaitTimedOut):
+            await scheduler.dequeue(timeout=0.005)
+
+    async def wait() -> int:
+        return (await scheduler.dequeue(timeout=PATIENCE)).payload
+
+    asyncio.run(give_up())
+    assert asyncio.run(wait()) == 1
