@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help setup demo test lint bench clean
 
 help:
-	@echo "make demo    see a noisy and a quiet tenant, through a FIFO and through Fairlead"
+	@echo "make demo    see a noisy and two quiet tenants, through a FIFO and through Fairlead"
 	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
 	@echo "make bench   run the benchmarks"
 	@echo "make setup   only set up .venv"

@@ -81,5 +81,5 @@ class Report:
 
     def finish(self) -> None:
         """Say how many goals were missed, and fail if that was asked for."""
-        self.console.print(f"\n{len(self.missed)} goals missed." if self.missed else "\nAll goals reached.")
+        self.console.print(f"\nMissed: {', '.join(self.missed)}." if self.missed else "\nAll goals reached.")
         sys.exit(1 if self.missed and self.options.check else 0)

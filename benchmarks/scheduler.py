@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
+import sys
 import threading
 import tracemalloc
 from collections import deque
@@ -255,4 +256,7 @@ def measure_memory(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Stopped.")

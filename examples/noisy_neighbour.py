@@ -207,7 +207,11 @@ def main() -> None:
         save_picture(arguments.picture)
         return
     console = Console()
-    sides = run(console, is_live=console.is_terminal and not arguments.fast)
+    try:
+        sides = run(console, is_live=console.is_terminal and not arguments.fast)
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+        return
     console.print(outcome(sides))
     console.print(verdict(sides))
 

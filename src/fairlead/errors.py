@@ -21,8 +21,11 @@ class FairleadError(Exception):
     remedy: ClassVar[str]
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"{cause} {self.remedy}")
+        super().__init__(cause)
         self.cause = cause
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.remedy}"
 
 
 class RequestError(FairleadError):
@@ -46,13 +49,6 @@ class InvalidArgument(RequestError, ValueError):
 
     code = "invalid_argument"
     remedy = "Correct the value and call again."
-
-
-class AlreadyWaiting(RequestError):
-    """A task that waits already was enqueued again; it keeps its place."""
-
-    code = "already_waiting"
-    remedy = "Enqueue a new task, or wait until this one is handed out."
 
 
 class Closed(RequestError):

@@ -20,16 +20,17 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, in which every warning is an error."""
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name_of)
-def test_the_code_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_a_page_runs(page: Path) -> None:
     """The Python blocks of a page run in order, as a reader would type them."""
-    names: dict[str, object] = {"__name__": "page"}
-    text = page.read_text()
-    for block in BLOCK.finditer(text):
-        line = text[: block.start()].count("\n") + 1
-        code = compile("\n" * line + block.group(1), name_of(page), "exec")
-        exec(code, names)  # noqa: S102 - running what the page says is the test
-    capsys.readouterr()
+    result = run("-c", "\n".join(BLOCK.findall(page.read_text())))
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -42,9 +43,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name_of)
 def test_an_example_runs(example: Path) -> None:
     """Every example ends by itself, says something, and complains of nothing."""
-    result = subprocess.run(
-        [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=60, check=False
-    )
+    result = run(str(example))
     assert result.returncode == 0, result.stderr
     assert result.stdout
     assert result.stderr == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from fairlead import errors
 from fairlead.errors import FairleadError, RequestError, UnavailableError
 
@@ -26,3 +28,10 @@ def test_every_error_has_a_code_of_its_own_and_a_remedy() -> None:
 def test_an_error_says_cause_and_remedy() -> None:
     """The text of an error is the cause followed by the remedy."""
     assert str(errors.Closed("It is over.")) == "It is over. Stop, or make a new scheduler."
+
+
+def test_an_error_survives_being_pickled() -> None:
+    """Text and attributes are the same after a trip to another process."""
+    error = errors.KeyFull("Key 'a' is full.", retry_after_ms=250)
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (type(copy), str(copy), copy.retry_after_ms) == (errors.KeyFull, str(error), 250)

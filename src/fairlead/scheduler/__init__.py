@@ -8,7 +8,7 @@ from fairlead.scheduler.aio import AsyncScheduler
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation, WaitReason
 from fairlead.scheduler.face import Options, TaskOptions
-from fairlead.scheduler.item import Item, Key, Priority
+from fairlead.scheduler.item import Item, ItemTerms, Key, Priority
 from fairlead.scheduler.kernel import Kernel
 from fairlead.scheduler.policy import Backpressure, Departure, DepartureReason, KeyPolicy, Refusal, RefusalReason
 from fairlead.scheduler.statistics import Counts, Statistics, WaitTimes
@@ -23,6 +23,7 @@ __all__ = [
     "DepartureReason",
     "Explanation",
     "Item",
+    "ItemTerms",
     "Kernel",
     "Key",
     "KeyPolicy",

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from fairlead.scheduler.item import Item, Key
+from fairlead.scheduler.item import Item, path_of
 from fairlead.scheduler.keys import Keys
 from fairlead.scheduler.policy import Backpressure, Refusal, RefusalReason
 from fairlead.scheduler.tree import Node
 
 _REBUILD_FROM = 64
+_DROPPING = (Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST)
 
 
 class Admission:
     """Decides whether an item may wait.
 
-    With a dropping policy the victim comes from the key that is over its limit, or, when it is the limit on everything,
-    from the key with the most items: a flood never pushes out the quiet. Victims are of the lowest priority first, and
-    never of a higher one than the newcomer. Items that are not due yet are not dropped.
+    With a dropping policy the victim comes from the key that is at its limit, or, when it is the limit on everything,
+    from the outermost key with the most items; below that, at each level, again from the one with the most. If that one
+    has none to give, the newcomer is refused: a flood never pushes out the quiet. Victims are of the lowest priority
+    first, and never of a higher one than the newcomer. Items that are not due yet are not dropped.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class Admission:
     ) -> None:
         self._keys = keys
         self._drop = drop
-        self._longest: list[tuple[int, int, Key]] = []
+        self._longest: list[tuple[int, int, str]] = []
         self._pushed = 0
         self._rebuild_at = _REBUILD_FROM
         self.waiting_max = waiting_max
@@ -42,7 +44,8 @@ class Admission:
         """Make room for an item of a leaf. Returns a refusal, with nothing changed, if there is none to be made."""
         refusal = self._make_room(leaf, item, waiting)
         if refusal is None and self._longest:
-            self._push(item.key, self._length(item.key) + 1)
+            name = path_of(item.key)[0]
+            self._push(name, self._length(name) + 1)
         return refusal
 
     def has_room_for(self, count: int, waiting: int) -> bool:
@@ -52,17 +55,18 @@ class Admission:
     def _make_room(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)
         if full is not None:
-            node, limit, leaves = full
+            node, limit, twins = full
             return self._replace(
-                item, self._policy(node), leaves, Refusal(item, RefusalReason.KEY_FULL, node.key, limit)
+                item, self._policy(node), twins, Refusal(item, RefusalReason.KEY_FULL, node.key, limit)
             )
         if self.waiting_max is not None and waiting >= self.waiting_max:
-            refusal = Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max)
-            return self._replace(item, self._policy(leaf), self._longest_first(), refusal)
+            policy = self._policy(leaf)
+            twins = self._longest_twins() if policy in _DROPPING else []
+            return self._replace(item, policy, twins, Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max))
         return None
 
     def _full_key(self, leaf: Node) -> tuple[Node, int, list[Node]] | None:
-        """Return the first node, from a leaf up, that is at its limit, with the limit and the leaves it counts.
+        """Return the first node, from a leaf up, that is at its limit, with the limit and the twins it counts.
 
         To make room there is to make room above it too. The general limit is on a key's own items, in place of a
         policy's, which counts those below as well.
@@ -78,17 +82,18 @@ class Admission:
             if node.waiting_max is not None:
                 twins = self._keys.twins(node)
                 if sum(twin.waiting for twin in twins) >= node.waiting_max:
-                    return node, node.waiting_max, self._leaves_under(twins)
+                    return node, node.waiting_max, twins
             node = node.parent
         return None
 
-    def _replace(self, item: Item, policy: Backpressure, leaves: Iterable[Node], refusal: Refusal) -> Refusal | None:
-        """Drop one of the items of these leaves in favour of a new one, if the policy is to and there is one."""
-        if policy is Backpressure.REJECT:
-            return refusal
-        if policy is Backpressure.WAIT:
-            return replace(refusal, should_wait=True)
-        victims = (_victim_of(leaf, item, policy) for leaf in leaves)
+    def _replace(self, item: Item, policy: Backpressure, twins: list[Node], refusal: Refusal) -> Refusal | None:
+        """Drop an item under these nodes in favour of a new one, if the policy is to and there is one."""
+        if policy not in _DROPPING:
+            return replace(refusal, should_wait=policy is Backpressure.WAIT)
+        while any(twin.ring is not None for twin in twins):
+            twins = self._keys.longest_child(twins)
+        lowest_first = sorted(twins, key=lambda leaf: leaf.priority, reverse=True)
+        victims = (_victim_of(leaf, item, policy) for leaf in lowest_first)
         victim = next((victim for victim in victims if victim is not None), None)
         if victim is None:
             return refusal
@@ -103,40 +108,29 @@ class Admission:
             node = node.parent
         return self.backpressure
 
-    def _leaves_under(self, twins: list[Node]) -> list[Node]:
-        leaves = [leaf for twin in twins for leaf in self._keys.leaves_under(twin)]
-        return sorted(leaves, key=lambda leaf: (-leaf.priority, -leaf.waiting))
-
-    def _longest_first(self) -> Iterator[Node]:
-        """Yield the leaves of the key with the most items; if they have no victim, all the others, most items first."""
+    def _longest_twins(self) -> list[Node]:
+        """Return the nodes of the outermost key with the most items."""
         if not self._longest:
-            self._rebuild()
+            names = {path_of(key)[0] for key in self._keys.leaf_keys()}
+            self._longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
+            heapify(self._longest)
+            self._pushed = len(names)
+            self._rebuild_at = max(_REBUILD_FROM, 4 * len(names))
         lengths = self._longest
-        while lengths and self._length(lengths[0][2]) != -lengths[0][0]:
-            _, _, key = heappop(lengths)
-            if length := self._length(key):
-                self._push(key, length)
-        if lengths:
-            yield from self._keys.leaves_of(lengths[0][2])
-            for key in sorted(self._keys.leaf_keys(), key=self._length, reverse=True):
-                yield from self._keys.leaves_of(key)
+        while (length := self._length(lengths[0][2])) != -lengths[0][0]:
+            _, _, name = heappop(lengths)
+            self._push(name, length)
+        return self._keys.find(lengths[0][2])
 
-    def _length(self, key: Key) -> int:
-        return sum(leaf.waiting for leaf in self._keys.leaves_of(key))
+    def _length(self, name: str) -> int:
+        return sum(node.waiting for node in self._keys.find(name))
 
-    def _rebuild(self) -> None:
-        lengths = [(key, length) for key in self._keys.leaf_keys() if (length := self._length(key))]
-        self._longest = [(-length, at, key) for at, (key, length) in enumerate(lengths)]
-        heapify(self._longest)
-        self._pushed = len(lengths)
-        self._rebuild_at = max(_REBUILD_FROM, 4 * len(lengths))
-
-    def _push(self, key: Key, length: int) -> None:
+    def _push(self, name: str, length: int) -> None:
         if len(self._longest) >= self._rebuild_at:
             self._longest = []  # mostly out of date by now: looked for anew when needed
             return
         self._pushed += 1
-        heappush(self._longest, (-length, self._pushed, key))
+        heappush(self._longest, (-length, self._pushed, name))
 
 
 def _victim_of(leaf: Node, item: Item, policy: Backpressure) -> Item | None:

@@ -41,7 +41,7 @@ class AsyncScheduler(Face[P]):
         self._consumers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
-        super().__init__(options, clock_ns, nullcontext())
+        super().__init__(clock_ns, nullcontext(), **options)
 
     def enqueue_nowait(
         self,
@@ -132,13 +132,14 @@ class AsyncScheduler(Face[P]):
         Args:
             handler: called with each task.
             in_flight: how many handlers may run at once.
-            on_error: called with what a handler raised; without it the event loop's exception handler is.
+            on_error: called with what a handler raised; without it the event loop's exception handler is. What it
+                raises itself ends the dispatcher.
 
         Raises:
             InvalidArgument: ``in_flight`` is below 1.
         """
-        if in_flight < 1:
-            raise InvalidArgument(f"in_flight must be at least 1, not {in_flight!r}.")
+        if type(in_flight) is not int or in_flight < 1:
+            raise InvalidArgument(f"in_flight must be a whole number of at least 1, not {in_flight!r}.")
         places = asyncio.Semaphore(in_flight)
         async with asyncio.TaskGroup() as running:
             while True:
@@ -162,8 +163,7 @@ class AsyncScheduler(Face[P]):
             if on_error is not None:
                 on_error(task, error)
             else:
-                message = f"The handler of {task!r} raised."
-                asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+                self._report(error)
         finally:
             if task.is_out:
                 self.done(task)
@@ -222,6 +222,10 @@ class AsyncScheduler(Face[P]):
         self._pass_time()
         self._wake_consumer()
         self._set_timer()
+
+    def _report(self, error: Exception) -> None:
+        message = f"A callback of {self!r} raised."
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _wake_consumer(self) -> None:
         while self._consumers:

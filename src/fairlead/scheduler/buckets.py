@@ -129,6 +129,9 @@ class Throttles:
         Raises:
             ValueError: a number is negative or not finite, or the burst is below 1, which nothing could ever pass.
         """
+        for number in (rate, burst, tokens):
+            if number is not None and not isinstance(number, (int, float)):
+                raise ValueError(f"Rate, burst and tokens of throttle {name!r} are numbers, not {number!r}.")
         burst = max(1.0, rate) if burst is None else burst
         if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
             raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, not {rate!r}.")

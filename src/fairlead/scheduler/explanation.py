@@ -30,6 +30,7 @@ class Explanation:
         turns: for an eligible item, how many turns of other keys come before it is served, if nothing is offered or
             changed meanwhile. An estimate when costs differ, or with several lanes or levels.
         until_ms: when the reason ends by itself, where that is known.
+        wait_ms: how long that is from now.
         key: the key that is capped or paused.
         throttle: the throttle that has no token, the one that takes longest if there are several.
     """
@@ -37,22 +38,23 @@ class Explanation:
     reason: WaitReason
     turns: int | None = None
     until_ms: int | None = None
+    wait_ms: int | None = None
     key: Key | None = None
     throttle: str | None = None
 
     def __str__(self) -> str:
-        until = "" if self.until_ms is None else f" until {self.until_ms} ms"
+        wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
         match self.reason:
             case WaitReason.ELIGIBLE:
-                return f"It may go, after {self.turns} turns of other keys."
+                return f"It may go, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
-                return f"Throttle {self.throttle!r} has no token{until or ', and gets none'}."
+                return f"Throttle {self.throttle!r} has no token{wait or ', and gets none'}."
             case WaitReason.CAPPED:
                 return f"Key {self.key!r} has as many items in use as its cap allows."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
             case WaitReason.NOT_DUE:
-                return f"It is not due{until}."
+                return f"It is not due{wait}."
             case WaitReason.EXPIRED:
                 return "Its deadline has just passed; it will not be handed out."
             case WaitReason.NOT_WAITING:
@@ -65,7 +67,7 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: Node | None) -> Expl
     if lane is None or leaf is None:
         return Explanation(reason=WaitReason.NOT_WAITING)
     if not is_due and item.due_ms is not None and item.due_ms > now_ms:
-        return Explanation(reason=WaitReason.NOT_DUE, until_ms=item.due_ms)
+        return Explanation(reason=WaitReason.NOT_DUE, until_ms=item.due_ms, wait_ms=item.due_ms - now_ms)
     node: Node | None = lane.node if is_due else leaf
     while node is not None and node.parent is not None:
         if node.is_paused:
@@ -76,7 +78,8 @@ def explain(item: Item, now_ms: int, *, is_due: bool, leaf: Node | None) -> Expl
     shut = {bucket.name: bucket.token_at(now_ms) for bucket in lane.buckets if not bucket.has_token(now_ms)}
     if shut:
         throttle, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
-        return Explanation(reason=WaitReason.THROTTLED, throttle=throttle, until_ms=until_ms)
+        wait_ms = None if until_ms is None else until_ms - now_ms
+        return Explanation(reason=WaitReason.THROTTLED, throttle=throttle, until_ms=until_ms, wait_ms=wait_ms)
     return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, TypedDict, TypeVar
 
-from fairlead.errors import AlreadyWaiting, Closed, FairleadError, GlobalFull, InvalidArgument, KeyFull
+from fairlead.errors import Closed, FairleadError, GlobalFull, InvalidArgument, KeyFull
 from fairlead.scheduler.explanation import Explanation
 from fairlead.scheduler.item import Key, Priority
 from fairlead.scheduler.kernel import Kernel
@@ -29,7 +29,8 @@ class Options(TypedDict, total=False):
         waiting_max: how many tasks may wait in all; 10 000 unless said otherwise, None for any number.
         enqueue_timeout: how many seconds a producer waits for room where the policy is to wait.
         counts_use: count tasks in use from hand-out to ``done``, which caps need.
-        on_departure: called with each task that expires or is dropped, and why. Must be quick.
+        on_departure: called with each task that expires or is dropped, and why. It is called in the middle of other
+            calls, under the lock if there is one, so it must be quick; what it raises is reported and goes no further.
     """
 
     quantum: int
@@ -67,22 +68,26 @@ class Face(ABC, Generic[P]):
     Each call is atomic: it has happened as a whole or, when it raises, not at all.
     """
 
-    def __init__(self, options: Options, clock_ns: Callable[[], int], guard: AbstractContextManager[Any]) -> None:
-        self._enqueue_timeout = options.get("enqueue_timeout", 30.0)
-        self._on_departure = options.get("on_departure")
-        self._waiting_max = options.get("waiting_max", 10_000)
-        self._counts_use = options.get("counts_use", False)
-        idle_keys_max = options.get("idle_keys_max", 1024)
+    def __init__(
+        self,
+        clock_ns: Callable[[], int],
+        guard: AbstractContextManager[Any],
+        *,
+        waiting_max: int | None = 10_000,
+        counts_use: bool = False,
+        idle_keys_max: int = 1024,
+        enqueue_timeout: float = 30.0,
+        on_departure: Callable[[Task[Any], DepartureReason], None] | None = None,
+        **rules: Any,  # noqa: ANN401 - the rest of Options, for the kernel, which refuses what it does not know
+    ) -> None:
         with _translated():
             self._kernel: Kernel[Task[P]] = Kernel(
-                quantum=options.get("quantum", 1),
-                waiting_max=self._waiting_max,
-                key_waiting_max=options.get("key_waiting_max"),
-                backpressure=options.get("backpressure", Backpressure.REJECT),
-                strict_priority=options.get("strict_priority", False),
-                counts_use=self._counts_use,
-                idle_keys_max=idle_keys_max,
+                waiting_max=waiting_max, counts_use=counts_use, idle_keys_max=idle_keys_max, **rules
             )
+        self._waiting_max = waiting_max
+        self._counts_use = counts_use
+        self._enqueue_timeout = enqueue_timeout
+        self._on_departure = on_departure
         self._tallies = Tallies(keys_max=max(1, idle_keys_max))
         self._clock_ns = clock_ns
         self._guard = guard
@@ -150,6 +155,7 @@ class Face(ABC, Generic[P]):
                 return False
             self._tallies.count(task.key, Happening.CANCELLED)
             self._room.freed_by((task,))
+            self._tell_if_finished()
             return True
 
     def explain(self, task: Task[P]) -> Explanation:
@@ -243,7 +249,18 @@ class Face(ABC, Generic[P]):
     def __len__(self) -> int:
         return len(self._kernel)
 
+    def __bool__(self) -> bool:
+        return True  # an empty scheduler is a scheduler
+
+    def __repr__(self) -> str:
+        state = "open" if not self._is_closed else "draining" if self._is_draining else "closed"
+        return f"<{type(self).__name__}: {len(self)} waiting, {state}>"
+
     # ---------------------------------------------------------------------------------------------------- inside
+
+    @abstractmethod
+    def _report(self, error: Exception) -> None:
+        """Report what a callback raised, there being nobody to raise it to."""
 
     @abstractmethod
     def _wake_everybody(self) -> None:
@@ -254,20 +271,15 @@ class Face(ABC, Generic[P]):
 
     def _task(self, key: Key, payload: P, options: TaskOptions) -> Task[P]:
         now_ns = self._clock_ns()
-        now_ms = now_ns // _MS_NS
-        due_in_ms, deadline_in_ms = options.get("due_in_ms"), options.get("deadline_in_ms")
-        try:
-            task = Task(
-                key,
-                payload,
-                cost=options.get("cost", 1),
-                priority=options.get("priority", Priority.NORMAL),
-                throttles=options.get("throttles", ()),
-                due_ms=None if due_in_ms is None else now_ms + due_in_ms,
-                deadline_ms=None if deadline_in_ms is None else now_ms + deadline_in_ms,
-            )
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from error
+        terms: dict[str, Any] = {**options}
+        for name in ("due", "deadline"):
+            wait_ms = terms.pop(f"{name}_in_ms", None)
+            if wait_ms is not None:
+                if type(wait_ms) is not int or wait_ms < 0:
+                    raise InvalidArgument(f"{name}_in_ms is a whole number of at least 0, not {wait_ms!r}.")
+                terms[f"{name}_ms"] = now_ns // _MS_NS + wait_ms
+        with _translated():
+            task = Task(key, payload, **terms)
         task.enqueued_ns = now_ns
         return task
 
@@ -284,8 +296,6 @@ class Face(ABC, Generic[P]):
 
     def _rejection(self, refusal: Refusal) -> FairleadError:
         """Count a refusal and return the error that tells of it."""
-        if refusal.reason is RefusalReason.ALREADY_WAITING:
-            return AlreadyWaiting(f"{refusal.item!r} waits already.")
         self._tallies.count(refusal.item.key, Happening.REJECTED)
         if refusal.reason is RefusalReason.KEY_FULL:
             return KeyFull(f"Key {refusal.key!r} has {refusal.limit} tasks waiting, as many as it may.")
@@ -303,9 +313,8 @@ class Face(ABC, Generic[P]):
         self._reap()
         if tasks:
             self._room.freed_by(tasks)
-            if self._is_finished():
-                self._wake_everybody()
-            elif self._kernel.has_ready():
+            self._tell_if_finished()
+            if self._kernel.has_ready():
                 self._wake_consumer()
         return tasks
 
@@ -319,7 +328,11 @@ class Face(ABC, Generic[P]):
             self._tallies.count(task.key, Happening.EXPIRED if is_expired else Happening.DROPPED)
             self._room.freed_by((task,))
             if self._on_departure is not None:
-                self._on_departure(task, departure.reason)
+                try:
+                    self._on_departure(task, departure.reason)
+                except Exception as error:  # noqa: BLE001 - it may raise anything, and what is under way must go on
+                    self._report(error)
+        self._tell_if_finished()
 
     def _pass_time(self) -> None:
         """Let what is due by now happen."""
@@ -328,6 +341,10 @@ class Face(ABC, Generic[P]):
 
     def _is_finished(self) -> bool:
         return self._is_closed and (not self._is_draining or len(self._kernel) == 0)
+
+    def _tell_if_finished(self) -> None:
+        if self._is_finished():
+            self._wake_everybody()
 
     def _refuse_if_finished(self) -> None:
         if self._is_finished():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from fairlead.scheduler.lanes import Lane
@@ -36,10 +36,24 @@ def canonical_key(key: Key) -> Key:
         if key:
             return key
         raise ValueError("A fairness key must not be empty: name the tenant it stands for.")
-    path = tuple(key)
+    path = tuple(key) if isinstance(key, (tuple, list)) else ()
     if not path or not all(isinstance(name, str) and name for name in path):
         raise ValueError(f"A fairness key is a non-empty string or a path of them, not {key!r}.")
     return path[0] if len(path) == 1 else path
+
+
+def _is_instant(value: object) -> bool:
+    return value is None or type(value) is int
+
+
+class ItemTerms(TypedDict, total=False):
+    """What can be said of an item when it is made, for subclasses to pass on; see ``Item``."""
+
+    cost: int
+    priority: Priority
+    throttles: Sequence[str]
+    due_ms: int | None
+    deadline_ms: int | None
 
 
 class Item:
@@ -90,6 +104,10 @@ class Item:
             raise ValueError(f"An item's cost must be a whole number of at least 1, not {cost!r}.")
         if isinstance(throttles, str):
             raise ValueError(f"Throttles are a list of names, not one string: write [{throttles!r}].")
+        if throttles and not all(isinstance(name, str) for name in throttles):
+            raise ValueError(f"Throttles are names, not {throttles!r}.")
+        if not (_is_instant(due_ms) and _is_instant(deadline_ms)):
+            raise ValueError(f"Instants are whole milliseconds, not {due_ms!r} and {deadline_ms!r}.")
         self.key: Key = key if type(key) is str and key else canonical_key(key)
         self.cost = cost
         self.priority = priority if type(priority) is Priority else Priority(priority)

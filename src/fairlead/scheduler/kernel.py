@@ -85,7 +85,9 @@ class Kernel(Generic[I]):
             counts_use=counts_use,
             idle_keys_max=idle_keys_max,
         )
-        self._admission = Admission(self._keys, waiting_max=waiting_max, backpressure=backpressure, drop=self._drop)
+        self._admission = Admission(
+            self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
+        )
         self._counts_use = counts_use
         self._parking = Parking(self._keys)
         self._due: Timers[Item] = Timers(lambda at_ms, item: item.lane is self._not_due and item.due_ms == at_ms)
@@ -194,8 +196,8 @@ class Kernel(Generic[I]):
         return cast("list[I]", out)
 
     def cancel(self, item: I) -> bool:
-        """Take a waiting item out; its place is free at once. Returns False if it is not waiting."""
-        if item.lane is None:
+        """Take a waiting item out; its place is free at once. Returns False if it does not wait here."""
+        if not self._holds(item):
             return False
         self._withdraw(item)
         return True
@@ -315,9 +317,11 @@ class Kernel(Generic[I]):
 
     def explain(self, item: I, now_ms: int) -> Explanation:
         """Tell why an item waits."""
-        was_waiting = item.is_waiting
+        was_waiting = self._holds(item)
         self._move_to(now_ms)
-        if was_waiting and not item.is_waiting:
+        if not was_waiting:
+            return Explanation(reason=WaitReason.NOT_WAITING)
+        if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
         return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
 
@@ -349,6 +353,10 @@ class Kernel(Generic[I]):
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
         self._parking.open_due(now_ms)
+
+    def _holds(self, item: Item) -> bool:
+        lane = item.lane
+        return lane is self._not_due or (lane is not None and lane.node.root() in self._keys.roots)
 
     def _expire(self) -> None:
         for item in self._deadlines.pop_due(self._now_ms):

@@ -146,14 +146,14 @@ class Keys:
         """Return the leaves of a key, one a tree, the lowest priority first."""
         return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
 
-    def leaves_under(self, node: Node) -> Iterator[Node]:
-        """Yield the leaves of a node, or the node itself if it is one."""
-        stack = [node]
-        while stack:
-            node = stack.pop()
-            if node.ring is None:
-                yield node
-            stack.extend(_children(node).values())
+    def longest_child(self, twins: list[Node]) -> list[Node]:
+        """Return, of what is below these twins, the one with the most items; a leaf among them counts as its own."""
+        below: dict[str | None, list[Node]] = {}
+        for twin in twins:
+            children = {None: twin} if twin.ring is None else _children(twin)
+            for name, child in children.items():
+                below.setdefault(name, []).append(child)
+        return max(below.values(), key=lambda nodes: sum(node.waiting for node in nodes))
 
     def lane_of(self, leaf: Node, item: Item) -> Lane:
         """Return the lane of a leaf an item belongs to, made if there is none."""

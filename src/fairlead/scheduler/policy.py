@@ -49,6 +49,8 @@ class KeyPolicy:
                 require_whole(name, getattr(self, name), least=1)
         if self.cap is not None:
             require_whole("cap", self.cap, least=0)
+        if self.backpressure is not None:
+            object.__setattr__(self, "backpressure", Backpressure(self.backpressure))
 
 
 class RefusalReason(Enum):

@@ -29,8 +29,8 @@ _HELP = {
 class SchedulerCollector(Collector):
     """Reads a scheduler's statistics whenever Prometheus asks: ``REGISTRY.register(SchedulerCollector(scheduler))``.
 
-    The keys that were handed out most have series of their own; all the others are added up as ``other``, so that the
-    number of series stays bounded however many tenants there are.
+    The keys that were handed out most have series of their own, and all are in the totals, so that the number of series
+    stays bounded however many tenants there are. The names of a path are joined by ``/``.
     """
 
     def __init__(self, scheduler: Face[Any], *, namespace: str = "fairlead_scheduler", keys_max: int = 20) -> None:
@@ -72,19 +72,14 @@ class SchedulerCollector(Collector):
         for counted in _COUNTED_BY_KEY:
             name = f"{self._namespace}_key_{counted}"
             family = CounterMetricFamily(name, f"{_HELP[counted]}, by key", labels=["key"])
-            _add(family, top, stats.total, counted)
+            _add(family, top, counted)
             yield family
         waiting = GaugeMetricFamily(f"{self._namespace}_key_waiting", "Tasks waiting, by key", labels=["key"])
-        _add(waiting, top, stats.total, "waiting")
+        _add(waiting, top, "waiting")
         yield waiting
 
 
-def _add(
-    family: CounterMetricFamily | GaugeMetricFamily, top: list[tuple[Key, Counts]], total: Counts, name: str
-) -> None:
-    rest = getattr(total, name)
+def _add(family: CounterMetricFamily | GaugeMetricFamily, top: list[tuple[Key, Counts]], name: str) -> None:
     for key, counts in top:
-        number = getattr(counts, name)
-        rest -= number
-        family.add_metric(["/".join(path_of(key))], number)
-    family.add_metric(["other"], rest)
+        label = "/".join(part.replace("\\", "\\\\").replace("/", "\\/") for part in path_of(key))
+        family.add_metric([label], getattr(counts, name))

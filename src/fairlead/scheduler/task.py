@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
-from fairlead.scheduler.item import Item, Key, Priority
+from fairlead.scheduler.item import Item, ItemTerms, Key
 
 P = TypeVar("P")
 
@@ -21,18 +20,9 @@ class Task(Item, Generic[P]):
 
     __slots__ = ("enqueued_ns", "is_out", "payload")
 
-    def __init__(
-        self,
-        key: Key,
-        payload: P,
-        *,
-        cost: int = 1,
-        priority: Priority = Priority.NORMAL,
-        throttles: Sequence[str] = (),
-        due_ms: int | None = None,
-        deadline_ms: int | None = None,
-    ) -> None:
-        super().__init__(key, cost=cost, priority=priority, throttles=throttles, due_ms=due_ms, deadline_ms=deadline_ms)
+    def __init__(self, key: Key, payload: P, **terms: Unpack[ItemTerms]) -> None:
+        """Describe a task; see ``Item`` for the terms."""
+        super().__init__(key, **terms)
         self.payload = payload
         self.enqueued_ns = 0
         self.is_out = False

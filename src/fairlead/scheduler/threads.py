@@ -40,7 +40,7 @@ class Scheduler(Face[P]):
         self._has_work = threading.Condition(self._lock)
         self._idle_consumers = 0
         self._watched_ms: int | None = None
-        super().__init__(options, clock_ns, self._lock)
+        super().__init__(clock_ns, self._lock, **options)
 
     def enqueue(
         self,
@@ -149,6 +149,10 @@ class Scheduler(Face[P]):
         """See to it that somebody watches for the next instant, now that this consumer leaves."""
         if self._idle_consumers and self._watched_ms is None and self._kernel.next_event_at() is not None:
             self._has_work.notify()
+
+    def _report(self, error: Exception) -> None:
+        details = (type(error), error, error.__traceback__, threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(details))
 
     def _wake_consumer(self) -> None:
         if self._idle_consumers:

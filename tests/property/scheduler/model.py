@@ -92,7 +92,7 @@ class ExactBucket:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What should happen to an offer: a refusal, victims of which one must go, or neither."""
+    """What should happen to an offer: a refusal, victims of which one must go, either of them, or neither."""
 
     refusal: RefusalReason | None = None
     refusing_key: Path | None = None
@@ -258,16 +258,31 @@ class Rules:
         self, job: Job, among: list[Entry], override: Backpressure | None, reason: RefusalReason, key: Path | None
     ) -> Verdict:
         how = override or self.backpressure
-        droppable = [entry for entry in among if entry.entered is not None and entry.job.priority >= job.priority]
-        if how in (Backpressure.REJECT, Backpressure.WAIT) or not droppable:
+        if how in (Backpressure.REJECT, Backpressure.WAIT):
             return Verdict(refusal=reason, refusing_key=key)
-        lengths = Counter(entry.path for entry in among)
-        longest = max(lengths[entry.path] for entry in droppable)
-        victims = []
-        for owner in {entry.path for entry in droppable if self.is_strict or lengths[entry.path] == longest}:
-            lowest = max(entry.job.priority for entry in droppable if entry.path == owner)
-            victims += self._victims_of(owner, lowest, how)
-        return Verdict(victims=tuple(victims))
+        victims: list[Job] = []
+        has_any_none = False
+        for owner in self._longest_below(among, len(key or ())):
+            ranks = [
+                entry.job.priority
+                for entry in among
+                if entry.path == owner and entry.entered is not None and entry.job.priority >= job.priority
+            ]
+            victims += self._victims_of(owner, max(ranks), how) if ranks else []
+            has_any_none = has_any_none or not ranks
+        return Verdict(refusal=reason if has_any_none else None, refusing_key=key, victims=tuple(victims))
+
+    def _longest_below(self, among: list[Entry], depth: int) -> set[Path]:
+        """Return the keys of which one must give: at each level that with the most items, or all that have as many."""
+        below: dict[Path, list[Entry]] = {}
+        for entry in among:
+            below.setdefault(entry.path[: depth + 1], []).append(entry)
+        most = max(len(entries) for entries in below.values())
+        longest: set[Path] = set()
+        for key, entries in below.items():
+            if len(entries) == most:
+                longest |= {key} if len(key) == depth else self._longest_below(entries, depth + 1)
+        return longest
 
     def _victims_of(self, owner: Path, priority: Priority, how: Backpressure) -> list[Job]:
         lanes: dict[object, list[Entry]] = {}

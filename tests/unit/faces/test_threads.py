@@ -316,6 +316,14 @@ def test_pause_and_resume_act_on_what_waits() -> None:
         (lambda scheduler: scheduler.enqueue("a", 1, cost=0), "at least 1"),
         (lambda scheduler: scheduler.enqueue("a", 1, cost=1.5), "whole number"),
         (lambda scheduler: scheduler.enqueue("a", 1, throttles="api"), "list of names"),
+        (lambda scheduler: scheduler.enqueue("a", 1, throttles=[1]), "names"),
+        (lambda scheduler: scheduler.enqueue(5, 1), "non-empty string"),
+        (lambda scheduler: scheduler.enqueue(("a", ""), 1), "non-empty string"),
+        (lambda scheduler: scheduler.enqueue("a", 1, priority=7), "Priority"),
+        (lambda scheduler: scheduler.enqueue("a", 1, due_in_ms=-1), "due_in_ms"),
+        (lambda scheduler: scheduler.enqueue("a", 1, deadline_in_ms=0.5), "deadline_in_ms"),
+        (lambda scheduler: scheduler.set_throttle("api", rate="5"), "numbers"),
+        (lambda _: Scheduler(backpressure="politely"), "Backpressure"),  # type: ignore[arg-type]
         (lambda scheduler: scheduler.set_throttle("api", rate=-1), "at least 0"),
         (lambda scheduler: scheduler.set_throttle("api", rate=1, burst=0.5), "at least 1"),
         (lambda scheduler: scheduler.set_policy("a", KeyPolicy(cap=1)), "counts_use"),
@@ -366,3 +374,80 @@ def test_consumers_and_controls_at_once() -> None:
         is_over.set()
         disturber.result(PATIENCE)
     assert sorted(seen) == list(range(total))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Scheduler(max_waiting=5),  # type: ignore[call-arg]
+        lambda: Scheduler[int]().enqueue("a", 1, dealine_in_ms=5),  # type: ignore[call-arg]
+    ],
+)
+def test_unknown_options_are_refused(call: Callable[[], object]) -> None:
+    """A misspelt option is an error, not a limit that is not there."""
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        call()
+
+
+def test_backpressure_may_be_named_by_its_word() -> None:
+    """The word of a policy means the policy."""
+    scheduler: Scheduler[int] = Scheduler(waiting_max=1, backpressure="reject")  # type: ignore[arg-type]
+    scheduler.enqueue("a", 1)
+    with pytest.raises(GlobalFull):
+        scheduler.enqueue("a", 2)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired"])
+def test_a_drain_ends_for_everybody_however_the_last_task_goes(how: str) -> None:
+    """All consumers are told when the last task of a drain is cancelled or expires, not only the one that sees it."""
+    scheduler: Scheduler[int] = Scheduler()
+    scheduler.pause("a")
+    last = scheduler.enqueue("a", 1, deadline_in_ms=30 if how == "expired" else 60_000)
+    consumers = [in_thread(scheduler.dequeue) for _ in range(3)]
+    scheduler.close(drain=True)
+    if how == "cancelled":
+        assert scheduler.cancel(last)
+    for consumer in consumers:
+        with pytest.raises(Closed):
+            consumer.result(PATIENCE)
+
+
+def test_a_callback_that_raises_loses_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``on_departure`` raises is reported as a thread's exception, and the call it was made in goes on."""
+    reported: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda details: reported.append(str(details.exc_value)))
+    now_ns = 0
+
+    def complain(task: Task[str], reason: DepartureReason) -> None:
+        raise RuntimeError(f"{task.payload} {reason.value}")
+
+    scheduler: Scheduler[str] = Scheduler(clock_ns=lambda: now_ns, on_departure=complain)
+    scheduler.enqueue("a", "late", deadline_in_ms=5)
+    scheduler.enqueue("b", "live")
+    now_ns = 6_000_000
+    task = scheduler.try_dequeue()
+    assert task is not None
+    assert task.payload == "live"
+    assert reported == ["late expired"]
+
+
+def test_a_task_of_another_scheduler_is_left_alone() -> None:
+    """Cancelling a task where it does not wait does nothing, here and there."""
+    owner: Scheduler[int] = Scheduler()
+    other: Scheduler[int] = Scheduler()
+    task = owner.enqueue("a", 1)
+    other.enqueue("a", 2)
+    assert not other.cancel(task)
+    assert other.explain(task).reason is WaitReason.NOT_WAITING
+    assert owner.dequeue() is task
+    assert len(other) == 1
+
+
+def test_a_scheduler_says_how_it_stands() -> None:
+    """Its text tells what waits and whether it is open, and an empty one is not nothing."""
+    scheduler: Scheduler[int] = Scheduler()
+    assert scheduler
+    assert repr(scheduler) == "<Scheduler: 0 waiting, open>"
+    scheduler.enqueue("a", 1)
+    scheduler.close(drain=True)
+    assert repr(scheduler) == "<Scheduler: 1 waiting, draining>"

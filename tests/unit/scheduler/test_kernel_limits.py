@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority, RefusalReason
+from fairlead.scheduler import Backpressure, Item, ItemTerms, Kernel, KeyPolicy, Priority, RefusalReason
 from tests.unit.scheduler.workload import offer
 
 
@@ -163,3 +163,26 @@ def test_a_new_provider_does_not_bring_forgotten_keys_back() -> None:
         offer(kernel, name)
         assert len(kernel.take(1, 0)) == 1
         kernel.release(name)
+
+
+def test_sub_keys_do_not_protect_a_flood() -> None:
+    """At the limit on everything the tenant with the most items loses one, however many sub-keys it has."""
+    kernel: Kernel[Item] = Kernel(waiting_max=103, backpressure=Backpressure.DROP_OLDEST)
+    for at in range(100):
+        offer(kernel, ("flood", f"sub {at}"))
+    offer(kernel, "quiet", 3)
+    for at in range(50):
+        assert kernel.offer(Item(("flood", f"new {at}")), 0) is None
+    assert (kernel.waiting("flood"), kernel.waiting("quiet")) == (100, 3)
+
+
+def test_who_has_nothing_to_give_does_not_make_others_give() -> None:
+    """A flood that can't be dropped, delayed or too high in rank, has newcomers refused and leaves the quiet alone."""
+    floods: list[ItemTerms] = [{"due_ms": 10**6}, {"priority": Priority.HIGH}]
+    for flood in floods:
+        kernel: Kernel[Item] = Kernel(waiting_max=10, backpressure=Backpressure.DROP_OLDEST)
+        for _ in range(8):
+            kernel.offer(Item("flood", **flood), 0)
+        offer(kernel, "quiet", 2)
+        assert kernel.offer(Item("flood", priority=Priority.LOW), 0) is not None
+        assert (kernel.waiting("flood"), kernel.waiting("quiet")) == (8, 2)
