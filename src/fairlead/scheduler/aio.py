@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
+from types import EllipsisType
 from typing import TypeVar, Unpack
 
 from fairlead.errors import Closed, InvalidArgument, WaitTimedOut
@@ -76,14 +78,18 @@ class AsyncScheduler(Face[P]):
         """
         task = self._task(key, payload, options)
         give_up: float | None = None
+        woken_at: Key | EllipsisType | None = ...
         while (refusal := self._offer(task)) is not None:
             if timeout is None and not refusal.should_wait:
                 raise self._rejection(refusal)
+            if woken_at is not ... and woken_at != refusal.key:
+                self._room.pass_on(woken_at)
             seconds = self._enqueue_timeout if timeout is None else timeout
             if give_up is None:
                 give_up = asyncio.get_running_loop().time() + seconds
             if not await self._wait_for_room(refusal.key, give_up):
                 raise WaitTimedOut(f"No room was made within {seconds} s.") from self._rejection(refusal)
+            woken_at = refusal.key
         return task
 
     async def dequeue(self, timeout: float | None = None) -> Task[P]:  # noqa: ASYNC109 - as in the thread face
@@ -148,13 +154,19 @@ class AsyncScheduler(Face[P]):
                     task = await self.dequeue()
                 except Closed:
                     return
-                running.create_task(self._run(handler, task, places, on_error))
+                handling = running.create_task(self._handle(handler, task, on_error))
+                handling.add_done_callback(partial(self._finish, task, places))
 
-    async def _run(
+    def _finish(self, task: Task[P], places: asyncio.Semaphore, _: asyncio.Task[None]) -> None:
+        # Not in the coroutine itself: one that is cancelled before its first step never gets to its end.
+        if task.is_out:
+            self.done(task)
+        places.release()
+
+    async def _handle(
         self,
         handler: Callable[[Task[P]], Awaitable[object]],
         task: Task[P],
-        places: asyncio.Semaphore,
         on_error: Callable[[Task[P], Exception], object] | None,
     ) -> None:
         try:
@@ -164,10 +176,6 @@ class AsyncScheduler(Face[P]):
                 on_error(task, error)
             else:
                 self._report(error)
-        finally:
-            if task.is_out:
-                self.done(task)
-            places.release()
 
     async def _wait_for_room(self, limit: Key | None, give_up: float) -> bool:
         """Wait at a limit until there may be room. Returns False when it is time to give up."""
@@ -178,6 +186,7 @@ class AsyncScheduler(Face[P]):
                 room.set_result(None)
 
         self._room.join(limit, wake)
+        self._set_timer()
         try:
             async with asyncio.timeout_at(give_up):
                 await room
@@ -201,12 +210,18 @@ class AsyncScheduler(Face[P]):
                 self._wake_consumer()
             raise
         finally:
-            if self._timer is not None and not self._consumers:
+            if not self._consumers:
                 self._set_timer()
 
+    def _take(self, count: int) -> list[Task[P]]:
+        tasks = super()._take(count)
+        if self._consumers:
+            self._set_timer()  # to find nothing, or something else, may have parked what others wait for
+        return tasks
+
     def _set_timer(self) -> None:
-        """Have a consumer woken at the next instant at which something changes by itself."""
-        at_ms = self._kernel.next_event_at() if self._consumers else None
+        """Have those who wait looked after at the next instant at which something changes by itself."""
+        at_ms = self._kernel.next_event_at() if self._consumers or self._room else None
         if at_ms == self._timer_ms and self._timer is not None:
             return
         if self._timer is not None:
@@ -230,7 +245,7 @@ class AsyncScheduler(Face[P]):
     def _wake_consumer(self) -> None:
         while self._consumers:
             consumer = self._consumers.popleft()
-            if not consumer.done():
+            if not consumer.done() and not consumer.get_loop().is_closed():
                 consumer.set_result(None)
                 return
 

@@ -94,6 +94,7 @@ class Face(ABC, Generic[P]):
         self._room = Room()
         self._is_closed = False
         self._is_draining = False
+        self._is_reaping = False
 
     @abstractmethod
     def _wake_consumer(self) -> None:
@@ -139,12 +140,13 @@ class Face(ABC, Generic[P]):
         with self._guard:
             if not task.is_out:
                 raise InvalidArgument(f"{task!r} is not handed out, or was done before.")
+            if self._counts_use:
+                with _translated():
+                    self._kernel.release(task.key)
             task.is_out = False
             if cost is not None:
                 self._kernel.settle(task.key, cost - task.cost, task.priority)
-            if self._counts_use:
-                self._kernel.release(task.key)
-                self._wake_consumer()
+            self._wake_consumer()
 
     # ------------------------------------------------------------------------------------------------- producers
 
@@ -161,7 +163,9 @@ class Face(ABC, Generic[P]):
     def explain(self, task: Task[P]) -> Explanation:
         """Tell why a task waits."""
         with self._guard:
-            return self._kernel.explain(task, self._now_ms())
+            explanation = self._kernel.explain(task, self._now_ms())
+            self._reap()
+            return explanation
 
     # -------------------------------------------------------------------------------------------------- controls
 
@@ -319,20 +323,30 @@ class Face(ABC, Generic[P]):
         return tasks
 
     def _reap(self) -> None:
-        """Tell of what has left by itself; the kernel knows from its last call."""
-        if not self._kernel.has_departures:
+        """Tell of what has left by itself; the kernel knows from its last call.
+
+        A callback may cause further departures. They are told of by the round that called it, one after the other.
+        """
+        if self._is_reaping or not self._kernel.has_departures():
             return
-        for departure in self._kernel.reap(0):
-            task = departure.item
-            is_expired = departure.reason is DepartureReason.EXPIRED
-            self._tallies.count(task.key, Happening.EXPIRED if is_expired else Happening.DROPPED)
-            self._room.freed_by((task,))
-            if self._on_departure is not None:
-                try:
-                    self._on_departure(task, departure.reason)
-                except Exception as error:  # noqa: BLE001 - it may raise anything, and what is under way must go on
-                    self._report(error)
+        self._is_reaping = True
+        try:
+            while self._kernel.has_departures():
+                for departure in self._kernel.reap():
+                    self._depart(departure.item, departure.reason)
+        finally:
+            self._is_reaping = False
         self._tell_if_finished()
+
+    def _depart(self, task: Task[P], reason: DepartureReason) -> None:
+        is_expired = reason is DepartureReason.EXPIRED
+        self._tallies.count(task.key, Happening.EXPIRED if is_expired else Happening.DROPPED)
+        self._room.freed_by((task,))
+        if self._on_departure is not None:
+            try:
+                self._on_departure(task, reason)
+            except Exception as error:  # noqa: BLE001 - it may raise anything, and what is under way must go on
+                self._report(error)
 
     def _pass_time(self) -> None:
         """Let what is due by now happen."""

@@ -75,43 +75,51 @@ class Gate:
         node: Node | None = lane.node
         while node is not None:
             queue = node.waits[self]
+            if next(iter(queue.members)) is member:
+                queue.turn = _NOBODY
             del queue.members[member]
             if queue.members:
                 return
             del node.waits[self]
             member, node = node, node.parent
 
-    def wake(self, root: Node) -> Lane | None:
-        """Free the lane whose turn it is to have a token. Returns None when no lane waits."""
-        node = root
-        while self in node.waits:
-            queue = node.waits[self]
-            if node.ring is None:
-                lane, _ = queue.members.popitem(last=False)
-                lane.gate = None
-                return lane
-            child = self._front(queue)
-            if child is not None:
-                node = child
-            elif node is root:
-                del root.waits[self]
-            else:
-                node = root
-        return None
+    def wake(self, node: Node) -> Lane | None:
+        """Free the lane under a node whose turn it is to have a token.
 
-    def _front(self, queue: WaitQueue) -> Node | None:
-        while queue.members:
+        Returns None when none waits that could go: those under a key that is paused or at its cap are passed over.
+        """
+        queue = node.waits.get(self)
+        lane = None
+        if queue is not None and node.ring is None:
+            lane = self._wake_lane(queue)
+        elif queue is not None:
+            lane = self._wake_child(queue)
+            if not queue.members and node.parent is None:
+                del node.waits[self]
+        return lane
+
+    def _wake_lane(self, queue: WaitQueue) -> Lane | None:
+        if not queue.members:
+            return None
+        lane, _ = queue.members.popitem(last=False)
+        lane.gate = None
+        return lane
+
+    def _wake_child(self, queue: WaitQueue) -> Lane | None:
+        """Ask the child at the front while its turn lasts, then the others in order, each once."""
+        for _ in range(len(queue.members) + 1):
+            if not queue.members:
+                break
             child = next(iter(queue.members)).node
-            waits = bool(child.waits[self].members)
-            if queue.turn == _NOBODY and waits:
-                queue.turn = child.turns if child.is_open else child.turns + 1
-                return child
-            if queue.turn == child.turns and child.is_open and waits:
-                return child
+            is_over = queue.turn != _NOBODY and not (child.is_open and child.turns == queue.turn)
+            lane = None if is_over or child.is_blocked() else self.wake(child)
+            if lane is not None:
+                if queue.turn == _NOBODY:
+                    queue.turn = child.turns if child.is_open else child.turns + 1
+                return lane
             queue.turn = _NOBODY
-            if waits:
-                queue.members.move_to_end(child)
-            else:
+            queue.members.move_to_end(child)
+            if not child.waits[self].members:
                 del queue.members[child]
                 del child.waits[self]
         return None

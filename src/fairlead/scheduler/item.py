@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 if TYPE_CHECKING:
     from fairlead.scheduler.lanes import Lane
 
+KEY_DEPTH_MAX = 32
+"""How many names a fairness key may have."""
+
 Key: TypeAlias = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``. ``"acme"`` and ``("acme",)`` are equal."""
 
@@ -30,7 +33,7 @@ def canonical_key(key: Key) -> Key:
     """Return the one spelling of a key that the kernel uses: a string when flat, a tuple when nested.
 
     Raises:
-        ValueError: the key is empty, or is neither a string nor a sequence of strings.
+        ValueError: the key is empty or too deep, or is neither a string nor a path of strings.
     """
     if isinstance(key, str):
         if key:
@@ -39,6 +42,8 @@ def canonical_key(key: Key) -> Key:
     path = tuple(key) if isinstance(key, (tuple, list)) else ()
     if not path or not all(isinstance(name, str) and name for name in path):
         raise ValueError(f"A fairness key is a non-empty string or a path of them, not {key!r}.")
+    if len(path) > KEY_DEPTH_MAX:
+        raise ValueError(f"A fairness key has at most {KEY_DEPTH_MAX} names, not {len(path)}.")
     return path[0] if len(path) == 1 else path
 
 

@@ -202,14 +202,17 @@ class Kernel(Generic[I]):
         self._withdraw(item)
         return True
 
-    @property
     def has_departures(self) -> bool:
         """Whether ``reap`` has something to tell already."""
         return bool(self._departures)
 
-    def reap(self, now_ms: int) -> list[Departure[I]]:
-        """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come."""
-        self._move_to(now_ms)
+    def reap(self, now_ms: int | None = None) -> list[Departure[I]]:
+        """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come.
+
+        Without an instant no time passes.
+        """
+        if now_ms is not None:
+            self._move_to(now_ms)
         departures, self._departures = self._departures, []
         return departures
 
@@ -224,6 +227,7 @@ class Kernel(Generic[I]):
         require_whole("count", count, least=1)
         if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
+        self._parking.open_stocked(self._now_ms)
 
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
         """Correct the cost of an item after the fact: true cost less the cost it was handed out with.
@@ -251,10 +255,12 @@ class Kernel(Generic[I]):
             ValueError: the policy has a cap and the kernel does not count use.
         """
         self._keys.set_policy(key, policy)
+        self._parking.open_stocked(self._now_ms)
 
     def clear_policy(self, key: Key) -> None:
         """Go back to the provider's policy for a key, or the default."""
         self._keys.set_policy(key, None)
+        self._parking.open_stocked(self._now_ms)
 
     def set_policy_provider(self, provider: PolicyProvider | None) -> None:
         """Set a function that is asked for the policy of each key without one of its own.
@@ -262,10 +268,12 @@ class Kernel(Generic[I]):
         It is asked when the key is first seen, for all known keys now, and again by ``refresh_policy``.
         """
         self._keys.set_provider(provider)
+        self._parking.open_stocked(self._now_ms)
 
     def refresh_policy(self, key: Key) -> None:
         """Ask the provider again about one key."""
         self._keys.refresh_policy(key)
+        self._parking.open_stocked(self._now_ms)
 
     def pause(self, key: Key) -> None:
         """Hand out nothing of a key, or of the keys below it, until it is resumed. New items may still be offered."""
@@ -274,6 +282,7 @@ class Kernel(Generic[I]):
     def resume(self, key: Key) -> None:
         """Undo ``pause``; the key goes on where it stopped."""
         self._keys.set_paused(key, is_paused=False)
+        self._parking.open_stocked(self._now_ms)
 
     # --------------------------------------------------------------------------------------------------- reading
 
@@ -304,7 +313,7 @@ class Kernel(Generic[I]):
 
     def has_ready(self) -> bool:
         """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
-        return any(root.ring is not None and root.ring.ready for root in self._keys.roots)
+        return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.

@@ -91,11 +91,15 @@ class Keys:
     def set_policy(self, key: Key, policy: KeyPolicy | None) -> None:
         """Set the policy of a key, or with None go back to the provider's; it acts on the backlog at once."""
         key = canonical_key(key)
-        if policy is None:
-            self._policies.pop(key, None)
-        else:
-            self._policies[key] = self._allow(policy)
-        self.refresh_policy(key)
+        before = self._policies.pop(key, None)
+        try:
+            if policy is not None:
+                self._policies[key] = self._allow(policy)
+            self.refresh_policy(key)
+        except BaseException:
+            if before is not None:
+                self._policies[key] = before
+            raise
 
     def refresh_policy(self, key: Key) -> None:
         """Ask again for the policy of a key."""

@@ -38,11 +38,17 @@ class Parking:
     def open_stocked(self, now_ms: int) -> bool:
         """Wake lanes at the gates that may have tokens left over. Returns whether any woke.
 
-        A lane that was woken may be held back by something else, and leave its token to the others that wait there.
-        Whoever finds nothing to serve and asks until the answer is False leaves no lane behind that could go.
+        A lane that was woken may be held back by something else, and leave its token to the others that wait there, and
+        those passed over may go once their key may. Whoever finds nothing to serve and asks until the answer is False
+        leaves no lane behind that could go.
         """
         stocked, self._stocked = self._stocked, {}
         return sum(self._open(gate, now_ms) for gate in stocked) > 0
+
+    @property
+    def is_stocked(self) -> bool:
+        """Whether a gate may have tokens left over for those who wait there."""
+        return bool(self._stocked)
 
     def next_at(self) -> int | None:
         """Return when a gate will open next."""
@@ -60,12 +66,16 @@ class Parking:
             has_woken = True
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
-            tokens -= lane.node.is_reachable()
+            tokens -= 1
         self._stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
-            bucket.watchers.remove(self)
+            bucket.watchers.discard(self)
             del self._gates[bucket]
+        elif tokens > 0:
+            # All that wait are under keys that are paused or at their caps: they are asked again when that changes.
+            self._stocked[gate] = None
+            self._arm(gate, None)
         elif has_woken:
             # Should the woken lanes never come to their turns, the others are not to wait for them for ever.
             self._stocked[gate] = None
@@ -78,7 +88,7 @@ class Parking:
         gate = self._gates.get(bucket)
         if gate is None:
             gate = self._gates[bucket] = Gate(bucket)
-            bucket.watchers.append(self)
+            bucket.watchers.add(self)
         gate.park(lane)
         self._arm(gate, bucket.token_at(now_ms))
 

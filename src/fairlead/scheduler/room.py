@@ -31,6 +31,13 @@ class Room:
         else:
             self._wake_one(limit)
 
+    def pass_on(self, limit: Key | None) -> None:
+        """Wake the next producer at a limit, because the one just woken there is held back by another."""
+        self._wake_one(limit)
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
     def freed_by(self, items: Iterable[Item]) -> None:
         """Note that items no longer wait: for each, wake one producer at every limit the item counted towards."""
         if not self._queues:

@@ -197,20 +197,22 @@ class Tallies:
         tally = self._keys.get(key)
         if tally is None:
             if len(self._keys) >= self._keys_max:
-                self._forget_one()
+                self._forget_idle()
             tally = self._keys[key] = Tally()
         else:
             self._keys.move_to_end(key)
         return tally
 
-    def _forget_one(self) -> None:
-        """Forget the key inactive longest; those that still have tasks waiting are looked past, a few at a time."""
-        for _ in range(_LOOK_PAST):
+    def _forget_idle(self) -> None:
+        """Forget the keys inactive longest; those that still have tasks waiting are looked past, a few at a time."""
+        for _ in range(min(_LOOK_PAST, len(self._keys))):
             key, tally = next(iter(self._keys.items()))
-            if tally.waiting == 0:
+            if tally.waiting:
+                self._keys.move_to_end(key)
+            else:
                 del self._keys[key]
+            if len(self._keys) < self._keys_max:
                 return
-            self._keys.move_to_end(key)
 
 
 def step_of(wait_ns: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import EllipsisType
 from typing import TypeVar, Unpack
 
 from fairlead.errors import Closed, WaitTimedOut
@@ -14,6 +15,7 @@ from fairlead.scheduler.task import Task
 
 P = TypeVar("P")
 
+_LONGEST_S = 86_400.0 * 365
 _SECOND_NS = 1_000_000_000
 _MS_NS = 1_000_000
 
@@ -69,15 +71,19 @@ class Scheduler(Face[P]):
         """
         task = self._task(key, payload, options)
         give_up_ns: int | None = None
+        woken_at: Key | EllipsisType | None = ...
         with self._lock:
             while (refusal := self._offer(task)) is not None:
                 if timeout is None and not refusal.should_wait:
                     raise self._rejection(refusal)
+                if woken_at is not ... and woken_at != refusal.key:
+                    self._room.pass_on(woken_at)
                 seconds = self._enqueue_timeout if timeout is None else timeout
                 if give_up_ns is None:
-                    give_up_ns = self._clock_ns() + round(seconds * _SECOND_NS)
+                    give_up_ns = self._clock_ns() + _in_ns(seconds)
                 if not self._wait_for_room(refusal.key, give_up_ns):
                     raise WaitTimedOut(f"No room was made within {seconds} s.") from self._rejection(refusal)
+                woken_at = refusal.key
         return task
 
     def dequeue(self, timeout: float | None = None) -> Task[P]:
@@ -90,7 +96,7 @@ class Scheduler(Face[P]):
             WaitTimedOut: none could go in time.
             Closed: the scheduler is closed, and drained if that was asked for.
         """
-        give_up_ns = None if timeout is None else self._clock_ns() + round(timeout * _SECOND_NS)
+        give_up_ns = None if timeout is None else self._clock_ns() + _in_ns(timeout)
         with self._lock:
             try:
                 while not (tasks := self._take(1)):
@@ -122,12 +128,18 @@ class Scheduler(Face[P]):
             room.notify()
 
         self._room.join(limit, wake)
-        while not is_woken:
-            left_ns = give_up_ns - self._clock_ns()
-            if left_ns <= 0:
+        try:
+            while not is_woken:
+                now_ns = self._clock_ns()
+                if now_ns >= give_up_ns:
+                    return False
+                event_ms = self._kernel.next_event_at()  # what expires makes room, and perhaps nobody else looks
+                until_ns = give_up_ns if event_ms is None else min(give_up_ns, event_ms * _MS_NS)
+                room.wait(_wait_seconds(until_ns - now_ns))
+                self._pass_time()
+        finally:
+            if not is_woken:
                 self._room.quit(limit, wake)
-                return False
-            room.wait(left_ns / _SECOND_NS)
         return True
 
     def _wait_for_work(self, give_up_ns: int | None) -> None:
@@ -139,15 +151,16 @@ class Scheduler(Face[P]):
             until_ns = event_ms * _MS_NS if until_ns is None else min(until_ns, event_ms * _MS_NS)
         self._idle_consumers += 1
         try:
-            self._has_work.wait(None if until_ns is None else max(0, until_ns - self._clock_ns()) / _SECOND_NS)
+            self._has_work.wait(None if until_ns is None else _wait_seconds(until_ns - self._clock_ns()))
         finally:
             self._idle_consumers -= 1
             if is_watcher and self._watched_ms == event_ms:
                 self._watched_ms = None
 
     def _leave_a_watcher(self) -> None:
-        """See to it that somebody watches for the next instant, now that this consumer leaves."""
-        if self._idle_consumers and self._watched_ms is None and self._kernel.next_event_at() is not None:
+        """See to it that somebody takes what is ready and watches for what is not, now that this consumer leaves."""
+        is_unwatched = self._watched_ms is None and self._kernel.next_event_at() is not None
+        if self._idle_consumers and (is_unwatched or self._kernel.has_ready()):
             self._has_work.notify()
 
     def _report(self, error: Exception) -> None:
@@ -160,3 +173,13 @@ class Scheduler(Face[P]):
 
     def _wake_everybody(self) -> None:
         self._has_work.notify_all()
+
+
+def _in_ns(seconds: float) -> int:
+    """Return a timeout in nanoseconds; an endless one is a very long one."""
+    return round(min(seconds, _LONGEST_S) * _SECOND_NS)
+
+
+def _wait_seconds(wait_ns: int) -> float:
+    """Return how long to wait at a time, which has a limit; whoever waits looks again afterwards."""
+    return min(max(0, wait_ns) / _SECOND_NS, _LONGEST_S)

@@ -31,7 +31,7 @@ behind, and takes the same place up again if it is ready before the entry comes 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from fairlead.scheduler.item import Key, Priority
@@ -128,7 +128,7 @@ class Node(_Account):
         """Forget everything about the ring it stood in, as if it had just been made."""
         self.is_ready = self.is_open = self.is_queued = self.is_resuming = False
         self.is_idle = True
-        self.deficit = self.turns = self.round = self.wake_round = 0
+        self.deficit = self.turns = self.round = self.wake_round = self.in_use = 0
         self.is_paused = False
 
     def lanes(self) -> list[Lane]:
@@ -154,9 +154,23 @@ class Node(_Account):
 
     def list_lane(self, lane: Lane) -> None:
         """Let a lane with items take part in the choice, unless it is parked or already does."""
-        if self.extra is not None and not lane.is_listed and lane.gate is None and lane.head is not None:
-            lane.is_listed = True
-            heappush(self.choices, (lane.priority, lane.head.sequence, lane))
+        if self.extra is None or lane.is_listed or lane.gate is not None or lane.head is None:
+            return
+        if len(self.choices) > _SWEEP_FROM + 2 * len(self.extra):
+            self._sweep_choices()
+        lane.is_listed = True
+        heappush(self.choices, (lane.priority, lane.head.sequence, lane))
+
+    def _sweep_choices(self) -> None:
+        """Take out the entries of lanes that can't be chosen, which pile up while a better lane is not served."""
+        kept: list[tuple[int, int, Lane]] = []
+        for *_, lane in self.choices:
+            lane.is_listed = False
+            if lane.head is not None and lane.gate is None:
+                lane.is_listed = True
+                kept.append((lane.priority, lane.head.sequence, lane))
+        heapify(kept)
+        self.choices = kept
 
     def begin_lanes(self) -> dict[tuple[Priority, tuple[str, ...]], Lane]:
         """Make the leaf one with several lanes, to choose from."""
@@ -178,18 +192,13 @@ class Node(_Account):
             node = node.parent
         return node
 
-    def is_reachable(self) -> bool:
-        """Tell whether the node and all above it are ready, so that a turn can come to it."""
-        node = self
-        while node.parent is not None:
-            if not node.is_ready:
-                return False
-            node = node.parent
-        return True
+    def is_blocked(self) -> bool:
+        """Tell whether it is held back as a whole, whatever it has waiting."""
+        return self.is_paused or (self.cap is not None and self.in_use >= self.cap)
 
     def can_serve(self) -> bool:
         """Tell whether the node should be ready."""
-        if self.is_paused or (self.cap is not None and self.in_use >= self.cap):
+        if self.is_blocked():
             return False
         if self.ring is not None:
             return self.ring.ready > 0

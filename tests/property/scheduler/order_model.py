@@ -64,6 +64,14 @@ class NaiveOrder:
             node = node.children[name]
         return node
 
+    def knows(self, path: Path) -> bool:
+        node = self.root
+        for name in path:
+            if name not in node.children:
+                return False
+            node = node.children[name]
+        return True
+
     def offer(self, path: Path, job: Job) -> None:
         leaf = self.child(path)
         before = _ready_line(leaf)
@@ -78,10 +86,12 @@ class NaiveOrder:
         self._note(leaf, before, is_next_changed=is_next)
 
     def set_paused(self, path: Path, *, is_paused: bool) -> None:
+        is_known = self.knows(path)
         node = self.child(path)
         before = _ready_line(node)
         node.is_paused = is_paused
-        self._note(node, before)
+        if is_known:  # a key nobody has seen changes nothing for those that wait
+            self._note(node, before)
 
     def settle(self, path: Path, difference: int) -> None:
         node: Child | None = self.child(path)

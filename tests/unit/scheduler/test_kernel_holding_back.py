@@ -184,3 +184,33 @@ def test_an_item_offered_again_becomes_due_once() -> None:
     kernel.offer(item, 0)
     assert kernel.take(5, 10) == [item]
     assert len(kernel) == 0
+
+
+def test_a_token_for_a_key_at_its_cap_goes_to_another() -> None:
+    """Lanes under a key that is at its cap are passed over, and asked again when it is released."""
+    kernel: Kernel[Item] = Kernel(counts_use=True)
+    kernel.throttles.set("shared", rate=1, burst=1, tokens=0, now_ms=0)
+    kernel.set_policy("capped", KeyPolicy(cap=1))
+    kernel.offer(Item("capped"), 0)
+    assert len(kernel.take(1, 0)) == 1
+    for at in range(3):
+        kernel.offer(Item(("capped", f"sub {at}"), throttles=["shared"]), 0)
+    kernel.offer(Item("free", throttles=["shared"]), 0)
+    assert kernel.take(9, 0) == []
+    assert [item.key for item in kernel.take(9, 1000)] == ["free"]
+    assert kernel.take(9, 2000) == []
+    kernel.release("capped")
+    assert [item.key for item in kernel.take(9, 2000)] == [("capped", "sub 0")]
+
+
+def test_a_blocked_key_with_a_token_in_stock_causes_no_events() -> None:
+    """While all that wait for a token are under a paused key, nothing is due, however many tokens there are."""
+    kernel: Kernel[Item] = Kernel()
+    kernel.throttles.set("shared", rate=1000, burst=10, tokens=0, now_ms=0)
+    kernel.offer_many([Item(("a", str(at)), throttles=["shared"]) for at in range(5)], 0)
+    assert kernel.take(9, 0) == []
+    kernel.pause("a")
+    assert kernel.take(9, 50) == []
+    assert kernel.next_event_at() is None
+    kernel.resume("a")
+    assert len(kernel.take(9, 50)) == 5

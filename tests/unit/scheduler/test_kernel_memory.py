@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from fairlead.scheduler import Item, Kernel
+from fairlead.scheduler import Item, Kernel, Throttles
 from fairlead.scheduler.tree import Node, Ring
 
 
@@ -82,3 +82,47 @@ def test_an_item_handed_out_is_not_held_on_to() -> None:
         assert len(kernel.take(1, 0)) == 1
     gc.collect()
     assert sum(reference() is not None for reference in watched) <= 64
+
+
+def test_lanes_that_come_and_go_behind_a_better_one_leave_nothing_to_choose_from() -> None:
+    """Items with ever new throttles, cancelled while an older lane of a paused key waits, do not pile up."""
+    kernel: Kernel[Item] = Kernel()
+    kernel.pause("a")
+    kernel.offer(Item("a"), 0)
+    for number in range(3_000):
+        item = Item("a", throttles=[f"recipient {number}"])
+        kernel.offer(item, 0)
+        kernel.cancel(item)
+    leaf = kernel._keys.leaves[0]["a"]
+    assert len(leaf.choices) < 300
+    kernel.resume("a")
+    assert len(kernel.take(2, 0)) == 1
+
+
+def test_keys_that_get_sub_keys_while_in_use_are_forgotten() -> None:
+    """A key handed out, then grown into an inner key, then released, is not remembered for ever."""
+    kernel: Kernel[Item] = Kernel(counts_use=True, idle_keys_max=10)
+    for number in range(200):
+        name = f"key {number}"
+        kernel.offer(Item(name), 0)
+        kernel.take(1, 0)
+        kernel.offer(Item((name, "sub")), 0)
+        kernel.take(1, 0)
+        kernel.release(name)
+        kernel.release((name, "sub"))
+    assert kernel.known_keys() <= 10
+
+
+def test_a_table_of_throttles_does_not_hold_on_to_kernels() -> None:
+    """A kernel that is gone, with lanes still parked, is gone from the table it shared."""
+    throttles = Throttles()
+    throttles.set("shared", rate=0, burst=1, tokens=0, now_ms=0)
+    kernel: Kernel[Item] = Kernel(throttles=throttles)
+    kernel.offer(Item("a", throttles=["shared"]), 0)
+    assert kernel.take(1, 0) == []
+    bucket = throttles.get("shared")
+    assert bucket is not None
+    assert len(bucket.watchers) == 1
+    del kernel
+    gc.collect()
+    assert len(bucket.watchers) == 0
