@@ -354,9 +354,9 @@ class Kernel(Generic[I]):
         if now_ms <= self._now_ms:
             return
         self._now_ms = now_ms
-        if self._deadlines:
+        if self._deadlines.entries:
             self._expire()
-        if self._due:
+        if self._due.entries:
             for item in self._due.pop_due(now_ms):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)

@@ -302,10 +302,6 @@ class Ring:
         Returns False when nobody is left.
         """
         order, sleepers = self.order, self.sleepers
-        if order and not sleepers:
-            self.round += 1
-            order.append(BOUNDARY)
-            return True
         wake_round = sleepers.next_at()
         if order:
             self.round += 1

@@ -35,7 +35,10 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             if node is not BOUNDARY:
                 ring.order.appendleft(node)
                 return
-            if not ring.next_round():
+            if ring.order and not ring.sleepers.entries:
+                ring.round += 1
+                to_the_back(node)
+            elif not ring.next_round():
                 return
             continue
         item: Item = node.head  # type: ignore[assignment] # a plain key is ready, so it has a head

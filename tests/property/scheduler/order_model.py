@@ -55,12 +55,14 @@ class NaiveOrder:
         self.quantum = quantum
         self.root = Child()
         self.weights: dict[Path, int] = {}
+        self.paused: set[Path] = set()
 
     def child(self, path: Path) -> Child:
         node = self.root
         for depth, name in enumerate(path, start=1):
             if name not in node.children:
-                node.children[name] = Child(self.quantum * self.weights.get(path[:depth], 1), node)
+                share = self.quantum * self.weights.get(path[:depth], 1)
+                node.children[name] = Child(share, node, is_paused=path[:depth] in self.paused)
             node = node.children[name]
         return node
 
@@ -86,11 +88,11 @@ class NaiveOrder:
         self._note(leaf, before, is_next_changed=is_next)
 
     def set_paused(self, path: Path, *, is_paused: bool) -> None:
-        is_known = self.knows(path)
-        node = self.child(path)
-        before = _ready_line(node)
-        node.is_paused = is_paused
-        if is_known:  # a key nobody has seen changes nothing for those that wait
+        (self.paused.add if is_paused else self.paused.discard)(path)
+        if self.knows(path):  # a key nobody has seen changes nothing for those that wait
+            node = self.child(path)
+            before = _ready_line(node)
+            node.is_paused = is_paused
             self._note(node, before)
 
     def settle(self, path: Path, difference: int) -> None:
