@@ -275,15 +275,17 @@ class Face(ABC, Generic[P]):
 
     def _task(self, key: Key, payload: P, options: TaskOptions) -> Task[P]:
         now_ns = self._clock_ns()
-        terms: dict[str, Any] = {**options}
+        terms: dict[str, Any] = options  # type: ignore[assignment] # a dict of our own, made by the call
         for name in ("due", "deadline"):
-            wait_ms = terms.pop(f"{name}_in_ms", None)
+            wait_ms = terms.pop(f"{name}_in_ms", None) if terms else None
             if wait_ms is not None:
                 if type(wait_ms) is not int or wait_ms < 0:
                     raise InvalidArgument(f"{name}_in_ms is a whole number of at least 0, not {wait_ms!r}.")
                 terms[f"{name}_ms"] = now_ns // _MS_NS + wait_ms
-        with _translated():
+        try:
             task = Task(key, payload, **terms)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
         task.enqueued_ns = now_ns
         return task
 

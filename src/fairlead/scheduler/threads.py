@@ -159,8 +159,10 @@ class Scheduler(Face[P]):
 
     def _leave_a_watcher(self) -> None:
         """See to it that somebody takes what is ready and watches for what is not, now that this consumer leaves."""
+        if not self._idle_consumers:
+            return
         is_unwatched = self._watched_ms is None and self._kernel.next_event_at() is not None
-        if self._idle_consumers and (is_unwatched or self._kernel.has_ready()):
+        if is_unwatched or self._kernel.has_ready():
             self._has_work.notify()
 
     def _report(self, error: Exception) -> None:
