@@ -77,18 +77,12 @@ class AsyncScheduler(Face[P]):
         A cancelled call has enqueued nothing.
         """
         task = self._task(key, payload, options)
-        give_up: float | None = None
+        seconds = self._enqueue_timeout if timeout is None else timeout
+        give_up = asyncio.get_running_loop().time() + seconds
         woken_at: Key | EllipsisType | None = ...
-        while (refusal := self._offer(task)) is not None:
-            if timeout is None and not refusal.should_wait:
-                raise self._rejection(refusal)
-            if woken_at is not ... and woken_at != refusal.key:
-                self._room.pass_on(woken_at)
-            seconds = self._enqueue_timeout if timeout is None else timeout
-            if give_up is None:
-                give_up = asyncio.get_running_loop().time() + seconds
+        while (refusal := self._held_back(task, timeout, woken_at)) is not None:
             if not await self._wait_for_room(refusal.key, give_up):
-                raise WaitTimedOut(f"No room was made within {seconds} s.") from self._rejection(refusal)
+                raise self._gave_up(refusal, seconds)
             woken_at = refusal.key
         return task
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import EllipsisType
 from typing import Any, Generic, TypedDict, TypeVar
 
-from fairlead.errors import Closed, FairleadError, GlobalFull, InvalidArgument, KeyFull
+from fairlead.errors import Closed, FairleadError, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
 from fairlead.scheduler.explanation import Explanation
 from fairlead.scheduler.item import Key, Priority
 from fairlead.scheduler.kernel import Kernel
@@ -299,6 +300,27 @@ class Face(ABC, Generic[P]):
             self._wake_consumer()
         self._reap()
         return refusal
+
+    def _held_back(self, task: Task[P], timeout: float | None, woken_at: Key | EllipsisType | None) -> Refusal | None:
+        """Offer a task for somebody who would wait for room. Returns what to wait for, or None if it is accepted.
+
+        Raises if waiting is neither asked for nor the policy. A place that woke the caller at one limit, while another
+        holds it back, is passed on.
+        """
+        refusal = self._offer(task)
+        if refusal is None:
+            return None
+        if timeout is None and not refusal.should_wait:
+            raise self._rejection(refusal)
+        if woken_at is not ... and woken_at != refusal.key:
+            self._room.pass_on(woken_at)
+        return refusal
+
+    def _gave_up(self, refusal: Refusal, seconds: float) -> WaitTimedOut:
+        """Return the error for a producer that has waited long enough."""
+        error = WaitTimedOut(f"No room was made within {seconds} s.")
+        error.__cause__ = self._rejection(refusal)
+        return error
 
     def _rejection(self, refusal: Refusal) -> FairleadError:
         """Count a refusal and return the error that tells of it."""

@@ -70,19 +70,13 @@ class Scheduler(Face[P]):
             InvalidArgument: a value is out of range.
         """
         task = self._task(key, payload, options)
-        give_up_ns: int | None = None
+        seconds = self._enqueue_timeout if timeout is None else timeout
+        give_up_ns = self._clock_ns() + _in_ns(seconds)
         woken_at: Key | EllipsisType | None = ...
         with self._lock:
-            while (refusal := self._offer(task)) is not None:
-                if timeout is None and not refusal.should_wait:
-                    raise self._rejection(refusal)
-                if woken_at is not ... and woken_at != refusal.key:
-                    self._room.pass_on(woken_at)
-                seconds = self._enqueue_timeout if timeout is None else timeout
-                if give_up_ns is None:
-                    give_up_ns = self._clock_ns() + _in_ns(seconds)
+            while (refusal := self._held_back(task, timeout, woken_at)) is not None:
                 if not self._wait_for_room(refusal.key, give_up_ns):
-                    raise WaitTimedOut(f"No room was made within {seconds} s.") from self._rejection(refusal)
+                    raise self._gave_up(refusal, seconds)
                 woken_at = refusal.key
         return task
 

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import Any
 
 import pytest
 
 from fairlead.errors import InvalidArgument, WaitTimedOut
 from fairlead.scheduler import AsyncScheduler, Backpressure, DepartureReason, KeyPolicy, Scheduler, Task
-
-PATIENCE = 20.0
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run an async test in a loop of its own, with a limit on its time."""
-
-    @wraps(test)
-    def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), PATIENCE))
-
-    return run
-
-
-async def settled() -> None:
-    """Let everything run that can run now."""
-    for _ in range(10):
-        await asyncio.sleep(0)
+from tests.unit.faces.loops import PATIENCE, in_loop, settled
 
 
 @in_loop
