@@ -59,7 +59,7 @@ def served_per_second(demands: dict[str, Demand], *, capacity: int, seconds: int
         kernel.set_policy(path, KeyPolicy(weight=demand.weight))
         throttle = "/".join(path)
         if demand.most is not None:
-            kernel.throttles.set(throttle, rate=float(demand.most), burst=10, now_ms=0)
+            kernel.throttles.set(throttle, rate=float(demand.most), burst=10, tokens=0, now_ms=0)
         kernel.offer_many([Item(path, throttles=[throttle]) for _ in range(capacity * seconds)], 0)
     served: Counter[tuple[str, ...]] = Counter()
     each_ms = capacity // 1000
