@@ -41,7 +41,7 @@ class Keys:
         self._throttles = throttles
         self.roots = [_root(priority) for priority in (Priority if is_strict else (Priority.NORMAL,))]
         self.leaves: list[dict[Key, Node]] = [{} for _ in self.roots]
-        self.provider: PolicyProvider | None = None
+        self._provider: PolicyProvider | None = None
         self._is_strict = is_strict
         self._quantum = quantum
         self.key_waiting_max = key_waiting_max
@@ -81,13 +81,6 @@ class Keys:
             return [child for twin in twins if (child := _children(twin).get(None)) is not None]
         return twins
 
-    def policy_of(self, key: Key) -> KeyPolicy:
-        """Return the policy in force: the one set for the key, else the provider's, else the default."""
-        policy = self._policies.get(key)
-        if policy is None and self.provider is not None:
-            policy = self.provider(key)
-        return self._allow(policy) if policy is not None else _DEFAULT_POLICY
-
     def set_policy(self, key: Key, policy: KeyPolicy | None) -> None:
         """Set the policy of a key, or with None go back to the provider's; it acts on the backlog at once."""
         key = canonical_key(key)
@@ -108,11 +101,11 @@ class Keys:
 
     def set_provider(self, provider: PolicyProvider | None) -> None:
         """Set the function that knows the policies; it acts on the backlog at once."""
-        before, self.provider = self.provider, provider
+        before, self._provider = self._provider, provider
         try:
             policies = [(node, self._policy_for(node)) for node in self.nodes()]
         except BaseException:
-            self.provider = before
+            self._provider = before
             raise
         for node, policy in policies:
             self._apply_policy(node, policy)
@@ -315,8 +308,15 @@ class Keys:
         self._apply_policy(leaf, _DEFAULT_POLICY)
         return group
 
+    def _policy_of(self, key: Key) -> KeyPolicy:
+        """Return the policy in force: the one set for the key, else the provider's, else the default."""
+        policy = self._policies.get(key)
+        if policy is None and self._provider is not None:
+            policy = self._provider(key)
+        return self._allow(policy) if policy is not None else _DEFAULT_POLICY
+
     def _policy_for(self, node: Node) -> KeyPolicy:
-        return _DEFAULT_POLICY if node.name is None else self.policy_of(node.key)
+        return _DEFAULT_POLICY if node.name is None else self._policy_of(node.key)
 
     def _allow(self, policy: KeyPolicy) -> KeyPolicy:
         if policy.cap is not None and not self._counts_use:

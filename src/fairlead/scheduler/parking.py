@@ -27,7 +27,7 @@ class Parking:
             empty = [bucket for bucket in lane.buckets if not bucket.has_token(now_ms)]
             if not empty:
                 return lane
-            self._park(lane, max(empty, key=lambda bucket: bucket.token_at(now_ms) or _NEVER_MS), now_ms)
+            self._park(lane, max(empty, key=lambda bucket: _or_never(bucket.token_at(now_ms))), now_ms)
         return None
 
     def open_due(self, now_ms: int) -> None:
@@ -104,3 +104,7 @@ class Parking:
             if lane is not None:
                 return lane
         return None
+
+
+def _or_never(at_ms: int | None) -> int:
+    return _NEVER_MS if at_ms is None else at_ms
