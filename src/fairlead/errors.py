@@ -52,10 +52,10 @@ class InvalidArgument(RequestError, ValueError):
 
 
 class Closed(RequestError):
-    """The scheduler has been closed."""
+    """The scheduler or broker has been closed."""
 
     code = "closed"
-    remedy = "Stop, or make a new scheduler."
+    remedy = "Stop, or open a new one."
 
 
 class WrongEventLoop(RequestError, RuntimeError):
@@ -65,8 +65,120 @@ class WrongEventLoop(RequestError, RuntimeError):
     remedy = "Call it in its own loop: from async functions there, or with loop.call_soon_threadsafe from elsewhere."
 
 
+class QueueNotFound(RequestError):
+    """There is no queue of this name."""
+
+    code = "queue_not_found"
+    remedy = "Create the queue, or correct its name."
+
+
+class QueueExists(RequestError):
+    """There is a queue of this name already; it was not changed."""
+
+    code = "queue_exists"
+    remedy = "Use another name, or update the queue."
+
+
+class MessageNotFound(RequestError):
+    """No message of this id is in the queue: it is done, gone, or never was."""
+
+    code = "message_not_found"
+    remedy = "Nothing is left to do if it was acked before; otherwise correct queue and id."
+
+
+class LeaseMismatch(RequestError):
+    """The lease is no longer, or never was, the one the message is under; nothing was changed."""
+
+    code = "lease_mismatch"
+    remedy = "Drop this message: another has it or will get it. Extend leases in time, or ask for longer ones."
+
+
+class NotPending(RequestError):
+    """The message is leased, so it can't be taken out of the queue."""
+
+    code = "not_pending"
+    remedy = "Wait until it is acked or its lease ends."
+
+
+class StateMismatch(RequestError):
+    """The workflow state is not the version that was expected; nothing was changed."""
+
+    code = "state_mismatch"
+    remedy = "Read the state again and decide anew."
+
+
+class NotADlq(RequestError):
+    """The queue is not a dead-letter queue, or the queue it belongs to is gone."""
+
+    code = "not_a_dlq"
+    remedy = "Name the dead-letter queue, such as orders.dlq."
+
+
+class HookInvalid(RequestError):
+    """A script can't be used as a hook; the one before stays."""
+
+    code = "hook_invalid"
+    remedy = "Correct the script; try it on samples first."
+
+
+class PayloadTooLarge(RequestError):
+    """A payload has more bytes than the broker accepts."""
+
+    code = "payload_too_large"
+    remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
+
+
+class ReaderNotFound(RequestError):
+    """No reader of the journal is registered under this name."""
+
+    code = "reader_not_found"
+    remedy = "Register the reader first."
+
+
+class JournalTrimmed(RequestError):
+    """The part of the journal that was asked for is gone."""
+
+    code = "journal_trimmed"
+    remedy = "Read from the position named here, and raise the retention or register the reader to keep more."
+
+
+class RedriveNotFound(RequestError):
+    """No redrive of this name is running or has run since the broker was opened."""
+
+    code = "redrive_not_found"
+    remedy = "Start it anew: what has been moved stays moved."
+
+
+class QueueFull(UnavailableError):
+    """A queue has as many messages, or bytes, as it may; the new one was not accepted."""
+
+    code = "queue_full"
+    remedy = "Come back later, add consumers, or raise the queue's limit."
+
+
+class TooManyWaiters(UnavailableError):
+    """As many consumers wait as may; this one was turned away."""
+
+    code = "too_many_waiters"
+    remedy = "Come back later, or raise waiters_max."
+
+
+class StoreFailed(UnavailableError):
+    """The store could not write or read. What was being written may be durable or not."""
+
+    code = "store_failed"
+    remedy = "Repeat the request, with a dedup id if it was an enqueue; look after disk space and health of the store."
+
+
+class StoreCorrupt(UnavailableError):
+    """The store holds something that can't be read, or that another version wrote."""
+
+    code = "store_corrupt"
+    remedy = "Restore a backup, or open the store with the version that wrote it."
+
+
 class KeyFull(UnavailableError):
-    """One fairness key has as many tasks waiting as it may; the new one was not accepted."""
+    """One fairness key has as much waiting as it may; the new one was not accepted."""
 
     code = "key_full"
     remedy = "Let this tenant send less or later, or raise its limit."

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from fairlead.scheduler.item import Item, path_of
+from fairlead.scheduler.item import Item, Key, path_of
 from fairlead.scheduler.keys import Keys
 from fairlead.scheduler.policy import Backpressure, Refusal, RefusalReason
 from fairlead.scheduler.tree import Node
@@ -90,15 +90,23 @@ class Admission:
         """Drop an item under these nodes in favour of a new one, if the policy is to and there is one."""
         if policy not in _DROPPING:
             return replace(refusal, should_wait=policy is Backpressure.WAIT)
-        while any(twin.ring is not None for twin in twins):
-            twins = self._keys.longest_child(twins)
-        lowest_first = sorted(twins, key=lambda leaf: leaf.priority, reverse=True)
-        victims = (_victim_of(leaf, item, policy) for leaf in lowest_first)
-        victim = next((victim for victim in victims if victim is not None), None)
+        victim = self._victim_under(twins, item, policy)
         if victim is None:
             return refusal
         self._drop(victim)
         return None
+
+    def victim_for(self, item: Item, policy: Backpressure, key: Key | None) -> Item | None:
+        """Return who would have to make room for an item, under a key or with None under the one with the most."""
+        twins = self._keys.find(key) if key is not None else self._longest_twins()
+        return self._victim_under(twins, item, policy)
+
+    def _victim_under(self, twins: list[Node], item: Item, policy: Backpressure) -> Item | None:
+        while any(twin.ring is not None for twin in twins):
+            twins = self._keys.longest_child(twins)
+        lowest_first = sorted(twins, key=lambda leaf: leaf.priority, reverse=True)
+        victims = (_victim_of(leaf, item, policy) for leaf in lowest_first)
+        return next((victim for victim in victims if victim is not None), None)
 
     def _policy(self, node: Node | None) -> Backpressure:
         """Return what the nearest key from here up says, or the general rule."""
@@ -117,6 +125,8 @@ class Admission:
             self._pushed = len(names)
             self._rebuild_at = max(_REBUILD_FROM, 4 * len(names))
         lengths = self._longest
+        if not lengths:
+            return []
         while (length := self._length(lengths[0][2])) != -lengths[0][0]:
             _, _, name = heappop(lengths)
             self._push(name, length)

@@ -202,6 +202,13 @@ class Kernel(Generic[I]):
         self._withdraw(item)
         return True
 
+    def victim(self, item: I, policy: Backpressure, *, key: Key | None = None) -> I | None:
+        """Return who would have to make room for an item: one of a key, or with None of the key with the most.
+
+        Nothing is dropped. None if nobody who ranks no higher than the item waits there.
+        """
+        return cast("I | None", self._admission.victim_for(item, policy, key))
+
     def has_departures(self) -> bool:
         """Whether ``reap`` has something to tell already."""
         return bool(self._departures)
@@ -228,6 +235,21 @@ class Kernel(Generic[I]):
         if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
         self._parking.open_stocked(self._now_ms)
+
+    def occupy(self, key: Key, count: int = 1) -> None:
+        """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.
+
+        Raises:
+            ValueError: the kernel does not count use.
+        """
+        require_whole("count", count, least=1)
+        if not self._counts_use:
+            raise ValueError("This kernel does not count items in use.")
+        leaf = node = self._keys.leaf_of(Item(key))
+        while node.parent is not None:
+            self._keys.use(node, count)
+            node = node.parent
+        self._keys.note_idle(leaf)
 
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
         """Correct the cost of an item after the fact: true cost less the cost it was handed out with.

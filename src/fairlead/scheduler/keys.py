@@ -204,6 +204,12 @@ class Keys:
 
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Returns False, with nothing changed, if there are fewer."""
+        leaf = self.leaves[0].get(key) if not self._is_strict and type(key) is str else None
+        if leaf is not None and leaf.cap is None and leaf.ring is None and leaf.in_use >= count:
+            leaf.in_use -= count  # without a cap nothing else depends on it
+            if not leaf.waiting:
+                self.note_idle(leaf)
+            return True
         path = path_of(canonical_key(key))
         if not any(node.in_use >= count for node in self.find(path)):
             return False

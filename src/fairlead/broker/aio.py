@@ -1,0 +1,231 @@
+"""The broker for asyncio: everything on one event loop, no locks.
+
+Requests of one pass of the loop share a turn and a commit. Syncing blocks the loop where that is quick; where the disk
+takes longer it is done in a thread, and what arrives meanwhile shares the next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self
+
+from fairlead.broker.engine import Engine
+from fairlead.broker.requests import Asked, Attach, Consumer, Reply
+from fairlead.broker.turn import Turn
+from fairlead.broker.verbs_aio import AsyncVerbs, check_taking
+from fairlead.errors import Closed, FairleadError
+from fairlead.model.message import Delivery
+
+CREDIT = 32
+SLOW_SYNC_S = 0.002
+_SMOOTHING = 0.2
+
+
+class AsyncBroker(AsyncVerbs):
+    """A durable, fair broker in this process, for one event loop. See ``fairlead.assembly.open_async_broker``.
+
+    Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
+    loses nothing that was answered.
+    """
+
+    def __init__(self, engine: Engine, *, slow_sync_s: float = SLOW_SYNC_S) -> None:
+        self._engine = engine
+        self._slow_sync_s = slow_sync_s
+        self._loop = asyncio.get_running_loop()
+        self._sync_s = 0.0
+        self._is_scheduled = False
+        self._is_syncing = False
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms: int | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._wake()
+
+    async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncVerbs
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        self._engine.submit(make(reply))
+        self._wake()
+        return await reply
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> AsyncDeliveries:
+        """Return a stream of leased messages, to be entered with ``async with`` and iterated with ``async for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        check_taking(credit, 0, visibility_ms, owner)
+        return AsyncDeliveries(
+            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+
+    async def close(self) -> None:
+        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._idle.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ----------------------------------------------------------------------------------------------------------- turns
+
+    def _wake(self) -> None:
+        if not self._is_scheduled and not self._is_syncing:
+            self._is_scheduled = True
+            self._idle.clear()
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        turn = self._engine.begin()
+        if not turn.records:
+            self._finish(turn)
+            return
+        try:
+            self._engine.write(turn)
+            if self._sync_s < self._slow_sync_s:
+                self._time(self._engine.sync)()
+            else:
+                self._sync_in_thread(turn)
+                return
+        except FairleadError as error:
+            self._engine.fail(turn, error)
+            self._rest()
+            return
+        self._finish(turn)
+
+    def _time(self, sync: Callable[[], None]) -> Callable[[], None]:
+        def timed() -> None:
+            begun = perf_counter()
+            sync()
+            self._sync_s += _SMOOTHING * (perf_counter() - begun - self._sync_s)
+
+        return timed
+
+    def _sync_in_thread(self, turn: Turn) -> None:
+        self._is_syncing = True
+        syncing = self._loop.run_in_executor(None, self._time(self._engine.sync))
+
+        def synced(future: asyncio.Future[None]) -> None:
+            self._is_syncing = False
+            error = future.exception() if not future.cancelled() else asyncio.CancelledError()
+            if error is None:
+                self._finish(turn)
+            else:
+                self._engine.fail(turn, error)
+                self._rest()
+
+        syncing.add_done_callback(synced)
+
+    def _finish(self, turn: Turn) -> None:
+        self._engine.finish(turn)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Go on at once if there is more to do, else when something is due."""
+        if self._engine.has_requests():
+            self._wake()
+            return
+        at_ms = self._engine.next_event_at()
+        if at_ms != self._timer_at_ms or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+            self._timer_at_ms = at_ms
+            if at_ms is not None:
+                delay_s = max(0.0, (at_ms - self._engine.now_ms()) / 1000)
+                self._timer = self._loop.call_later(delay_s, self._on_time)
+        self._idle.set()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if not self._is_closed:
+            self._wake()
+
+
+class AsyncDeliveries:
+    """A stream of leased messages. Leaving it gives back what was not acked.
+
+    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt.
+    """
+
+    def __init__(
+        self,
+        broker: AsyncBroker,
+        *,
+        queue: str,
+        credit: int,
+        visibility_ms: int | None,
+        owner: str | None,
+        with_state: bool,
+    ) -> None:
+        self._broker = broker
+        self._ready: deque[Delivery] = deque()
+        self._arrived = asyncio.Event()
+        self._is_over = False
+        self._consumer = Consumer(
+            queue=queue,
+            credit=credit,
+            deliver=self._deliver,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+        )
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        self._ready.extend(deliveries)
+        self._arrived.set()
+
+    async def __aenter__(self) -> Self:
+        await self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._arrived.set()
+        if self._broker._is_closed:
+            return
+        unseen, self._ready = list(self._ready), deque()
+        if unseen:
+            await self._broker.nack_many(self._consumer.queue, unseen, intent="defer", delay_ms=0)
+        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while not self._ready:
+            if self._is_over or self._broker._is_closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._ready.popleft()

@@ -1,0 +1,176 @@
+"""The dispatcher: consumers wait here without polling, first come first served in each queue.
+
+It knows who waits and who holds what; it neither picks nor leases. When something may have become ready in a queue the
+engine asks it to serve, and hands it a function that leases.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from fairlead.broker.requests import Consumer, HandOut, Waiter
+from fairlead.errors import TooManyWaiters
+from fairlead.journal.records import Acked, AnyRecord, Dead, OfMessages, Removed, Returned
+from fairlead.model.message import Receipt
+from fairlead.model.names import id_of, number_of
+from fairlead.scheduler.timers import Timers
+
+LeaseOut = Callable[[Waiter | Consumer], "HandOut | None"]
+_ENDS = (Acked, Returned, Dead, Removed)
+
+
+class Dispatcher:
+    """Who waits, in which order, and what consumers that stay have in flight."""
+
+    def __init__(self, *, waiters_max: int) -> None:
+        self._waiters_max = waiters_max
+        self._lines: dict[str, deque[Waiter | Consumer]] = {}
+        self._waiting = 0
+        self._limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
+        self._holders: dict[int, Consumer] = {}
+        self.consumers: dict[str, list[Consumer]] = {}
+
+    # ------------------------------------------------------------------------------------------------- coming and going
+
+    def wait(self, waiter: Waiter, now_ms: int) -> TooManyWaiters | None:
+        """Let a waiter join the line of its queue, or return why it may not."""
+        if self._waiting >= self._waiters_max:
+            return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+        self._waiting += 1
+        waiter.until_ms = now_ms + waiter.wait_ms
+        self._limits.push(waiter.until_ms, waiter)
+        self._lines.setdefault(waiter.queue, deque()).append(waiter)
+        return None
+
+    def attach(self, consumer: Consumer) -> TooManyWaiters | None:
+        """Let a consumer begin, or return why it may not."""
+        if self._waiting >= self._waiters_max:
+            return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+        self._waiting += 1
+        self.consumers.setdefault(consumer.queue, []).append(consumer)
+        self._list(consumer)
+        return None
+
+    def detach(self, consumer: Consumer) -> list[Receipt]:
+        """Let a consumer end, and return what it has in flight."""
+        if consumer.is_closed:
+            return []
+        consumer.is_closed = True
+        self._waiting -= 1
+        left = self.consumers[consumer.queue]
+        left.remove(consumer)
+        if not left:
+            del self.consumers[consumer.queue]
+        for number in consumer.held:
+            self._holders.pop(number, None)
+        return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
+
+    def timed_out(self, now_ms: int) -> list[Waiter]:
+        """Return the waiters that have waited as long as they would."""
+        waiters = self._limits.pop_due(now_ms)
+        for waiter in waiters:
+            self._end(waiter)
+        return waiters
+
+    def dismiss(self, queue: str) -> list[Waiter | Consumer]:
+        """Return everybody who waits at a queue, which is going away."""
+        line = self._lines.pop(queue, deque())
+        waiters = [taker for taker in line if isinstance(taker, Waiter) and not taker.is_over]
+        for waiter in waiters:
+            self._end(waiter)
+        return [*waiters, *self.consumers.get(queue, ())]
+
+    def everybody(self) -> list[Waiter]:
+        """Return all that wait once, and forget them."""
+        waiters = [taker for line in self._lines.values() for taker in line if isinstance(taker, Waiter)]
+        waiters = [waiter for waiter in waiters if not waiter.is_over]
+        for waiter in waiters:
+            self._end(waiter)
+        return waiters
+
+    def next_limit_at(self) -> int | None:
+        """Return when the next waiter has waited long enough."""
+        return self._limits.next_at()
+
+    def waiting(self, queue: str) -> int:
+        """Return how many wait at a queue."""
+        line = self._lines.get(queue, ())
+        return sum(1 for taker in line if not (isinstance(taker, Waiter) and taker.is_over))
+
+    def _end(self, waiter: Waiter) -> None:
+        waiter.is_over = True
+        self._waiting -= 1
+
+    # ---------------------------------------------------------------------------------------------------------- serving
+
+    def queues(self) -> Iterable[str]:
+        """Return the queues at which somebody waits."""
+        return self._lines.keys()
+
+    def serve(self, queue: str, lease_out: LeaseOut) -> list[HandOut]:
+        """Serve a queue's line from the front, until it is empty or there is nothing to lease."""
+        line = self._lines.get(queue)
+        hand_outs: list[HandOut] = []
+        while line:
+            taker = line[0]
+            if not self._is_eligible(taker):
+                line.popleft()
+                continue
+            hand_out = lease_out(taker)
+            if hand_out is None:
+                return hand_outs
+            line.popleft()
+            hand_outs.append(hand_out)
+            self._served(taker, hand_out)
+        self._lines.pop(queue, None)
+        return hand_outs
+
+    def _is_eligible(self, taker: Waiter | Consumer) -> bool:
+        if isinstance(taker, Consumer):
+            if not taker.is_closed and taker.count > 0:
+                return True
+            taker.is_listed = False
+            return False
+        if not taker.is_over and taker.reply.done():
+            self._end(taker)  # given up, and nothing was leased for it
+        return not taker.is_over
+
+    def _served(self, taker: Waiter | Consumer, hand_out: HandOut) -> None:
+        if isinstance(taker, Waiter):
+            self._end(taker)
+            return
+        taker.is_listed = False
+        for receipt in hand_out.receipts:
+            number = number_of(receipt.id) or 0
+            taker.held[number] = receipt.token
+            self._holders[number] = taker
+        self._list(taker)
+
+    def _list(self, consumer: Consumer) -> None:
+        if not consumer.is_listed and not consumer.is_closed and consumer.count > 0:
+            consumer.is_listed = True
+            self._lines.setdefault(consumer.queue, deque()).append(consumer)
+
+    def note(self, record: AnyRecord) -> None:
+        """Give consumers back the credit of messages that are no longer in their hands."""
+        if not self._holders or not isinstance(record, _ENDS):
+            return
+        self._free(record)
+
+    def _free(self, record: OfMessages) -> None:
+        for number in record.numbers:
+            holder = self._holders.pop(number, None)
+            if holder is not None:
+                holder.held.pop(number, None)
+                self._list(holder)
+
+    def reconcile(self, token_of: Callable[[str, int], int]) -> None:
+        """After a recovery, forget what consumers do not hold any more."""
+        for consumers in self.consumers.values():
+            for consumer in consumers:
+                for number, token in list(consumer.held.items()):
+                    if token_of(consumer.queue, number) != token:
+                        del consumer.held[number]
+                        self._holders.pop(number, None)
+                self._list(consumer)

@@ -1,0 +1,489 @@
+"""The engine: one writer, turn by turn.
+
+A turn takes the requests that have come in, decides each against the ledger, applies the records it leads to, and lets
+the schedule follow, so that each request sees what the ones before it did. Then it hands out to whoever waits, and
+does a little housekeeping. All records of the turn, with all new bodies, are one commit. Only when that is durable are
+the requests answered and the messages delivered; until then nobody outside knows that anything happened.
+
+A commit is final. If the store says it failed, or if anything unexpected goes wrong in a turn, nobody can say what is
+true: the engine throws its memory away, folds the journal anew, and refuses the requests of that turn as possibly done.
+There is no other way back, so there is nothing to undo.
+
+The engine owns no thread and no loop. A face calls ``begin``, ``write``, ``sync`` and ``finish`` in this order, from
+one thread at a time; ``sync`` alone may run elsewhere meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fairlead.broker.admission import EnqueueLine
+from fairlead.broker.bodies import Bodies
+from fairlead.broker.deliveries import deliveries_of
+from fairlead.broker.dispatcher import Dispatcher
+from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
+from fairlead.broker.inquiries import Inquiries
+from fairlead.broker.recovery import recover
+from fairlead.broker.redrives import Redrives
+from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Read, Reply, Request, Waiter
+from fairlead.broker.settings import Settings
+from fairlead.broker.time import BrokerTime
+from fairlead.broker.turn import Turn
+from fairlead.core.apply import apply
+from fairlead.core.commands import Command, CreateQueue, DeleteQueue, Enqueue, Lease, Nack, Open, Remove, UpdateQueue
+from fairlead.core.decide import decide
+from fairlead.core.ledger import Ledger, Limits
+from fairlead.core.schedule import Schedule
+from fairlead.errors import FairleadError, HookInvalid, QueueNotFound, StoreFailed
+from fairlead.journal import codec
+from fairlead.journal.records import AnyRecord
+from fairlead.model.message import Delivery, Receipt
+from fairlead.model.names import id_of
+from fairlead.ports.clock import Clock
+from fairlead.ports.entropy import Entropy
+from fairlead.ports.hooks import Hooks
+from fairlead.ports.store import Commit, Store
+
+_log = logging.getLogger("fairlead.broker")
+_CALM_MS, _CALM_MS_MAX = 5, 1_000
+Tap = Callable[[Sequence[AnyRecord], int], None]
+
+
+class Engine:
+    """The broker's one writer. Not thread-safe; see the module's theory of operation."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hooks: Hooks,
+        clock: Clock,
+        entropy: Entropy,
+        settings: Settings | None = None,
+        carry_floor: int = CARRY_FLOOR,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self.store = store
+        self.hooks = hooks
+        self._clock = clock
+        self._carry_floor = carry_floor
+        self._inbox: deque[Asked] = deque()
+        self._orphans: list[tuple[str, Receipt]] = []
+        self._is_down = True
+        self._setbacks = 0
+        self._calm_until_ms = 0
+        self.taps: list[Tap] = []
+        self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
+        self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
+        self.inquiries = Inquiries(hooks, entropy, self.bodies)
+        self.enqueues = EnqueueLine()
+        self.redrives = Redrives()
+        self.time = BrokerTime(clock.now_ms())
+        self.ledger = Ledger()
+        self.schedule = Schedule(self.ledger, 0)
+        self._housekeeper = Housekeeper(self.ledger, self.settings)
+
+    # --------------------------------------------------------------------------------------------------------- opening
+
+    def open(self) -> None:
+        """Recover everything from the store.
+
+        Raises:
+            StoreFailed, StoreCorrupt: it can't be read.
+        """
+        limits = Limits(
+            payload_bytes_max=self.settings.payload_bytes_max,
+            waiting_max=self.settings.waiting_max,
+            waiting_bytes_max=self.settings.waiting_bytes_max,
+        )
+        self.bodies.clear()
+        ledger = recover(self.store, limits)
+        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=ledger.at_ms)
+        now_ms = self.now_ms()
+        for name in self.ledger.queues.keys() - ledger.queues.keys():
+            self.hooks.remove(name)
+        for queue in ledger.queues.values():
+            self._set_hooks(queue.name, queue.policy.on_enqueue, queue.policy.on_failure)
+        self.ledger = ledger
+        self.schedule = Schedule(ledger, now_ms)
+        self._housekeeper = Housekeeper(ledger, self.settings, carry_floor=self._carry_floor)
+        self.redrives.stop_all()
+        self._is_down = False
+        self._inbox.appendleft(Request(Open()))
+        self._reclaim()
+
+    def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
+        if self.hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None:
+            self.hooks.set(queue, on_enqueue=on_enqueue, on_failure=on_failure)
+        else:
+            _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
+
+    def _reclaim(self) -> None:
+        """Give back leases that were committed, as it turns out, but whose messages nobody has received."""
+        for queue, receipt in self._orphans:
+            self.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+        self._orphans = []
+
+        def token_of(queue: str, number: int) -> int:
+            message = self.ledger.find(queue, number)
+            return message.token if message is not None else 0
+
+        self.dispatcher.reconcile(token_of)
+
+    # ------------------------------------------------------------------------------------------------------------ time
+
+    def now_ms(self) -> int:
+        """Return the broker's time."""
+        return self.time.advance(self._clock.now_ms())
+
+    def next_event_at(self) -> int | None:
+        """Return when a turn is due without a request: a lease, a delay, a token, the end of a wait. None for never."""
+        if self._setbacks:
+            return self._calm_until_ms
+        instants = (
+            self.schedule.next_event_at(),
+            self.dispatcher.next_limit_at(),
+            self.enqueues.next_limit_at(),
+            self.redrives.next_step_at(),
+        )
+        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+
+    def has_requests(self) -> bool:
+        """Tell whether something was submitted that no turn has taken yet."""
+        return bool(self._inbox)
+
+    def submit(self, asked: Asked) -> None:
+        """Put a request in line for the next turn."""
+        self._inbox.append(asked)
+
+    # ------------------------------------------------------------------------------------------------------------ turns
+
+    def begin(self) -> Turn:
+        """Decide and apply everything that can be committed together now."""
+        if self._is_down:
+            self._reopen()
+        now_ms = self.now_ms()
+        turn = Turn(now_ms, self.ledger.next_sequence)
+        if self._is_down:
+            return turn
+        try:
+            self._run(turn)
+            self._setbacks = 0
+        except Exception as error:  # noqa: BLE001 - whatever it is, memory can't be trusted: see the theory above
+            _log.exception("A turn went wrong; recovering from the store.")
+            self.fail(turn, error)
+            return Turn(now_ms, self.ledger.next_sequence)
+        return turn
+
+    def _reopen(self) -> None:
+        try:
+            self.open()
+        except FairleadError as error:
+            self._pause()
+            while self._inbox:
+                asked = self._inbox.popleft()
+                reply = asked.reply
+                if reply is not None and not reply.done():
+                    reply.set_exception(error)
+
+    def _run(self, turn: Turn) -> None:
+        now_ms = turn.now_ms
+
+        def execute(command: Command) -> object:
+            return self.execute(command, turn)
+
+        self._expire(turn)
+        queues: dict[str, None] = {}
+        while self._inbox and len(turn.records) < self.settings.turn_events and self._fits(turn):
+            asked = turn.current = self._inbox.popleft()
+            self._take(asked, turn, queues)
+        turn.current = None
+        self.enqueues.retry(self, turn)
+        self.redrives.step(self, turn)
+        self._remove_departed(turn)
+        self._hand_out(turn, queues)
+        self._housekeeper.tend(execute, now_ms)
+        turn.dropped = self.ledger.dropped
+        self.ledger.dropped = []
+        self.schedule.settle_events()
+
+    def _fits(self, turn: Turn) -> bool:
+        return self.ledger.next_sequence - turn.sequence < self.settings.turn_events
+
+    def _take(self, asked: Asked, turn: Turn, queues: dict[str, None]) -> None:
+        if type(asked) is Request:
+            command = asked.command
+            if type(command) is Enqueue:
+                self.enqueues.take(self, asked, turn)
+            else:
+                self._answer(turn, asked.reply, self.run_command(command, turn))
+        elif type(asked) is Waiter:
+            if asked.reply.done():
+                return
+            self._admit(asked, turn)
+            queues[asked.queue] = None
+        elif type(asked) is Attach:
+            self._attach(asked, turn)
+            queues[asked.consumer.queue] = None
+        elif type(asked) is Read:
+            turn.questions.append(asked)
+
+    def run_command(self, command: Command, turn: Turn) -> object:
+        """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
+        if type(command) is Nack:
+            self.inquiries.complete_nack(self.ledger, command, turn.now_ms)
+            return self.execute(command, turn)
+        if isinstance(command, (CreateQueue, UpdateQueue)):
+            fault = self.hooks.check(on_enqueue=command.policy.on_enqueue, on_failure=command.policy.on_failure)
+            if fault is not None:
+                return HookInvalid(f"A script of queue {command.queue!r} can't be used: {fault}")
+        if hasattr(command, "forward"):
+            for part in command.forward:
+                self.inquiries.complete_enqueue(self.ledger, part, turn.now_ms)
+        outcome = self.execute(command, turn)
+        if isinstance(command, (CreateQueue, UpdateQueue)) and not isinstance(outcome, FairleadError):
+            policy = command.policy
+            self.hooks.set(command.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        if isinstance(command, DeleteQueue) and not isinstance(outcome, FairleadError):
+            self._dismiss(command.queue, turn)
+        return outcome
+
+    def execute(self, command: Command, turn: Turn) -> object:
+        """Decide a command and make it so, within a turn. Returns its outcome."""
+        ledger, schedule, now_ms = self.ledger, self.schedule, turn.now_ms
+        decision = decide(ledger, command, now_ms)
+        for record in decision.records:
+            schedule.prepare(record)
+            messages = apply(ledger, record, now_ms)
+            schedule.follow(record, messages, now_ms)
+            self.dispatcher.note(record)
+        turn.records.extend(decision.records)
+        if decision.bodies:
+            turn.bodies.extend(decision.bodies)
+        return decision.outcome
+
+    @staticmethod
+    def _answer(turn: Turn, reply: Reply | None, outcome: object) -> None:
+        if reply is not None:
+            turn.answers.append((reply, outcome))
+
+    # ---------------------------------------------------------------------------------------- what time does by itself
+
+    def _expire(self, turn: Turn) -> None:
+        """Take back leases that have ended, let waiters go that have waited enough, and take out what came too late."""
+        for queue, messages in self.schedule.expired_leases(turn.now_ms):
+            receipts = [Receipt(id_of(message.number), message.token) for message in messages]
+            command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
+            self.run_command(command, turn)
+        for waiter in self.dispatcher.timed_out(turn.now_ms):
+            self._answer(turn, waiter.reply, [])
+        self._remove_departed(turn)
+
+    def _remove_departed(self, turn: Turn) -> None:
+        for queue, messages in self.schedule.departed(turn.now_ms):
+            numbers = [message.number for message in messages]
+            self.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), turn)
+
+    # ------------------------------------------------------------------------------------------------------ handing out
+
+    def _admit(self, waiter: Waiter, turn: Turn) -> None:
+        if waiter.queue not in self.ledger.queues:
+            self._answer(turn, waiter.reply, QueueNotFound(f"There is no queue {waiter.queue!r:.150}."))
+            return
+        refusal = self.dispatcher.wait(waiter, turn.now_ms)
+        if refusal is not None:
+            self._answer(turn, waiter.reply, refusal)
+
+    def _attach(self, asked: Attach, turn: Turn) -> None:
+        consumer = asked.consumer
+        if asked.is_closing:
+            receipts = self.dispatcher.detach(consumer)
+            if receipts and consumer.queue in self.ledger.queues:
+                is_untouched = asked.intent == "defer"
+                command = Nack(
+                    queue=consumer.queue,
+                    receipts=receipts,
+                    intent=asked.intent,
+                    reason="release",
+                    error="" if is_untouched else "The consumer went away.",
+                    delay_ms=0 if is_untouched else None,
+                )
+                self.run_command(command, turn)
+            self._answer(turn, asked.reply, None)
+        elif consumer.queue not in self.ledger.queues:
+            self._answer(turn, asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
+        else:
+            self._answer(turn, asked.reply, self.dispatcher.attach(consumer))
+
+    def _dismiss(self, queue: str, turn: Turn) -> None:
+        """Let the hooks forget a queue that is gone, and send away everybody who waits there."""
+        for name in (queue, f"{queue}.dlq"):
+            self.hooks.remove(name)
+            for taker in self.dispatcher.dismiss(name):
+                if isinstance(taker, Waiter):
+                    self._answer(turn, taker.reply, QueueNotFound(f"Queue {name!r} has been deleted."))
+
+    def _hand_out(self, turn: Turn, queues: dict[str, None]) -> None:
+        for queue in self.schedule.touched():
+            queues[queue] = None
+
+        def lease_out(taker: Waiter | Consumer) -> HandOut | None:
+            return self._lease_out(taker, turn)
+
+        waiting = self.dispatcher.queues()
+        for queue in [name for name in queues if name in waiting]:
+            turn.hand_outs.extend(self.dispatcher.serve(queue, lease_out))
+        self._end_impatient(turn, queues)
+
+    def _end_impatient(self, turn: Turn, queues: dict[str, None]) -> None:
+        """Answer those who would not wait at all."""
+        if queues:
+            for waiter in self.dispatcher.timed_out(turn.now_ms):
+                self._answer(turn, waiter.reply, [])
+
+    def _lease_out(self, taker: Waiter | Consumer, turn: Turn) -> HandOut | None:
+        room = self.settings.turn_events - (self.ledger.next_sequence - turn.sequence)
+        if room <= 0 or not self.schedule.may_pick(taker.queue):
+            return None
+        picked = self.schedule.pick(taker.queue, min(taker.count, room), turn.now_ms)
+        if not picked:
+            return None
+        policy = self.ledger.queues[taker.queue].policy
+        visibility_ms = policy.visibility_timeout_ms if taker.visibility_ms is None else taker.visibility_ms
+        numbers = [message.number for message in picked]
+        token = self.ledger.next_sequence
+        self.execute(Lease(queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner), turn)
+        receipts = [Receipt(id_of(number), at) for at, number in enumerate(numbers, token)]
+        return HandOut(taker, receipts)
+
+    # ------------------------------------------------------------------------------------------------- commit and after
+
+    def write(self, turn: Turn) -> None:
+        """Hand the commit to the store.
+
+        Raises:
+            StoreFailed: call ``fail`` then.
+        """
+        if not turn.records:
+            return
+        page = codec.encode(turn.records, turn.now_ms)
+        base = self.ledger.settle_base()
+        self.store.write(
+            Commit(
+                sequence=turn.sequence,
+                next_sequence=self.ledger.next_sequence,
+                page=page,
+                bodies=turn.bodies,
+                dropped=turn.dropped,
+                base=base,
+                trim=self._housekeeper.trim_to,
+            )
+        )
+        self._housekeeper.note_page(len(page))
+
+    def sync(self) -> None:
+        """Make what was written durable. May run in another thread, while nothing else is called.
+
+        Raises:
+            StoreFailed: call ``fail`` then.
+        """
+        self.store.sync()
+
+    def finish(self, turn: Turn) -> None:
+        """Answer and deliver, now that the turn is durable."""
+        for number, data in turn.bodies:
+            self.bodies.keep(number, data)
+        if turn.dropped:
+            self.bodies.forget(turn.dropped)
+        for reply, outcome in turn.answers:
+            if not reply.done():
+                if isinstance(outcome, FairleadError):
+                    reply.set_exception(outcome)
+                else:
+                    reply.set_result(outcome)
+        for hand_out in turn.hand_outs:
+            self._deliver(hand_out)
+        for question in turn.questions:
+            self._reply_to(question)
+        if turn.records:
+            for tap in self.taps:
+                tap(turn.records, turn.now_ms)
+
+    @staticmethod
+    def _reply_to(question: Read) -> None:
+        if question.reply.done():
+            return
+        try:
+            answer = question.ask()
+        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+            question.reply.set_exception(error)
+        else:
+            question.reply.set_result(answer)
+
+    def _deliver(self, hand_out: HandOut) -> None:
+        taker = hand_out.taker
+        is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
+        if is_gone:
+            command = Nack(queue=taker.queue, receipts=hand_out.receipts, intent="defer", delay_ms=0)
+            self.submit(Request(command))
+            return
+        try:
+            deliveries = deliveries_of(self.ledger, self.bodies, hand_out)
+        except FairleadError as error:
+            self._undelivered(hand_out, error)
+            return
+        self._give(taker, deliveries)
+
+    @staticmethod
+    def _give(taker: Waiter | Consumer, deliveries: list[Delivery]) -> None:
+        if isinstance(taker, Consumer):
+            taker.deliver(deliveries)
+        else:
+            taker.reply.set_result(deliveries)
+
+    def _undelivered(self, hand_out: HandOut, error: FairleadError) -> None:
+        """Give back what could not be read, as failed attempts: a body that can't be read must not go round forever."""
+        taker = hand_out.taker
+        command = Nack(queue=taker.queue, receipts=hand_out.receipts, reason="release", error=str(error))
+        self.submit(Request(command))
+        if isinstance(taker, Waiter):
+            taker.reply.set_exception(error)
+
+    def fail(self, turn: Turn, error: BaseException) -> None:
+        """Refuse the turn's requests as possibly done, and recover from the store."""
+        failure = (
+            error if isinstance(error, FairleadError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
+        )
+        replies = [*(reply for reply, _ in turn.answers), *(question.reply for question in turn.questions)]
+        if turn.current is not None and turn.current.reply is not None:
+            replies.append(turn.current.reply)
+        for reply in replies:
+            if not reply.done():
+                reply.set_exception(failure)
+        for hand_out in turn.hand_outs:
+            self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts)
+            if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():
+                hand_out.taker.reply.set_exception(failure)
+        self._is_down = True
+        self._pause()
+        self._reopen()
+
+    def _pause(self) -> None:
+        """Let some time pass before time alone asks for another turn, since whatever failed may fail again."""
+        self._setbacks += 1
+        self._calm_until_ms = self.now_ms() + min(_CALM_MS_MAX, _CALM_MS << min(self._setbacks, 10))
+
+    def distrust(self, turn: Turn | None) -> None:
+        """Note that a turn was interrupted, so that the next begins with recovery."""
+        self._is_down = True
+        if turn is not None:
+            self.fail(turn, StoreFailed("The broker was interrupted."))
+
+    def close(self) -> None:
+        """Refuse whoever waits, and let go of the store."""
+        for waiter in self.dispatcher.everybody():
+            if not waiter.reply.done():
+                waiter.reply.set_result([])
+        self.store.close()

@@ -1,0 +1,73 @@
+"""Reading the journal by position."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.core.checks import whole_fault
+from fairlead.core.ledger import Ledger
+from fairlead.errors import InvalidArgument, JournalTrimmed
+from fairlead.journal import codec
+from fairlead.journal.codec import Page
+from fairlead.ports.store import Store
+
+
+class JournalSlice(msgspec.Struct, frozen=True):
+    """A run of the journal: whole pages, and the position they reach to.
+
+    A page may begin before the position that was asked for; its readers skip what they have seen.
+    """
+
+    pages: list[Page]
+    position: int
+
+
+class ReaderView(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered reader of the journal.
+
+    Attributes:
+        behind: how many events it has not read.
+        is_passed: whether some of them are gone already.
+    """
+
+    name: str
+    position: int
+    at_ms: int
+    behind: int
+    is_passed: bool
+
+
+def read_journal(store: Store, ledger: Ledger, *, after: int, count: int) -> JournalSlice:
+    """Return about so many events after a position.
+
+    Raises:
+        JournalTrimmed: the journal does not reach back so far any more.
+        InvalidArgument: the position is none.
+    """
+    if (fault := whole_fault("after", after, least=0, most=ledger.next_sequence - 1)) is not None:
+        raise InvalidArgument(fault)
+    if after < ledger.trimmed - 1:
+        raise JournalTrimmed(f"The journal begins after position {ledger.trimmed - 1}; {after} was asked for.")
+    pages: list[Page] = []
+    position = after
+    for stored in store.pages(after):
+        pages.append(codec.decode(stored.page))
+        position = stored.next_sequence - 1
+        if position - after >= count:
+            break
+    return JournalSlice(pages, position)
+
+
+def reader_views(ledger: Ledger) -> list[ReaderView]:
+    """Return the registered readers, by name."""
+    last = ledger.next_sequence - 1
+    return [
+        ReaderView(
+            name=reader.name,
+            position=reader.position,
+            at_ms=reader.at_ms,
+            behind=last - reader.position,
+            is_passed=reader.position < ledger.trimmed - 1,
+        )
+        for reader in sorted(ledger.readers.values(), key=lambda reader: reader.name)
+    ]

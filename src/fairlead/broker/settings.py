@@ -1,0 +1,49 @@
+"""How a broker is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.model.limits import PAYLOAD_BYTES_MAX
+
+_MEBIBYTE = 1024 * 1024
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for all queues of a broker. Every number is a whole number of at least 1 unless it says otherwise.
+
+    Attributes:
+        payload_bytes_max: the largest payload accepted.
+        waiting_max: how many messages all queues together may hold, None for any number.
+        waiting_bytes_max: how many bytes of payload they may hold, None for any number.
+        waiters_max: how many consumers may wait at the same time.
+        cache_bytes_max: how many bytes of bodies are kept in memory.
+        journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
+        journal_bytes_max: how many bytes of journal are kept for readers at most.
+        reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
+        segment_events: a segment of the journal is sealed when it has so many events,
+        segment_ms: or when it is so old.
+        turn_events: how many events one commit holds, about: more of them wait for the next.
+    """
+
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    waiting_max: int | None = None
+    waiting_bytes_max: int | None = None
+    waiters_max: int = 4096
+    cache_bytes_max: int = 64 * _MEBIBYTE
+    journal_retention_ms: int = 24 * _HOUR_MS
+    journal_bytes_max: int = 1024 * _MEBIBYTE
+    reader_hold_ms: int = 7 * 24 * _HOUR_MS
+    segment_events: int = 250_000
+    segment_ms: int = 10 * 60_000
+    turn_events: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is None and name in ("waiting_max", "waiting_bytes_max"):
+                continue
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is a whole number of at least 1, not {value!r}.")

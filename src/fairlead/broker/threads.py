@@ -1,0 +1,254 @@
+"""The broker for threads: whoever has a request runs the turn.
+
+There is one lock. A caller puts its request in line and takes the lock; if by then another has answered it, there is
+nothing left to do, otherwise it runs a turn, for itself and for all who have come in meanwhile. While it waits for the
+disk, others line up for the next turn: group commit without a thread to hand work to. A pacer thread runs the turns
+that time asks for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Self
+
+from fairlead.broker.engine import Engine
+from fairlead.broker.requests import Asked, Attach, Consumer, Reply
+from fairlead.broker.verbs import Verbs, check_taking
+from fairlead.errors import Closed, FairleadError
+from fairlead.model.message import Delivery
+
+CREDIT = 32
+
+
+class _Slot:
+    """A reply to one thread."""
+
+    __slots__ = ("_error", "_is_done", "_result", "_waker")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._waker: threading.Event | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what a verb answers depends on the verb
+        self._result = result
+        self._end()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._error = exception
+        self._end()
+
+    def give_up(self) -> None:
+        """Let the engine know that nobody waits any more."""
+        self._is_done = True
+
+    def _end(self) -> None:
+        self._is_done = True
+        if self._waker is not None:
+            self._waker.set()
+
+    def wait(self) -> None:
+        """Wait until there is an answer. To be called with the turn's lock held by nobody."""
+        self._waker = threading.Event()
+        if not self._is_done:
+            self._waker.wait()
+
+    def get(self) -> Any:  # noqa: ANN401 - see set_result
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Broker(Verbs):
+    """A durable, fair broker in this process, for any number of threads. See ``fairlead.assembly.open_broker``.
+
+    Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
+    loses nothing that was answered.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._alarm = threading.Condition()
+        self._alarm_at_ms: int | None = None
+        self._pacer = threading.Thread(target=self._pace, name="fairlead-pacer", daemon=True)
+        self._pacer.start()
+        self._run()
+
+    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Verbs
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        slot = _Slot()
+        self._engine.submit(make(slot))
+        try:
+            self._run(slot)
+            if not slot.done():
+                slot.wait()
+        except BaseException:
+            slot.give_up()
+            raise
+        return slot.get()
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> Deliveries:
+        """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        check_taking(credit, 0, visibility_ms, owner)
+        return Deliveries(
+            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+
+    def close(self) -> None:
+        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
+        with self._lock:
+            if self._is_closed:
+                return
+            while self._engine.has_requests():
+                self._turn()
+            self._is_closed = True
+            self._engine.close()
+        with self._alarm:
+            self._alarm.notify_all()
+        if threading.current_thread() is not self._pacer:
+            self._pacer.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------------------------------------------------- turns
+
+    def _run(self, slot: _Slot | None = None) -> None:
+        """Run turns until there is nothing to do, unless another thread has done it meanwhile."""
+        with self._lock:
+            if self._is_closed or (slot is not None and slot.done()):
+                return
+            self._turn()
+            while self._engine.has_requests() and (slot is None or not slot.done()):
+                self._turn()
+            at_ms = self._engine.next_event_at()
+        if self._engine.has_requests():
+            at_ms = 0
+        if at_ms is not None and (self._alarm_at_ms is None or at_ms < self._alarm_at_ms):
+            with self._alarm:
+                self._alarm_at_ms = at_ms
+                self._alarm.notify_all()
+
+    def _turn(self) -> None:
+        engine = self._engine
+        turn = None
+        try:
+            turn = engine.begin()
+            if turn.records:
+                engine.write(turn)
+                engine.sync()
+            engine.finish(turn)
+        except FairleadError as error:
+            if turn is not None:
+                engine.fail(turn, error)
+        except BaseException:
+            # Interrupted in the middle: what is in memory may not be what is in the store.
+            engine.distrust(turn)
+            raise
+
+    def _pace(self) -> None:
+        """Run the turns that time asks for."""
+        while not self._is_closed:
+            with self._alarm:
+                at_ms = self._alarm_at_ms
+                now_ms = self._engine.now_ms()
+                if at_ms is None or at_ms > now_ms:
+                    self._alarm.wait(None if at_ms is None else (at_ms - now_ms) / 1000)
+                    continue
+                self._alarm_at_ms = None
+            self._run()
+
+
+class Deliveries:
+    """A stream of leased messages. Leaving it gives back what was not acked.
+
+    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt. Several
+    threads may iterate it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        queue: str,
+        credit: int,
+        visibility_ms: int | None,
+        owner: str | None,
+        with_state: bool,
+    ) -> None:
+        self._broker = broker
+        self._ready: deque[Delivery] = deque()
+        self._arrived = threading.Condition()
+        self._is_over = False
+        self._consumer = Consumer(
+            queue=queue,
+            credit=credit,
+            deliver=self._deliver,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+        )
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        with self._arrived:
+            self._ready.extend(deliveries)
+            self._arrived.notify_all()
+
+    def __enter__(self) -> Self:
+        self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream."""
+        with self._arrived:
+            if self._is_over:
+                return
+            self._is_over = True
+            unseen, self._ready = list(self._ready), deque()
+            self._arrived.notify_all()
+        if self._broker._is_closed:
+            return
+        if unseen:
+            self._broker.nack_many(self._consumer.queue, unseen, intent="defer", delay_ms=0)
+        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.next()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    def next(self, timeout_s: float | None = None) -> Delivery | None:
+        """Return the next message; None when the stream is over or nothing came in time."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: bool(self._ready) or self._is_over, timeout_s)
+            return self._ready.popleft() if self._ready else None

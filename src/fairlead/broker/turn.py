@@ -1,0 +1,52 @@
+"""A turn of the engine: what happens together, and what is needed to take part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fairlead.broker.bodies import Bodies
+from fairlead.broker.inquiries import Inquiries
+from fairlead.broker.requests import Asked, HandOut, Read, Reply
+from fairlead.core.commands import Command
+from fairlead.core.ledger import Ledger
+from fairlead.core.schedule import Schedule
+from fairlead.journal.records import AnyRecord
+
+
+@dataclass(slots=True)
+class Turn:
+    """What is committed together, and what is answered and delivered once it is durable."""
+
+    now_ms: int
+    sequence: int
+    records: list[AnyRecord] = field(default_factory=list)
+    bodies: list[tuple[int, bytes]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    answers: list[tuple[Reply, object]] = field(default_factory=list)
+    questions: list[Read] = field(default_factory=list)
+    hand_outs: list[HandOut] = field(default_factory=list)
+    current: Asked | None = None
+
+
+class Desk(Protocol):
+    """What those need of the engine who take part in its turns."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is true."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who is next."""
+
+    @property
+    def bodies(self) -> Bodies:
+        """Headers and payloads."""
+
+    @property
+    def inquiries(self) -> Inquiries:
+        """Hooks and dice."""
+
+    def execute(self, command: Command, turn: Turn) -> object:
+        """Decide a command and make it so, within a turn. Returns its outcome."""

@@ -1,0 +1,280 @@
+"""What observers see: queues, messages and reasons, read from ledger and schedule without changing either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from itertools import islice
+
+import msgspec
+
+from fairlead.broker.bodies import Bodies
+from fairlead.broker.deliveries import dead_letter_of
+from fairlead.broker.dispatcher import Dispatcher
+from fairlead.broker.redrives import DeadLetterFilter
+from fairlead.core.ledger import Ledger, Message, Queue
+from fairlead.core.schedule import Schedule
+from fairlead.errors import MessageNotFound, QueueNotFound
+from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView
+from fairlead.model.names import dlq_of, id_of, number_of
+from fairlead.model.policy import QueuePolicy
+
+_KEYS_SHOWN = 100
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """One fairness key of a queue."""
+
+    key: Key
+    messages: int
+    leased: int
+    weight: int
+    cap: int | None
+    deficit: int
+    is_paused: bool
+
+
+class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
+    """One throttle that has a rate."""
+
+    name: str
+    rate: float
+    burst: float
+    tokens: int
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as an observer sees it.
+
+    Attributes:
+        waiting: messages that are not leased, delayed ones included.
+        oldest_ms: when the oldest of its messages was enqueued.
+        keys: the fairness keys with the most messages, up to a hundred.
+        throttles: those that its messages name and that have a rate.
+    """
+
+    name: str
+    policy: QueuePolicy
+    created_ms: int
+    is_paused: bool
+    paused_keys: tuple[Key, ...]
+    waiting: int
+    leased: int
+    size: int
+    dead: int
+    oldest_ms: int | None
+    active_keys: int
+    waiters: int
+    consumers: int
+    keys: tuple[KeyView, ...] = ()
+    throttles: tuple[ThrottleView, ...] = ()
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a message is not being worked on, or that it is.
+
+    Attributes:
+        reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``not_due``, ``no_consumer``,
+            ``turn`` (others go first), or ``expired``.
+        words: the same for people.
+        until_ms: when the reason ends by itself, where that is known.
+        turns: how many turns of other keys come first, where that is known.
+    """
+
+    id: str
+    queue: str
+    reason: str
+    words: str
+    until_ms: int | None = None
+    turns: int | None = None
+    key: Key | None = None
+    throttle: str | None = None
+    owner: str | None = None
+
+
+def known(ledger: Ledger, name: str) -> Queue:
+    """Return a queue.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    queue = ledger.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(f"There is no queue {name!r:.150}.")
+    return queue
+
+
+def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
+    """Return a message.
+
+    Raises:
+        QueueNotFound, MessageNotFound: there is none.
+    """
+    message = known(ledger, queue).messages.get(number_of(message_id) or 0)
+    if message is None:
+        raise MessageNotFound(f"Queue {queue!r} has no message {message_id!r:.60}.")
+    return message
+
+
+def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
+    """Return a queue in short. Costs the same whatever the queue holds."""
+    queue = known(ledger, name)
+    dlq = ledger.queues.get(dlq_of(name))
+    oldest = next(iter(queue.messages.values()), None)
+    return QueueView(
+        name=name,
+        policy=queue.policy,
+        created_ms=queue.created_ms,
+        is_paused=queue.is_paused,
+        paused_keys=tuple(sorted(queue.paused_keys, key=str)),
+        waiting=len(queue.messages) - queue.leased,
+        leased=queue.leased,
+        size=queue.size,
+        dead=len(dlq.messages) if dlq is not None else 0,
+        oldest_ms=oldest.enqueued_ms if oldest is not None else None,
+        active_keys=0,
+        waiters=dispatcher.waiting(name),
+        consumers=len(dispatcher.consumers.get(name, ())),
+    )
+
+
+def queue_details(ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, name: str, now_ms: int) -> QueueView:
+    """Return a queue with its keys and throttles. Costs time in proportion to its messages."""
+    view = queue_view(ledger, dispatcher, name)
+    queue = ledger.queues[name]
+    counts: dict[Key, list[int]] = {}
+    names: set[str] = set()
+    for message in queue.messages.values():
+        count = counts.get(message.key)
+        if count is None:
+            count = counts[message.key] = [0, 0]
+        count[0] += 1
+        if message.token:
+            count[1] += 1
+        if message.throttles:
+            names.update(message.throttles)
+    top = nlargest(_KEYS_SHOWN, counts.items(), key=lambda entry: entry[1][0])
+    kernel = schedule.kernel(name)
+    keys = tuple(_key_view(schedule, queue, key, count, kernel.deficit(key)) for key, count in top)
+    throttles = tuple(throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in names)
+    return msgspec.structs.replace(view, active_keys=len(counts), keys=keys, throttles=throttles)
+
+
+def _key_view(schedule: Schedule, queue: Queue, key: Key, count: Sequence[int], deficit: int) -> KeyView:
+    policy = schedule.key_policy(queue.name, key)
+    return KeyView(
+        key=key,
+        messages=count[0],
+        leased=count[1],
+        weight=policy.weight if policy is not None else 1,
+        cap=policy.cap if policy is not None else None,
+        deficit=deficit,
+        is_paused=key in queue.paused_keys,
+    )
+
+
+def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
+    """Return all throttles that have a rate."""
+    return [
+        ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
+        for bucket in schedule.throttles
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- messages
+
+
+def peek(
+    ledger: Ledger,
+    bodies: Bodies,
+    name: str,
+    *,
+    limit: int,
+    after: str | None,
+    wanted: DeadLetterFilter,
+    with_body: bool,
+    now_ms: int,
+) -> list[MessageView]:
+    """Return messages of a queue without leasing them, in the order they came to it."""
+    messages = _from(known(ledger, name), number_of(after) if after is not None else None)
+    found = list(islice((message for message in messages if wanted.admits(message, now_ms)), limit))
+    return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
+
+
+def _from(queue: Queue, after: int | None) -> Iterator[Message]:
+    messages = iter(queue.messages.values())
+    if after is None:
+        return messages
+    if after in queue.messages:
+        for message in messages:
+            if message.number == after:
+                break
+        return messages
+    return (message for message in messages if message.number > after)
+
+
+def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, now_ms: int) -> list[MessageView]:
+    """Return messages as observers see them."""
+    views = [message_view(message, now_ms) for message in messages]
+    if not with_body:
+        return views
+    return [
+        msgspec.structs.replace(
+            view, payload=payload, headers=head.headers, correlation_id=head.correlation_id or view.id
+        )
+        for view, (head, payload) in zip(views, bodies.read(messages), strict=True)
+    ]
+
+
+def message_view(message: Message, now_ms: int) -> MessageView:
+    """Return a message as an observer sees it, without its body."""
+    after = message.after
+    is_delayed = message.due_ms is not None and message.due_ms > now_ms
+    status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
+    return MessageView(
+        id=id_of(message.number),
+        queue=message.queue.name,
+        status=status,
+        fairness_key=message.key,
+        weight=message.weight,
+        cost=message.cost,
+        priority=PRIORITY_NAMES[message.priority],
+        throttles=message.throttles,
+        enqueued_ms=message.enqueued_ms,
+        due_ms=message.due_ms,
+        deadline_ms=message.deadline_ms,
+        size=message.size,
+        attempts=message.attempts,
+        failures=message.failures,
+        errors=after.errors if after is not None else (),
+        dead=dead_letter_of(message),
+        token=message.token or None,
+        owner=message.owner,
+        expires_ms=message.expires_ms or None,
+        state_etag=None if after is None or after.state is None else id_of(after.state),
+    )
+
+
+def explain(
+    ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, queue: str, message_id: str, now_ms: int
+) -> Explained:
+    """Tell why a message waits."""
+    message = known_message(ledger, queue, message_id)
+
+    def explained(reason: str, words: str, **more: object) -> Explained:
+        return Explained(id=message_id, queue=queue, reason=reason, words=words, **more)  # type: ignore[arg-type] # by name
+
+    if message.token:
+        whom = f" to {message.owner}" if message.owner else ""
+        words = f"It is leased{whom} for {message.expires_ms - now_ms} ms more, attempt {message.attempts}."
+        return explained("leased", words, until_ms=message.expires_ms, owner=message.owner)
+    if message.queue.is_paused:
+        return explained("queue_paused", f"Queue {queue!r} is paused.")
+    found = schedule.explain(message, now_ms)
+    reason = found.reason.value
+    if reason != "eligible":
+        return explained(reason, str(found), until_ms=found.until_ms, key=found.key, throttle=found.throttle)
+    if not dispatcher.waiting(queue):
+        words = f"It may go, after {found.turns} turns of other keys, but no consumer is asking for messages."
+        return explained("no_consumer", words, turns=found.turns)
+    return explained("turn", str(found), turns=found.turns)

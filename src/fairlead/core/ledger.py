@@ -1,0 +1,243 @@
+"""The ledger: all that is true and durable, in memory. A pure fold over the journal; only ``apply`` changes it.
+
+Bodies are not here, only the number of the chunk that holds them. A chunk counts its messages that are not done; with
+the last of them it is dropped from the store.
+
+Recovery folds the journal from the *base* on, which is a ``Baseline``: a record of everything besides messages. Every
+chunk has a *home*, the record that describes its messages, and so has every batch of dedup ids. To move the base, a new
+baseline is written; what has an older home and still lives is *carried*, a little with each commit, that is written
+down again as it is now; and once nothing has a home before the new baseline, that is the base. So recovery reads a
+bounded multiple of what is alive, and no commit ever waits for a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from fairlead.core.sources import Declared
+from fairlead.journal.records import ReaderImage, SegmentImage
+from fairlead.model.limits import PAYLOAD_BYTES_MAX
+from fairlead.model.message import FailedAttempt, Key
+from fairlead.model.policy import QueuePolicy
+from fairlead.scheduler.item import Item, Priority
+
+PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+_NORMAL = Priority.NORMAL
+
+Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
+"""Key, weight, cost, priority, throttles, due and deadline of one message."""
+
+
+class ChunkHome:
+    """A chunk of bodies, and where in the journal its messages are described.
+
+    All its messages are in one queue or in the dead letters of that queue.
+    """
+
+    __slots__ = ("home", "live", "number", "queue")
+
+    def __init__(self, queue: str, number: int, home: int, live: int) -> None:
+        self.queue = queue
+        self.number = number
+        self.home = home
+        self.live = live
+
+
+class Aftermath:
+    """What few messages have: failed attempts, a past in another queue, workflow state."""
+
+    __slots__ = ("cap", "dead_ms", "dead_reason", "errors", "origin", "state")
+
+    def __init__(self) -> None:
+        self.errors: tuple[FailedAttempt, ...] = ()
+        self.origin: str | None = None
+        self.dead_reason: str | None = None
+        self.dead_ms = 0
+        self.state: int | None = None
+        self.cap: int | None = None
+
+
+class Message(Item):
+    """A message without its body. What it has as an ``Item`` is the schedule's, the rest is the ledger's.
+
+    Attributes:
+        line: the sequence at which it joined its line; the order of recovery.
+        token: the fencing token of its lease, 0 when it has none.
+    """
+
+    __slots__ = (
+        "after",
+        "attempts",
+        "chunk",
+        "enqueued_ms",
+        "expires_ms",
+        "failures",
+        "line",
+        "number",
+        "owner",
+        "queue",
+        "size",
+        "token",
+        "weight",
+    )
+
+    def __init__(self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: Row) -> None:
+        # Not through Item.__init__: what comes from a record has been checked before it became one.
+        key, self.weight, self.cost, priority, throttles, due_ms, deadline_ms = terms
+        self.key = key
+        self.priority = priority
+        self.throttles = throttles
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.plain = not throttles and due_ms is None and deadline_ms is None and priority is _NORMAL
+        self.lane = None
+        self.next = None
+        self.previous = None
+        self.sequence = 0
+        self.number = number
+        self.queue = queue
+        self.chunk = chunk
+        self.size = size
+        self.enqueued_ms = enqueued_ms
+        self.line = number
+        self.attempts = 0
+        self.failures = 0
+        self.token = 0
+        self.expires_ms = 0
+        self.owner: str | None = None
+        self.after: Aftermath | None = None
+
+    def set_times(self, *, due_ms: int | None, deadline_ms: int | None) -> None:
+        """Give the message other instants. It must not be waiting, or its kernel would not know."""
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.plain = self._is_plain()
+
+    def aftermath(self) -> Aftermath:
+        """Return what few messages have, made when first needed."""
+        if self.after is None:
+            self.after = Aftermath()
+        return self.after
+
+
+class KeyTally:
+    """How much one fairness key has in a queue."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+
+
+class Queue:
+    """A queue: its policy, its messages by number, and what they add up to."""
+
+    __slots__ = (
+        "created_ms",
+        "declared",
+        "dedups",
+        "is_paused",
+        "leased",
+        "messages",
+        "name",
+        "paused_keys",
+        "policy",
+        "size",
+        "tallies",
+    )
+
+    def __init__(self, name: str, policy: QueuePolicy, created_ms: int) -> None:
+        self.name = name
+        self.created_ms = created_ms
+        self.set_policy(policy)
+        self.is_paused = False
+        self.paused_keys: set[Key] = set()
+        self.messages: dict[int, Message] = {}
+        self.leased = 0
+        self.size = 0
+        self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
+        self.tallies: dict[Key, KeyTally] | None = None  # only where a limit on keys asks for it
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Let the queue have a policy."""
+        self.policy = policy
+        self.declared = Declared(policy)
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether the policy limits keys, so that they are counted."""
+        return self.policy.key_waiting_max is not None or self.policy.key_waiting_bytes_max is not None
+
+
+class DedupHome:
+    """A batch of dedup ids, and where in the journal they are written."""
+
+    __slots__ = ("home", "numbers", "queue", "until_ms")
+
+    def __init__(self, queue: str, numbers: dict[str, int], until_ms: int, home: int) -> None:
+        self.queue = queue
+        self.numbers = numbers
+        self.until_ms = until_ms
+        self.home = home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What holds for all queues together, as the broker was opened with."""
+
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    waiting_max: int | None = None
+    waiting_bytes_max: int | None = None
+
+
+class Ledger:
+    """Queues with their messages, config, readers and segments of the journal.
+
+    Attributes:
+        limits: what holds for all queues together.
+        base: the sequence of the record that recovery begins with.
+        baseline: the sequence of the latest baseline, which is to be the next base.
+        dropped: bodies that have become unneeded since the writer last took this list.
+        trimmed: the journal before this sequence is gone.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits if limits is not None else Limits()
+        self.next_sequence = 1
+        self.at_ms = 0
+        self.queues: dict[str, Queue] = {}
+        self.config: dict[str, str] = {}
+        self.readers: dict[str, ReaderImage] = {}
+        self.segments: deque[SegmentImage] = deque()
+        self.segment_first = 1
+        self.segment_first_ms = 0
+        self.trimmed = 1
+        self.base = 1
+        self.baseline = 1
+        self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
+        self.dedup_homes: deque[DedupHome] = deque()
+        self.dropped: list[int] = []
+        self.messages = 0
+        self.size = 0
+
+    def settle_base(self) -> int:
+        """Let the latest baseline be the base if nothing alive has an older home, and return the base."""
+        if self.base != self.baseline and self.oldest_home() >= self.baseline:
+            self.base = self.baseline
+        return self.base
+
+    def oldest_home(self) -> int:
+        """Return the sequence of the oldest record that something alive is described in."""
+        oldest = self.next_sequence
+        if self.chunks:
+            oldest = next(iter(self.chunks.values())).home
+        if self.dedup_homes:
+            oldest = min(oldest, self.dedup_homes[0].home)
+        return oldest
+
+    def find(self, queue: str, number: int | None) -> Message | None:
+        """Return a message of a queue by its number."""
+        known = self.queues.get(queue)
+        return None if known is None or number is None else known.messages.get(number)

@@ -1,0 +1,319 @@
+"""The schedule: who is next and what happens when. Soft state, rebuilt from the ledger, never written down.
+
+There is one kernel a queue, and one table of throttles for all. The schedule follows the records: the writer applies a
+record to the ledger and then shows it here. The one thing that begins here is *picking*: handing out takes messages
+from a kernel first, and a lease is then decided for them. Should the commit fail, ledger and schedule are thrown away
+together, so picking needs no undoing.
+
+After recovery buckets are empty, so that a throttle holds across a crash, and deficits start anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fairlead.core.key_policies import KeyPolicies
+from fairlead.core.ledger import Ledger, Message, Queue
+from fairlead.core.throttling import set_throttle, throttle_names
+from fairlead.journal.records import (
+    Acked,
+    AnyRecord,
+    ConfigSet,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    Redriven,
+    Removed,
+    Returned,
+)
+from fairlead.model.message import Key
+from fairlead.model.names import dlq_of, is_dlq
+from fairlead.scheduler.buckets import Throttles
+from fairlead.scheduler.explanation import Explanation
+from fairlead.scheduler.kernel import Kernel
+from fairlead.scheduler.policy import Backpressure, KeyPolicy
+from fairlead.scheduler.timers import Timers
+
+
+class Line:
+    """One queue's part of the schedule."""
+
+    __slots__ = ("kernel", "next_at", "policies", "queue")
+
+    def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
+        self.queue = queue
+        self.policies = KeyPolicies(queue, config)
+        self.kernel = _kernel(queue, throttles, self.policies)
+        self.next_at: int | None = None
+
+
+def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel[Message]:
+    # Dead letters were throttled once; whoever looks through them should not wait for the same tokens again.
+    table = Throttles() if is_dlq(queue.name) else throttles
+    policy = queue.policy
+    kernel: Kernel[Message] = Kernel(
+        quantum=policy.quantum, strict_priority=policy.strict_priority, counts_use=True, throttles=table
+    )
+    kernel.set_policy_provider(policies.of)
+    for key in queue.paused_keys:
+        kernel.pause(key)
+    return kernel
+
+
+class LeaseBatch:
+    """Messages that were leased or extended together, until one instant."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    def is_live(self, at_ms: int) -> bool:
+        """Tell whether one of them is still leased until then."""
+        return any(message.token and message.expires_ms == at_ms for message in self.messages)
+
+
+class Schedule:
+    """Who is next in each queue, and when leases, delays, deadlines and throttles need attention."""
+
+    def __init__(self, ledger: Ledger, now_ms: int) -> None:
+        self._ledger = ledger
+        self.throttles = Throttles()
+        self._lines: dict[str, Line] = {}
+        self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
+        self._events: Timers[Line] = Timers(lambda at_ms, line: line.next_at == at_ms)
+        self._touched: set[Line] = set()
+        self._followers: dict[type[AnyRecord], Callable[[Any, list[Message], int], None]] = {
+            Enqueued: self._enqueued,
+            Leased: self._leased,
+            Extended: self._leased,
+            Acked: self._acked,
+            Returned: self._returned,
+            Dead: self._dead,
+            Removed: self._removed,
+            Redriven: self._redriven,
+            QueueSet: self._queue_set,
+            QueueRemoved: self._queue_removed,
+            QueuePaused: self._queue_paused,
+            ConfigSet: self._config_set,
+        }
+        for name in throttle_names(ledger.config):
+            set_throttle(self.throttles, ledger.config, name, now_ms=now_ms, tokens=0)
+        for queue in ledger.queues.values():
+            self._build(queue, now_ms)
+        self.settle_events()
+
+    def _build(self, queue: Queue, now_ms: int) -> Line:
+        """Make the line of a queue from what the ledger says."""
+        line = self._lines[queue.name] = Line(queue, self.throttles, self._ledger.config)
+        self._touched.add(line)
+        in_order = sorted(queue.messages.values(), key=_number)
+        line.policies.learn(in_order)
+        leased = [message for message in in_order if message.token]
+        for key, count in Counter(message.key for message in leased).items():
+            line.kernel.occupy(key, count)
+        for message in leased:
+            self._leases.push(message.expires_ms, LeaseBatch([message]))
+        line.kernel.offer_many(sorted((m for m in in_order if not m.token), key=_line), now_ms)
+        return line
+
+    # -------------------------------------------------------------------------------------------------- following
+
+    def prepare(self, record: AnyRecord) -> None:
+        """Take out of the kernels what a record, about to be applied, gives other terms."""
+        if type(record) is Redriven:
+            line = self._lines[record.queue]
+            for number in record.numbers:
+                line.kernel.cancel(line.queue.messages[number])
+
+    def follow(self, record: AnyRecord, messages: list[Message], now_ms: int) -> None:
+        """Act on a record that has been applied."""
+        follower = self._followers.get(type(record))
+        if follower is not None:
+            follower(record, messages, now_ms)
+
+    def _line(self, name: str) -> Line:
+        line = self._lines[name]
+        self._touched.add(line)
+        return line
+
+    def _enqueued(self, record: Enqueued, messages: list[Message], now_ms: int) -> None:
+        line = self._line(record.queue)
+        if record.terms.weights is not None or record.terms.caps is not None or line.policies.told:
+            for key in line.policies.learn(messages):
+                line.kernel.refresh_policy(key)
+        line.kernel.offer_many(messages, now_ms)
+
+    def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
+        self._touched.add(self._lines[record.queue])
+        if messages:
+            self._leases.push(record.expires_ms, LeaseBatch(messages))
+
+    def _acked(self, record: Acked, messages: list[Message], _now_ms: int) -> None:
+        line = self._line(record.queue)
+        self._release(line, messages)
+        if record.costs is not None:
+            for message, cost in zip(messages, record.costs, strict=True):
+                if cost is not None and cost != message.cost:
+                    line.kernel.settle(message.key, cost - message.cost, message.priority)
+
+    def _release(self, line: Line, messages: list[Message]) -> None:
+        release = line.kernel.release
+        for key, count in Counter([message.key for message in messages]).items():
+            release(key, count)
+
+    def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
+        line = self._line(record.queue)
+        self._release(line, messages)
+        line.kernel.offer_many(messages, now_ms)
+
+    def _dead(self, record: Dead, messages: list[Message], now_ms: int) -> None:
+        line = self._line(record.queue)
+        if record.ended is not None:
+            self._release(line, messages)
+        else:
+            _cancel(line, messages)
+        self._line(dlq_of(record.queue)).kernel.offer_many(messages, now_ms)
+
+    def _removed(self, record: Removed, messages: list[Message], _now_ms: int) -> None:
+        _cancel(self._line(record.queue), messages)
+
+    def _redriven(self, record: Redriven, messages: list[Message], now_ms: int) -> None:
+        self._touched.add(self._lines[record.queue])
+        line = self._line(record.target)
+        for key in line.policies.learn(messages):
+            line.kernel.refresh_policy(key)
+        line.kernel.offer_many(messages, now_ms)
+
+    def _queue_set(self, record: QueueSet, _messages: list[Message], now_ms: int) -> None:
+        """Make a new line, or make the line anew: a policy may change what its kernel was made with."""
+        queue = self._ledger.queues[record.queue]
+        before = self._lines.get(record.queue)
+        if before is not None:
+            _cancel(before, before.kernel.waiting_items())
+            before.next_at = None
+        self._build(queue, now_ms)
+
+    def _queue_removed(self, record: QueueRemoved, _messages: list[Message], _now_ms: int) -> None:
+        line = self._lines.pop(record.queue)
+        line.next_at = None
+        self._touched.discard(line)
+        _cancel(line, line.kernel.waiting_items())  # so that it leaves the gates of shared throttles
+
+    def _queue_paused(self, record: QueuePaused, _messages: list[Message], _now_ms: int) -> None:
+        line = self._line(record.queue)
+        if record.key is not None:
+            (line.kernel.pause if record.is_paused else line.kernel.resume)(record.key)
+
+    def _config_set(self, record: ConfigSet, _messages: list[Message], now_ms: int) -> None:
+        for name in throttle_names((record.key,)):
+            set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms)
+            self._touched.update(self._lines.values())  # what the throttle held back may be anywhere
+        for line, key in self._line_of_setting(record.key):
+            line.kernel.refresh_policy(key)
+            self._touched.add(line)
+
+    def _line_of_setting(self, setting: str) -> Iterable[tuple[Line, Key]]:
+        parts = setting.split(":", 2)
+        if len(parts) == 3 and parts[0] in ("weight", "cap") and parts[1] in self._lines:  # noqa: PLR2004 - see KeyPolicies
+            path = tuple(parts[2].split("/"))
+            if all(path):
+                yield self._lines[parts[1]], path
+            if len(path) > 1:
+                yield self._lines[parts[1]], parts[2]
+
+    # ---------------------------------------------------------------------------------------------------- picking
+
+    def pick(self, queue: str, count: int, now_ms: int) -> list[Message]:
+        """Take up to so many messages whose turn it is; fewer only if no other may go now."""
+        line = self._lines[queue]
+        if line.queue.is_paused:
+            return []
+        self._touched.add(line)
+        return line.kernel.take(count, now_ms)
+
+    def may_pick(self, queue: str) -> bool:
+        """Tell whether ``pick`` is likely to find something."""
+        line = self._lines.get(queue)
+        return line is not None and not line.queue.is_paused and line.kernel.has_ready()
+
+    def victim(self, queue: str, message: Message, policy: Backpressure, *, key: Key | None) -> Message | None:
+        """Return the waiting message that would have to make room for a new one."""
+        return self._lines[queue].kernel.victim(message, policy, key=key)
+
+    def explain(self, message: Message, now_ms: int) -> Explanation:
+        """Tell why a message waits."""
+        line = self._lines[message.queue.name]
+        self._touched.add(line)
+        return line.kernel.explain(message, now_ms)
+
+    def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
+        """Return what a key of a queue is entitled to, None for the default."""
+        return self._lines[queue].policies.of(key)
+
+    def kernel(self, queue: str) -> Kernel[Message]:
+        """Return the kernel of a queue, for reading."""
+        return self._lines[queue].kernel
+
+    # -------------------------------------------------------------------------------------------------------- time
+
+    def departed(self, now_ms: int) -> list[tuple[str, list[Message]]]:
+        """Let time pass, and return the messages whose deadlines have passed, by queue."""
+        due = self._events.pop_due(now_ms)
+        for line in due:
+            line.next_at = None
+        self._touched.update(due)
+        found = []
+        for line in self._touched:
+            expired = [departure.item for departure in line.kernel.reap(now_ms)]
+            if expired:
+                found.append((line.queue.name, expired))
+        return found
+
+    def expired_leases(self, now_ms: int) -> list[tuple[str, list[Message]]]:
+        """Return the messages whose leases have ended, by queue."""
+        by_queue: dict[str, dict[Message, None]] = {}
+        for batch in self._leases.pop_due(now_ms):
+            for message in batch.messages:
+                if message.token and message.expires_ms <= now_ms:
+                    by_queue.setdefault(message.queue.name, {})[message] = None
+        return [(queue, list(messages)) for queue, messages in by_queue.items()]
+
+    def settle_events(self) -> None:
+        """Note when the queues that were touched next need attention."""
+        for line in self._touched:
+            at_ms = line.kernel.next_event_at()
+            if at_ms != line.next_at:
+                line.next_at = at_ms
+                if at_ms is not None:
+                    self._events.push(at_ms, line)
+        self._touched.clear()
+
+    def next_event_at(self) -> int | None:
+        """Return when something will change by itself, None for never."""
+        instants = (self._events.next_at(), self._leases.next_at())
+        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+
+    def touched(self) -> list[str]:
+        """Return the queues in which something may have become ready since events were settled."""
+        return [line.queue.name for line in self._touched]
+
+
+def _cancel(line: Line, messages: Iterable[Message]) -> None:
+    for message in messages:
+        if message.lane is not None:
+            line.kernel.cancel(message)
+
+
+def _number(message: Message) -> int:
+    return message.number
+
+
+def _line(message: Message) -> int:
+    return message.line

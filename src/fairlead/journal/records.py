@@ -1,0 +1,312 @@
+"""The records of the journal: what was decided, of one message or of many at once.
+
+Every record has the sequence of its first entry. A record about n messages takes n sequence numbers, so each event of
+each message has a number of its own: that of its enqueue is the message's number for life, and that of its lease is
+the fencing token. Columns are as long as the record has messages; None stands for a column of nothing but defaults.
+
+Records are written as arrays. A later version may add fields at the end, with defaults, and new kinds; it never changes
+the meaning of what is here, so it reads what this version wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from fairlead.model.message import FailedAttempt, Key
+from fairlead.model.policy import QueuePolicy
+
+ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
+DeadReason: TypeAlias = Literal["max_attempts", "hook", "deadline", "requested"]
+RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled"]
+
+
+class Record(msgspec.Struct, array_like=True, gc=False):
+    """What all records have in common."""
+
+    sequence: int
+
+    @property
+    def count(self) -> int:
+        """How many sequence numbers the record takes."""
+        return 1
+
+
+class OfMessages(Record):
+    """A record about several messages of one queue."""
+
+    queue: str
+    numbers: list[int]
+
+    @property
+    def count(self) -> int:
+        """One number for each message."""
+        return len(self.numbers)
+
+
+class Terms(msgspec.Struct, array_like=True, gc=False):
+    """What the scheduler goes by, as columns: the outcome of hook, policy and producer's wish."""
+
+    keys: list[Key]
+    weights: list[int] | None = None
+    costs: list[int] | None = None
+    priorities: list[int] | None = None
+    throttles: list[list[str]] | None = None
+    due_ms: list[int | None] | None = None
+    deadlines_ms: list[int | None] | None = None
+    caps: list[int | None] | None = None
+
+
+class Enqueued(Record, tag="enqueued"):
+    """New messages, numbered from ``sequence`` on. ``chunks`` says with which of them each chunk of bodies begins."""
+
+    queue: str
+    sizes: list[int]
+    chunks: list[int]
+    terms: Terms
+    dedup_ids: list[str | None] | None = None
+    dedup_until_ms: int = 0
+    correlation_ids: list[str | None] | None = None
+    cause: int | None = None
+    """The message whose ack carried these."""
+
+    @property
+    def count(self) -> int:
+        """One number for each message."""
+        return len(self.sizes)
+
+
+class Leased(OfMessages, tag="leased"):
+    """Messages handed out; the fencing tokens are the sequence numbers of the record."""
+
+    expires_ms: int
+    owner: str | None = None
+
+
+class Extended(OfMessages, tag="extended"):
+    """Leases that now last until another instant."""
+
+    expires_ms: int
+
+
+class Acked(OfMessages, tag="acked"):
+    """Messages that are done, with the true costs where they were told."""
+
+    costs: list[int | None] | None = None
+
+
+class Returned(OfMessages, tag="returned"):
+    """Leased messages that wait again, at the back of their line, not before an instant."""
+
+    reason: ReturnReason
+    due_ms: list[int] | None = None
+    errors: list[str] | None = None
+
+
+class Dead(OfMessages, tag="dead"):
+    """Messages that were moved to the dead-letter queue of their queue."""
+
+    reason: DeadReason
+    ended: ReturnReason | None = None
+    """How the last attempt ended, if it was one that failed."""
+    errors: list[str] | None = None
+
+
+class Removed(OfMessages, tag="removed"):
+    """Messages that are gone without having been done."""
+
+    reason: RemoveReason
+
+
+class Redriven(OfMessages, tag="redriven"):
+    """Dead letters that wait in another queue again, with their attempts forgotten."""
+
+    target: str
+    terms: Terms
+    by: str | None = None
+
+
+class StateSet(Record, tag="state_set"):
+    """The workflow state of a leased message was written; its bytes are the body of this number."""
+
+    queue: str
+    number: int
+    size: int
+
+
+class StateRemoved(Record, tag="state_removed"):
+    """The workflow state of a leased message was removed."""
+
+    queue: str
+    number: int
+
+
+class QueueSet(Record, tag="queue_set"):
+    """A queue was made or its policy changed."""
+
+    queue: str
+    policy: QueuePolicy
+    by: str | None = None
+
+
+class QueueRemoved(Record, tag="queue_removed"):
+    """A queue is gone, with everything in it."""
+
+    queue: str
+    by: str | None = None
+
+
+class QueuePaused(Record, tag="queue_paused"):
+    """A queue, or one fairness key of it, was paused or resumed."""
+
+    queue: str
+    is_paused: bool
+    key: Key | None = None
+    by: str | None = None
+
+
+class ConfigSet(Record, tag="config_set"):
+    """A config value was set, or with None removed."""
+
+    key: str
+    value: str | None
+    by: str | None = None
+
+
+class ReaderSet(Record, tag="reader_set"):
+    """A reader of the journal said how far it is, or with None was removed."""
+
+    name: str
+    position: int | None
+    at_ms: int
+
+
+class Opened(Record, tag="opened"):
+    """The broker was opened or had to recover: from here on buckets start empty and deficits anew."""
+
+
+class Sealed(Record, tag="sealed"):
+    """A run of the journal is complete as a segment, up to and without ``sequence``."""
+
+    first: int
+    first_ms: int
+    last_ms: int
+    size: int
+
+
+class Trimmed(Record, tag="trimmed"):
+    """The journal before a position is gone; these readers had not read all of it."""
+
+    to: int
+    passed: list[str]
+
+
+class MessageImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a message."""
+
+    number: int
+    queue: str
+    chunk: int
+    size: int
+    key: Key
+    weight: int
+    cost: int
+    priority: int
+    throttles: list[str]
+    due_ms: int | None
+    deadline_ms: int | None
+    cap: int | None
+    enqueued_ms: int
+    line: int
+    attempts: int
+    failures: int
+    token: int
+    expires_ms: int
+    owner: str | None
+    errors: list[FailedAttempt]
+    origin: str | None
+    dead_reason: str | None
+    dead_ms: int
+    state: int | None
+
+
+class DedupImage(msgspec.Struct, array_like=True, gc=False):
+    """Dedup ids of one queue that are remembered until an instant, each with the number of its message."""
+
+    queue: str
+    until_ms: int
+    numbers: dict[str, int]
+
+
+class Carried(Record, tag="carried"):
+    """Old messages and dedup ids, written down again so that recovery can begin later in the journal."""
+
+    messages: list[MessageImage]
+    dedups: list[DedupImage]
+    dedups_before: int
+    """All dedup ids written before this sequence are here, or their window is over."""
+
+
+class QueueImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a queue, without its messages."""
+
+    name: str
+    policy: QueuePolicy
+    created_ms: int
+    is_paused: bool
+    paused_keys: list[Key]
+
+
+class ReaderImage(msgspec.Struct, array_like=True, gc=False):
+    """How far a reader of the journal is, and when it said so."""
+
+    name: str
+    position: int
+    at_ms: int
+
+
+class SegmentImage(msgspec.Struct, array_like=True, gc=False):
+    """A sealed segment: the sequences from ``first`` up to and without ``end``."""
+
+    first: int
+    end: int
+    first_ms: int
+    last_ms: int
+    size: int
+
+
+class Baseline(Record, tag="baseline"):
+    """All that the ledger knows besides messages, written down so that recovery can begin later in the journal."""
+
+    queues: list[QueueImage]
+    config: dict[str, str]
+    readers: list[ReaderImage]
+    segments: list[SegmentImage]
+    segment_first: int
+    segment_first_ms: int
+    trimmed: int
+
+
+AnyRecord: TypeAlias = (
+    Enqueued
+    | Leased
+    | Extended
+    | Acked
+    | Returned
+    | Dead
+    | Removed
+    | Redriven
+    | StateSet
+    | StateRemoved
+    | QueueSet
+    | QueueRemoved
+    | QueuePaused
+    | ConfigSet
+    | ReaderSet
+    | Opened
+    | Sealed
+    | Trimmed
+    | Carried
+    | Baseline
+)

@@ -1,0 +1,1 @@
+"""The nouns of the broker, and their limits: message, queue policy, lease, results. Values only."""

@@ -1,0 +1,148 @@
+"""Messages, as producers send them and consumers get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+import msgspec
+
+Key = str | tuple[str, ...]
+"""A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
+
+PriorityName = Literal["high", "normal", "low"]
+PRIORITY_NAMES: tuple[PriorityName, ...] = ("high", "normal", "low")
+"""The names of the priorities, by number."""
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A message as a producer sends it. What is None is left to the queue's policy.
+
+    Attributes:
+        payload: opaque bytes.
+        headers: text by name; policies and hooks see these, never the payload.
+        fairness_key: who the message is for; shares are fair between keys.
+        weight: the share of its key relative to others, from 1 to 1000.
+        cost: what serving it takes from its key's share, a whole number of at least 1.
+        priority: its rank among the messages of its own key.
+        throttles: names of the token buckets that must all have a token before it goes.
+        delay_ms: not before so long from now.
+        deadline_ms: not after so long from now.
+        dedup_id: a second message with the same one, within the queue's window, is not enqueued but answered with the
+            id of the first.
+        correlation_id: travels with the message through retries and dead letters; the message's own id by default.
+    """
+
+    payload: bytes = b""
+    headers: Mapping[str, str] = {}
+    fairness_key: Key | None = None
+    weight: int | None = None
+    cost: int | None = None
+    priority: PriorityName | None = None
+    throttles: tuple[str, ...] = ()
+    delay_ms: int = 0
+    deadline_ms: int | None = None
+    dedup_id: str | None = None
+    correlation_id: str | None = None
+
+
+class MessageTerms(TypedDict, total=False):
+    """What can be said of a message beside its payload; see ``NewMessage``."""
+
+    headers: Mapping[str, str]
+    fairness_key: Key | None
+    weight: int | None
+    cost: int | None
+    priority: PriorityName | None
+    throttles: tuple[str, ...]
+    delay_ms: int
+    deadline_ms: int | None
+    dedup_id: str | None
+    correlation_id: str | None
+
+
+class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """What went wrong with one attempt."""
+
+    at_ms: int
+    attempt: int
+    reason: str
+    """``failure``, ``expiry`` or ``release``."""
+    error: str
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """Why and from where a message came to a dead-letter queue."""
+
+    origin: str
+    reason: str
+    """``max_attempts``, ``hook``, ``deadline`` or ``requested``."""
+    at_ms: int
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A leased message. ``id`` and ``token`` together are the right to ack, nack, extend or write its state.
+
+    Attributes:
+        token: the fencing token of the lease; each later lease of any message has a greater one.
+        expires_ms: the instant at which the lease ends unless extended.
+        attempt: which delivery this is, from 1.
+        failures: how many attempts have failed before.
+        state: the workflow state, if it was asked for and there is one.
+        state_etag: names that version of the state; None when there is no state.
+    """
+
+    id: str
+    queue: str
+    token: int
+    payload: bytes
+    headers: dict[str, str]
+    fairness_key: Key
+    attempt: int
+    expires_ms: int
+    enqueued_ms: int
+    correlation_id: str
+    cost: int = 1
+    priority: PriorityName = "normal"
+    failures: int = 0
+    state: bytes | None = None
+    state_etag: str | None = None
+    dead: DeadLetter | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The right to act on a leased message, without the message: what a ``Delivery`` has too."""
+
+    id: str
+    token: int
+
+
+MessageStatus = Literal["waiting", "delayed", "leased"]
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as an observer sees it, without taking it. ``payload`` and ``headers`` only if asked for."""
+
+    id: str
+    queue: str
+    status: MessageStatus
+    fairness_key: Key
+    weight: int
+    cost: int
+    priority: PriorityName
+    throttles: tuple[str, ...]
+    enqueued_ms: int
+    due_ms: int | None
+    deadline_ms: int | None
+    size: int
+    attempts: int
+    failures: int
+    errors: tuple[FailedAttempt, ...] = ()
+    dead: DeadLetter | None = None
+    token: int | None = None
+    owner: str | None = None
+    expires_ms: int | None = None
+    state_etag: str | None = None
+    payload: bytes | None = None
+    headers: dict[str, str] | None = None
+    correlation_id: str | None = None

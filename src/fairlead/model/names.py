@@ -1,0 +1,50 @@
+"""Names of queues, and the ids of messages."""
+
+from __future__ import annotations
+
+import re
+
+from fairlead.model.limits import QUEUE_NAME_LENGTH_MAX
+
+DLQ_SUFFIX = ".dlq"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_ID_LENGTH = 16
+
+
+def queue_name_fault(name: object) -> str | None:
+    """Return what is wrong with the name of a queue, or None if nothing is."""
+    if not isinstance(name, str) or not name:
+        return f"A queue's name is a non-empty string, not {name!r}."
+    if len(name) > QUEUE_NAME_LENGTH_MAX:
+        return f"A queue's name has at most {QUEUE_NAME_LENGTH_MAX} characters, not {len(name)}."
+    if _NAME.fullmatch(name) is None:
+        return (
+            f"A queue's name has letters, digits, and after the first sign dots, dashes, underscores, unlike {name!r}."
+        )
+    return None
+
+
+def dlq_of(queue: str) -> str:
+    """Return the name of the dead-letter queue of a queue."""
+    return queue + DLQ_SUFFIX
+
+
+def is_dlq(queue: str) -> bool:
+    """Tell whether a name is that of a dead-letter queue."""
+    return queue.endswith(DLQ_SUFFIX)
+
+
+def id_of(number: int) -> str:
+    """Return the id of a message from its number: sixteen hexadecimal digits, in order of enqueue."""
+    return f"{number:016x}"
+
+
+def number_of(message_id: object) -> int | None:
+    """Return the number of a message from its id, or None for what can't be one."""
+    if type(message_id) is not str or len(message_id) != _ID_LENGTH:
+        return None
+    try:
+        number = int(message_id, 16)
+    except ValueError:
+        return None
+    return number if id_of(number) == message_id else None

@@ -1,0 +1,64 @@
+"""Every store keeps the contract."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.rocksdb_store import RocksDbStore
+from fairlead.ports.store import Store
+from fairlead.testing.faulty_store import FaultyStore
+from fairlead.testing.store_contract import StoreContract
+from fairlead.testing.store_machine import check_against_model
+
+
+class ContractWithModel(StoreContract):
+    """The contract, and the naive model that covers what no list of cases does."""
+
+    examples = 100
+
+    def test_it_agrees_with_a_naive_model(self) -> None:
+        """Whatever is written, dropped, trimmed and reopened in whatever order, reads are those of plain lists."""
+        config = settings(max_examples=self.examples, stateful_step_count=25, deadline=None)
+        check_against_model(self.make_store, self.reopen, settings=config)
+
+
+class TestMemoryStore(ContractWithModel):
+    def make_store(self) -> Store:
+        return MemoryStore()
+
+
+class TestFaultyStoreWithoutFaults(ContractWithModel):
+    def make_store(self) -> Store:
+        return FaultyStore(random.Random(1))  # noqa: S311  a seed is to be repeated
+
+
+class TestRocksDbStore(ContractWithModel):
+    examples = 15
+    """Each opens a database, some several times."""
+
+    @pytest.fixture(autouse=True)
+    def _folders(self, tmp_path: Path) -> None:
+        self.folders = (tmp_path / f"store-{number}" for number in itertools.count())
+        self.folder_of: dict[int, Path] = {}
+
+    def make_store(self) -> Store:
+        return self._store_in(next(self.folders))
+
+    def reopen(self, store: Store) -> Store:
+        """Open another object on the same folder: nothing may be carried over in memory."""
+        folder = self.folder_of[id(store)]
+        store.close()
+        again = self._store_in(folder)
+        again.recover()
+        return again
+
+    def _store_in(self, folder: Path) -> Store:
+        store = RocksDbStore(folder)
+        self.folder_of[id(store)] = folder
+        return store

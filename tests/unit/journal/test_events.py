@@ -1,0 +1,191 @@
+"""Records become events: one row a sequence number, with everything that the record says of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from fairlead.journal.codec import Page
+from fairlead.journal.events import COLUMNS, KINDS, Columns, rows
+from fairlead.journal.records import (
+    Acked,
+    AnyRecord,
+    Baseline,
+    Carried,
+    ConfigSet,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    Opened,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    ReaderSet,
+    Redriven,
+    Removed,
+    Returned,
+    Sealed,
+    StateRemoved,
+    StateSet,
+    Terms,
+    Trimmed,
+)
+from fairlead.model.policy import QueuePolicy
+from tests.unit.journal.drawn_pages import Row, pages
+
+FULL_TERMS = Terms(
+    ["acme", ("acme", "mobile")],
+    [1, 7],
+    [2, 3],
+    [0, 2],
+    [[], ["sms", "smtp"]],
+    [None, 600],
+    [900, None],
+    [None, 4],
+)
+FULL_TERMS_TOLD: tuple[Row, Row] = (
+    {"fairness_key": ["acme"], "weight": 1, "cost": 2, "priority": "high", "throttles": [], "deadline_ms": 900},
+    {
+        "fairness_key": ["acme", "mobile"],
+        "weight": 7,
+        "cost": 3,
+        "priority": "low",
+        "throttles": ["sms", "smtp"],
+        "due_ms": 600,
+        "cap": 4,
+    },
+)
+PLAIN_TOLD: Row = {"fairness_key": ["acme"], "weight": 1, "cost": 1, "priority": "normal", "throttles": []}
+M3, M4, M5 = "0000000000000003", "0000000000000004", "0000000000000005"
+
+TOLD: list[tuple[AnyRecord, list[Row]]] = [
+    (
+        Enqueued(255, "orders", [10, 0], [0], FULL_TERMS, ["d1", None], 999, [None, "c2"], 5),
+        [
+            {
+                "message_id": "00000000000000ff",
+                "size_bytes": 10,
+                "dedup_id": "d1",
+                "cause_id": M5,
+                **FULL_TERMS_TOLD[0],
+            },
+            {
+                "message_id": "0000000000000100",
+                "size_bytes": 0,
+                "correlation_id": "c2",
+                "cause_id": M5,
+                **FULL_TERMS_TOLD[1],
+            },
+        ],
+    ),
+    (Enqueued(3, "orders", [10], [0], Terms(["acme"])), [{"message_id": M3, "size_bytes": 10, **PLAIN_TOLD}]),
+    (
+        Leased(90, "orders", [5, 3], 30_500, "worker-1"),
+        [
+            {"message_id": M5, "token": 90, "expires_ms": 30_500, "owner": "worker-1"},
+            {"message_id": M3, "token": 91, "expires_ms": 30_500, "owner": "worker-1"},
+        ],
+    ),
+    (Leased(90, "orders", [5], 30_500), [{"message_id": M5, "token": 90, "expires_ms": 30_500}]),
+    (Extended(90, "orders", [5], 60_500), [{"message_id": M5, "expires_ms": 60_500}]),
+    (Acked(90, "orders", [3, 4], [None, 0]), [{"message_id": M3}, {"message_id": M4, "cost": 0}]),
+    (Acked(90, "orders", [3]), [{"message_id": M3}]),
+    (
+        Returned(90, "orders", [3, 4], "failure", [0, 700], ["boom", ""]),
+        [
+            {"message_id": M3, "reason": "failure", "error": "boom"},
+            {"message_id": M4, "reason": "failure", "due_ms": 700},
+        ],
+    ),
+    (Returned(90, "orders", [3], "release"), [{"message_id": M3, "reason": "release"}]),
+    (
+        Dead(90, "orders", [3], "max_attempts", "expiry", ["late"]),
+        [{"message_id": M3, "reason": "max_attempts", "ended": "expiry", "error": "late", "target": "orders.dlq"}],
+    ),
+    (Dead(90, "orders", [3], "deadline"), [{"message_id": M3, "reason": "deadline", "target": "orders.dlq"}]),
+    (Removed(90, "orders", [3], "purged"), [{"message_id": M3, "reason": "purged"}]),
+    (
+        Redriven(90, "orders.dlq", [3, 4], "orders", FULL_TERMS, "ann"),
+        [
+            {"message_id": M3, "target": "orders", "by": "ann", **FULL_TERMS_TOLD[0]},
+            {"message_id": M4, "target": "orders", "by": "ann", **FULL_TERMS_TOLD[1]},
+        ],
+    ),
+    (StateSet(90, "orders", 3, 12), [{"message_id": M3, "size_bytes": 12}]),
+    (StateRemoved(90, "orders", 3), [{"message_id": M3}]),
+    (QueueRemoved(90, "orders", "ann"), [{"by": "ann"}]),
+    (QueuePaused(90, "orders", True, None, "ann"), [{"is_paused": True, "by": "ann"}]),
+    (QueuePaused(90, "orders", False, ("acme", "web")), [{"is_paused": False, "fairness_key": ["acme", "web"]}]),
+    (QueuePaused(90, "orders", True, "acme"), [{"is_paused": True, "fairness_key": ["acme"]}]),
+    (ConfigSet(90, "throttle:sms:rate", "5", "ann"), [{"name": "throttle:sms:rate", "value": "5", "by": "ann"}]),
+    (ConfigSet(90, "region", None), [{"name": "region"}]),
+    (ReaderSet(90, "spark", 80, 500), [{"name": "spark", "position": 80}]),
+    (ReaderSet(90, "spark", None, 500), [{"name": "spark"}]),
+    (Opened(90), [{}]),
+    (Sealed(90, 10, 400, 500, 2048), [{"position": 10, "size_bytes": 2048, "value": '{"first_ms":400,"last_ms":500}'}]),
+    (Trimmed(90, 40, ["spark"]), [{"position": 40, "value": '["spark"]'}]),
+]
+
+
+@pytest.mark.parametrize(("record", "told"), TOLD, ids=lambda value: type(value).__name__)
+def test_a_record_tells_all_it_knows(record: AnyRecord, told: list[Row]) -> None:
+    """Each kind fills the columns it speaks of, on each of its rows, and no others."""
+    common: Row = {"at_ms": 500, "kind": record.__struct_config__.tag, "record": record.sequence}
+    if isinstance(queue := getattr(record, "queue", None), str):
+        common["queue"] = queue
+    expected = [row | common | {"sequence": record.sequence + at} for at, row in enumerate(told)]
+    assert rows(Page(1, 500, [record])) == expected
+
+
+def test_a_policy_is_told_whole() -> None:
+    """A policy is JSON with every field, defaults too, so that a reader need not know the defaults of its day."""
+    (row,) = rows(Page(1, 500, [QueueSet(90, "orders", QueuePolicy(max_attempts=3, weights={"acme": 5}), "ann")]))
+    policy = json.loads(row.pop("policy_json"))
+    assert row == {"sequence": 90, "at_ms": 500, "kind": "queue_set", "record": 90, "queue": "orders", "by": "ann"}
+    assert set(policy) == set(QueuePolicy.__struct_fields__)
+    assert (policy["max_attempts"], policy["weights"], policy["quantum"]) == (3, {"acme": 5}, 1)
+
+
+def test_every_kind_of_event_is_told_here() -> None:
+    """The tests above leave out no kind, and no kind has a name but its record's."""
+    assert {record.__struct_config__.tag for record, _ in TOLD} | {"queue_set"} == set(KINDS)
+
+
+def test_what_recovery_needs_leaves_gaps() -> None:
+    """Carried and baseline records give no event, and the numbers around them stay as they are."""
+    records: list[AnyRecord] = [
+        Acked(90, "orders", [3]),
+        Carried(91, [], [], 0),
+        Baseline(92, [], {}, [], [], 1, 0, 0),
+        Acked(93, "orders", [4]),
+    ]
+    assert [(row["sequence"], row["message_id"]) for row in rows(Page(1, 500, records))] == [(90, M3), (93, M4)]
+
+
+def test_a_page_without_events_has_no_rows() -> None:
+    """Neither an empty page nor one of recovery's own gives a row."""
+    assert rows(Page(1, 500, [])) == []
+    assert rows(Page(1, 500, [Carried(91, [], [], 0)])) == []
+
+
+@given(pages())
+def test_columns_over_many_pages_say_what_each_message_says(drawn: tuple[list[Page], list[Row]]) -> None:
+    """Columns are as long as there are events, and each event has its own values, whatever it is together with."""
+    columns = Columns()
+    for page in drawn[0]:
+        columns.append(page)
+    events = drawn[1]
+    assert columns.count == len(events)
+    for name in set(COLUMNS) - {"message_id", "cause_id", "fairness_key", "throttles"}:
+        expected: list[Any] = [event.get(name) for event in events]
+        assert (columns.column(name) or [None] * len(events)) == expected
+
+
+@given(pages())
+def test_rows_say_what_each_message_says(drawn: tuple[list[Page], list[Row]]) -> None:
+    """The rows of the pages are the events, with nothing in them that an event does not speak of."""
+    assert [row for page in drawn[0] for row in rows(page)] == drawn[1]

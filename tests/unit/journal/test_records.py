@@ -1,0 +1,102 @@
+"""Records take as many sequence numbers as they have events, and never change what is on the disk already."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.journal.records import (
+    Acked,
+    AnyRecord,
+    Baseline,
+    Carried,
+    ConfigSet,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    Opened,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    ReaderSet,
+    Redriven,
+    Removed,
+    Returned,
+    Sealed,
+    StateRemoved,
+    StateSet,
+    Terms,
+    Trimmed,
+)
+from fairlead.model.policy import QueuePolicy
+from tests.unit.journal.record_strategies import RECORD_KINDS
+
+COUNTS: list[tuple[AnyRecord, int]] = [
+    (Enqueued(5, "q", [10, 20, 30], [0], Terms(["a", "b", "a"])), 3),
+    (Leased(5, "q", [1, 2], 900), 2),
+    (Extended(5, "q", [1, 2], 900), 2),
+    (Acked(5, "q", [1]), 1),
+    (Returned(5, "q", [1, 2, 3, 4], "expiry"), 4),
+    (Dead(5, "q", [1, 2], "hook"), 2),
+    (Removed(5, "q", [1, 2], "purged"), 2),
+    (Redriven(5, "q.dlq", [1, 2], "q", Terms(["a", "b"])), 2),
+    (StateSet(5, "q", 1, 4), 1),
+    (StateRemoved(5, "q", 1), 1),
+    (QueueSet(5, "q", QueuePolicy()), 1),
+    (QueueRemoved(5, "q"), 1),
+    (QueuePaused(5, "q", is_paused=True), 1),
+    (ConfigSet(5, "a", "b"), 1),
+    (ReaderSet(5, "r", 3, 0), 1),
+    (Opened(5), 1),
+    (Sealed(5, 1, 0, 9, 100), 1),
+    (Trimmed(5, 3, []), 1),
+    (Carried(5, [], [], 0), 1),
+    (Baseline(5, [], {}, [], [], 1, 0, 0), 1),
+]
+
+
+@pytest.mark.parametrize(("record", "count"), COUNTS, ids=lambda value: type(value).__name__)
+def test_a_record_takes_one_number_for_each_event(record: AnyRecord, count: int) -> None:
+    """A record about n messages takes n numbers, any other takes one."""
+    assert record.count == count
+
+
+def test_every_kind_of_record_is_counted_here() -> None:
+    """The table above leaves out no kind."""
+    assert {type(record) for record, _ in COUNTS} == set(RECORD_KINDS)
+
+
+FIELDS = {
+    "enqueued": "queue sizes chunks terms dedup_ids dedup_until_ms correlation_ids cause",
+    "leased": "queue numbers expires_ms owner",
+    "extended": "queue numbers expires_ms",
+    "acked": "queue numbers costs",
+    "returned": "queue numbers reason due_ms errors",
+    "dead": "queue numbers reason ended errors",
+    "removed": "queue numbers reason",
+    "redriven": "queue numbers target terms by",
+    "state_set": "queue number size",
+    "state_removed": "queue number",
+    "queue_set": "queue policy by",
+    "queue_removed": "queue by",
+    "queue_paused": "queue is_paused key by",
+    "config_set": "key value by",
+    "reader_set": "name position at_ms",
+    "sealed": "first first_ms last_ms size",
+    "trimmed": "to passed",
+    "carried": "messages dedups dedups_before",
+    "baseline": "queues config readers segments segment_first segment_first_ms trimmed",
+}
+
+
+@pytest.mark.parametrize("kind", RECORD_KINDS)
+def test_the_fields_on_the_disk_stay_where_they_are(kind: type[AnyRecord]) -> None:
+    """Fields are written by position: version 1 has these first, and whatever is new comes after them."""
+    written = ["sequence", *FIELDS[str(kind.__struct_config__.tag)].split()]
+    assert list(kind.__struct_fields__[: len(written)]) == written
+
+
+def test_the_terms_on_the_disk_stay_where_they_are() -> None:
+    """Terms are written by position too."""
+    names = ["keys", "weights", "costs", "priorities", "throttles", "due_ms", "deadlines_ms", "caps"]
+    assert list(Terms.__struct_fields__[: len(names)]) == names

@@ -1,0 +1,45 @@
+"""Stores in processes of their own, to be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PRELUDE = """
+import os, signal, sys
+from fairlead.adapters.rocksdb_store import RocksDbStore
+from fairlead.testing.store_samples import commit_of
+
+store = RocksDbStore(sys.argv[1], durability=sys.argv[2])
+store.recover()
+"""
+_HOLD = """
+print("open", flush=True)
+sys.stdin.read()
+"""
+_WRITE_AND_DIE = """
+for sequence in range(1, int(sys.argv[3]) + 1):
+    store.write(commit_of(sequence, 1, bodies=[(sequence, b"%d" % sequence * 500)]))
+store.sync()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def write_and_die(folder: Path, *, commits: int, durability: str = "fsync") -> int:
+    """Write commits with a body each in another process, which syncs and is killed; return how it ended."""
+    arguments = [str(folder), durability, str(commits)]
+    return subprocess.run([sys.executable, "-c", _PRELUDE + _WRITE_AND_DIE, *arguments], check=False).returncode
+
+
+@contextmanager
+def held_open(folder: Path) -> Iterator[None]:
+    """Have another process hold a store open."""
+    command = [sys.executable, "-c", _PRELUDE + _HOLD, str(folder), "fsync"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        yield
+        process.communicate()

@@ -1,0 +1,246 @@
+"""What RocksDB must do beyond the contract: keep its promises through kills and failures, and say what is wrong."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.rocksdb_store import RocksDbStore
+from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed
+from fairlead.ports.store import Extent
+from fairlead.testing.store_samples import commit_of
+from tests.unit.stores.processes import held_open, write_and_die
+
+
+@contextmanager
+def opened(folder: Path, **options: Any) -> Iterator[RocksDbStore]:
+    store = RocksDbStore(folder, **options)
+    store.recover()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Let the operating system refuse to make files larger than this, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def largest(folder: Path, suffix: str) -> Path:
+    return max(folder.rglob(f"*{suffix}"), key=lambda file: file.stat().st_size)
+
+
+def damage(file: Path, at: int) -> None:
+    with file.open("r+b") as opened_file:
+        opened_file.seek(at)
+        opened_file.write(b"damaged!")
+
+
+def check_holds(store: RocksDbStore, commits: int) -> None:
+    """Check that a store holds what ``write_and_die`` wrote."""
+    assert [page.sequence for page in store.pages(0)] == list(range(1, commits + 1))
+    numbers = range(1, commits + 1)
+    assert store.bodies(numbers) == [b"%d" % number * 500 for number in numbers]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_what_was_synced_outlives_a_killed_process(tmp_path: Path, durability: str) -> None:
+    """A process that is killed right after a sync leaves every commit, with either durability."""
+    assert write_and_die(tmp_path, commits=40, durability=durability) == -signal.SIGKILL
+    with opened(tmp_path) as store:
+        check_holds(store, 40)
+
+
+def test_a_torn_log_opens_with_the_first_commits(tmp_path: Path) -> None:
+    """A log that lost its end, as when power fails, keeps the commits before, each whole."""
+    write_and_die(tmp_path, commits=40)
+    log = largest(tmp_path, ".log")
+    os.truncate(log, log.stat().st_size - 5000)
+    store = RocksDbStore(tmp_path)
+    kept = store.recover().next_sequence - 1
+    assert 0 < kept < 40
+    check_holds(store, kept)
+    store.write(commit_of(kept + 1, 1))
+    store.close()
+
+
+@pytest.mark.parametrize("rest", [bytes(3000), b"\xa5" * 3000])
+def test_a_log_with_rubbish_at_its_end_opens(tmp_path: Path, rest: bytes) -> None:
+    """What a file system may append to a log that was being written is passed over."""
+    write_and_die(tmp_path, commits=5)
+    with largest(tmp_path, ".log").open("ab") as log:
+        log.write(rest)
+    with opened(tmp_path) as store:
+        check_holds(store, 5)
+
+
+def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
+    """RocksDB can't tell it from a torn end, so what comes after is lost; what comes before is whole."""
+    write_and_die(tmp_path, commits=40)
+    log = largest(tmp_path, ".log")
+    damage(log, log.stat().st_size // 2)
+    store = RocksDbStore(tmp_path)
+    kept = store.recover().next_sequence - 1
+    assert 0 < kept < 40
+    check_holds(store, kept)
+    store.close()
+
+
+def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
+    """One process writes at a time, and the other is told; afterwards it can open."""
+    store = RocksDbStore(tmp_path)
+    with held_open(tmp_path), pytest.raises(StoreFailed, match="open elsewhere"):
+        store.recover()
+    assert store.recover() == Extent(first=1, base=1, next_sequence=1)
+    store.close()
+
+
+def test_a_store_open_in_this_process_is_refused(tmp_path: Path) -> None:
+    """A second store on the folder is refused, and the first goes on."""
+    with opened(tmp_path) as store:
+        with pytest.raises(StoreFailed, match="open elsewhere"):
+            RocksDbStore(tmp_path).recover()
+        store.write(commit_of(1, 1))
+        store.sync()
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    """A folder with anything else in it is refused, and nothing is put there."""
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(InvalidArgument, match="not a Fairlead store"):
+        RocksDbStore(tmp_path).recover()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_a_folder_that_was_only_begun_is_taken(tmp_path: Path) -> None:
+    """A process that died while it made the store is no obstacle."""
+    (tmp_path / "FAIRLEAD.new").write_text("fair")
+    with opened(tmp_path) as store:
+        assert list(store.pages(0)) == []
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    """A store of a later version is not touched, and both versions are named."""
+    with opened(tmp_path):
+        pass
+    (tmp_path / "FAIRLEAD").write_text("fairlead store, format 2\n")
+    with pytest.raises(StoreCorrupt, match=r"has format 2.*knows 1"):
+        RocksDbStore(tmp_path).recover()
+
+
+def test_a_mark_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """A mark that names no format is damage, not a folder of someone else."""
+    with opened(tmp_path):
+        pass
+    (tmp_path / "FAIRLEAD").write_bytes(b"\xff\x00")
+    with pytest.raises(StoreCorrupt, match="should name the format"):
+        RocksDbStore(tmp_path).recover()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """A path through a file can't be a folder."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFailed, match="can't be used"):
+        RocksDbStore(tmp_path / "file" / "store").recover()
+
+
+def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
+    """A misspelt durability must not become a weaker one."""
+    with pytest.raises(InvalidArgument, match="durability"):
+        RocksDbStore(tmp_path, durability="fsnyc")  # type: ignore[arg-type]  # that is the mistake
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST"])
+def test_a_damaged_root_is_told(tmp_path: Path, name: str) -> None:
+    """Where RocksDB finds its root damaged, the store is corrupt."""
+    write_and_die(tmp_path, commits=3)
+    root = next(tmp_path.rglob(f"{name}*"))
+    root.write_bytes(b"damaged" + root.read_bytes()[7:-1])
+    with pytest.raises(StoreCorrupt):
+        RocksDbStore(tmp_path).recover()
+
+
+def test_a_lost_root_is_not_replaced_by_a_new_store(tmp_path: Path) -> None:
+    """Where RocksDB would begin anew and forget what is there, the store is corrupt."""
+    write_and_die(tmp_path, commits=3)
+    next(tmp_path.rglob("CURRENT")).unlink()
+    with pytest.raises(StoreCorrupt, match="lacks the file CURRENT"):
+        RocksDbStore(tmp_path).recover()
+
+
+def test_a_damaged_page_is_told_and_the_store_can_be_recovered_at_once(tmp_path: Path) -> None:
+    """A read that finds damage says so, and what it held of the database does not keep it locked."""
+    with opened(tmp_path) as store:
+        store.write(commit_of(1, 5000))
+    with opened(tmp_path):
+        pass  # opening moved the log into tables
+    damage(largest(tmp_path, ".sst"), 0)
+    with opened(tmp_path) as store, pytest.raises(StoreCorrupt, match="read pages") as caught:
+        list(store.pages(0))
+    assert caught.value.__cause__ is not None
+    assert store.recover().next_sequence == 5001
+    store.close()
+
+
+def test_a_failed_write_is_told_and_recovery_mends_it(tmp_path: Path) -> None:
+    """When the disk takes no more, the write fails, nothing more is taken, and recovery finds whole commits."""
+    with opened(tmp_path) as store:
+        store.write(commit_of(1, 1, bodies=[(1, b"one")]))
+        store.sync()
+        with files_limited_to(200_000), pytest.raises(StoreFailed, match="could not write") as caught:
+            store.write(commit_of(2, 1, bodies=[(2, bytes(1_000_000))]))
+        with pytest.raises(StoreFailed, match="not recovered"):
+            store.write(commit_of(2, 1))
+        with pytest.raises(StoreFailed, match="not recovered"):
+            store.sync()
+        assert caught.value.__traceback__ is not None
+        assert store.recover() == Extent(first=1, base=1, next_sequence=2)
+        store.write(commit_of(2, 1, bodies=[(2, b"two")]))
+        store.sync()
+        assert store.bodies([1, 2]) == [b"one", b"two"]
+
+
+def test_recovery_without_closing_keeps_what_was_written(tmp_path: Path) -> None:
+    """Opening anew in the same process loses nothing that reached the log."""
+    with opened(tmp_path) as store:
+        store.write(commit_of(1, 2, bodies=[(1, b"one")]))
+        assert store.recover() == Extent(first=1, base=1, next_sequence=3)
+        assert store.bodies([1]) == [b"one"]
+
+
+def test_the_place_of_dropped_bodies_is_freed(tmp_path: Path) -> None:
+    """A hundred times what is kept goes through the store, and it does not grow with that."""
+    body = os.urandom(64 * 1024)
+    with opened(tmp_path, durability="os") as store:
+        for sequence in range(1, 6001):
+            dropped = [sequence - 50] if sequence > 50 else []
+            trim = max(sequence - 50, 0)
+            store.write(
+                commit_of(sequence, 1, bodies=[(sequence, body)], dropped=dropped, base=max(trim, 1), trim=trim)
+            )
+        assert store.size() < 6000 * len(body) // 2
+
+
+def test_trimming_many_pages_at_once_leaves_the_rest(tmp_path: Path) -> None:
+    """More pages than are deleted one by one go in one stroke, and are gone after reopening."""
+    with opened(tmp_path) as store:
+        for sequence in range(1, 1001):
+            store.write(commit_of(sequence, 1))
+        store.write(commit_of(1001, 1, base=900, trim=900))
+        assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
+    with opened(tmp_path) as store:
+        assert [page.sequence for page in store.pages(0)] == list(range(900, 1002))
