@@ -8,6 +8,7 @@ from typing import cast
 
 from fairlead.broker.requests import Request
 from fairlead.broker.turn import Desk, Turn
+from fairlead.core.checks import message_fault
 from fairlead.core.commands import Enqueue, Remove
 from fairlead.core.decide.enqueue import Room
 from fairlead.core.ledger import Ledger, Message, Queue
@@ -93,7 +94,7 @@ class EnqueueLine:
         command = cast("Enqueue", parked.request.command)
         rows = [row for row, result in enumerate(parked.results) if isinstance(result, _FULL)]
         answers = None if command.answers is None else [command.answers[row] for row in rows]
-        part = replace(command, messages=[command.messages[row] for row in rows], answers=answers)
+        part = replace(command, messages=[command.messages[row] for row in rows], answers=answers, faults=None)
         outcome = desk.execute(part, turn)
         results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
         for row, result in zip(rows, results, strict=True):
@@ -121,10 +122,11 @@ class EnqueueLine:
         results: Results = []
         for row, message in enumerate(command.messages):
             answers = None if command.answers is None else [command.answers[row]]
-            single = replace(command, messages=[message], answers=answers)
-            terms = resolve(queue, single.messages, answers, turn.now_ms)
-            priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
-            self._make_room(desk, queue, Item(terms.keys[0], priority=priority), len(message.payload), turn)
+            single = replace(command, messages=[message], answers=answers, faults=None)
+            if message_fault(message, desk.ledger.limits.payload_bytes_max) is None:
+                terms = resolve(queue, single.messages, answers, turn.now_ms)
+                priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
+                self._make_room(desk, queue, Item(terms.keys[0], priority=priority), len(message.payload), turn)
             outcome = desk.execute(single, turn)
             results.extend(outcome if isinstance(outcome, list) else [cast("FairleadError", outcome)])
         return results

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.core.ledger import Message
 from fairlead.errors import StoreCorrupt
-from fairlead.journal.bodies import Chunk, Head, decode_head
+from fairlead.journal.bodies import Chunk, Head
 from fairlead.model.names import id_of
 from fairlead.ports.store import Store
 
@@ -56,7 +56,7 @@ class Bodies:
             if chunk is None:
                 raise StoreCorrupt(f"The body of message {id_of(message.number)} is missing from the store.")
             head, payload = chunk.body(message.number - first)
-            bodies.append((decode_head(head), payload))
+            bodies.append((Head({}) if head is None else head, payload))
         return bodies
 
     def states(self, messages: Sequence[Message]) -> list[bytes | None]:

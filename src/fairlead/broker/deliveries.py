@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.requests import HandOut
-from fairlead.core.ledger import Ledger, Message
+from fairlead.core.ledger import Message
 from fairlead.model.message import PRIORITY_NAMES, DeadLetter, Delivery
-from fairlead.model.names import id_of, number_of
+from fairlead.model.names import id_of
 
 
-def deliveries_of(ledger: Ledger, bodies: Bodies, hand_out: HandOut) -> list[Delivery]:
+def deliveries_of(bodies: Bodies, hand_out: HandOut) -> list[Delivery]:
     """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
     queue = hand_out.taker.queue
-    messages = ledger.queues[queue].messages
-    leased = [messages[number_of(receipt.id) or 0] for receipt in hand_out.receipts]
-    read = bodies.read(leased)
-    states = bodies.states(leased) if hand_out.taker.with_state else None
+    messages = hand_out.messages
+    states = bodies.states(messages) if hand_out.taker.with_state else [None] * len(messages)
     deliveries = []
-    for at, (receipt, message, (head, payload)) in enumerate(zip(hand_out.receipts, leased, read, strict=True)):
+    token = hand_out.token
+    for message, (head, payload), state in zip(messages, bodies.read(messages), states, strict=True):
+        message_id = id_of(message.number)
         after = message.after
         deliveries.append(
             Delivery(
-                id=receipt.id,
+                id=message_id,
                 queue=queue,
-                token=receipt.token,
+                token=token,
                 payload=payload,
                 headers=head.headers,
                 fairness_key=message.key,
                 attempt=message.attempts,
                 expires_ms=message.expires_ms,
                 enqueued_ms=message.enqueued_ms,
-                correlation_id=head.correlation_id or receipt.id,
+                correlation_id=head.correlation_id or message_id,
                 cost=message.cost,
                 priority=PRIORITY_NAMES[message.priority],
                 failures=message.failures,
-                state=None if states is None else states[at],
+                state=state,
                 state_etag=None if after is None or after.state is None else id_of(after.state),
-                dead=dead_letter_of(message),
+                dead=None if after is None else dead_letter_of(message),
             )
         )
+        token += 1
     return deliveries
 
 

@@ -13,7 +13,7 @@ from fairlead.broker.requests import Consumer, HandOut, Waiter
 from fairlead.errors import TooManyWaiters
 from fairlead.journal.records import Acked, AnyRecord, Dead, OfMessages, Removed, Returned
 from fairlead.model.message import Receipt
-from fairlead.model.names import id_of, number_of
+from fairlead.model.names import id_of
 from fairlead.scheduler.timers import Timers
 
 LeaseOut = Callable[[Waiter | Consumer], "HandOut | None"]
@@ -141,10 +141,9 @@ class Dispatcher:
             self._end(taker)
             return
         taker.is_listed = False
-        for receipt in hand_out.receipts:
-            number = number_of(receipt.id) or 0
-            taker.held[number] = receipt.token
-            self._holders[number] = taker
+        for token, message in enumerate(hand_out.messages, hand_out.token):
+            taker.held[message.number] = token
+            self._holders[message.number] = taker
         self._list(taker)
 
     def _list(self, consumer: Consumer) -> None:

@@ -355,8 +355,7 @@ class Engine:
         numbers = [message.number for message in picked]
         token = self.ledger.next_sequence
         self.execute(Lease(queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner), turn)
-        receipts = [Receipt(id_of(number), at) for at, number in enumerate(numbers, token)]
-        return HandOut(taker, receipts)
+        return HandOut(taker, picked, token)
 
     # ------------------------------------------------------------------------------------------------- commit and after
 
@@ -426,11 +425,11 @@ class Engine:
         taker = hand_out.taker
         is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
         if is_gone:
-            command = Nack(queue=taker.queue, receipts=hand_out.receipts, intent="defer", delay_ms=0)
+            command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
             self.submit(Request(command))
             return
         try:
-            deliveries = deliveries_of(self.ledger, self.bodies, hand_out)
+            deliveries = deliveries_of(self.bodies, hand_out)
         except FairleadError as error:
             self._undelivered(hand_out, error)
             return
@@ -446,7 +445,7 @@ class Engine:
     def _undelivered(self, hand_out: HandOut, error: FairleadError) -> None:
         """Give back what could not be read, as failed attempts: a body that can't be read must not go round forever."""
         taker = hand_out.taker
-        command = Nack(queue=taker.queue, receipts=hand_out.receipts, reason="release", error=str(error))
+        command = Nack(queue=taker.queue, receipts=hand_out.receipts(), reason="release", error=str(error))
         self.submit(Request(command))
         if isinstance(taker, Waiter):
             taker.reply.set_exception(error)
@@ -463,7 +462,7 @@ class Engine:
             if not reply.done():
                 reply.set_exception(failure)
         for hand_out in turn.hand_outs:
-            self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts)
+            self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
             if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():
                 hand_out.taker.reply.set_exception(failure)
         self._is_down = True

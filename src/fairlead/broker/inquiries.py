@@ -28,7 +28,8 @@ class Inquiries:
         if queue is None or queue.policy.on_enqueue is None:
             return
         most = ledger.limits.payload_bytes_max
-        sound = [row for row, message in enumerate(command.messages) if message_fault(message, most) is None]
+        command.faults = [message_fault(message, most) for message in command.messages]
+        sound = [row for row, fault in enumerate(command.faults) if fault is None]
         questions = [
             EnqueueQuestion(command.messages[row].headers, len(command.messages[row].payload)) for row in sound
         ]

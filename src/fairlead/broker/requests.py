@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fairlead.core.commands import Command, NackIntent
+from fairlead.core.ledger import Message
 from fairlead.model.message import Delivery, Receipt
+from fairlead.model.names import id_of
 
 
 class Reply(Protocol):
@@ -113,7 +115,12 @@ Asked: TypeAlias = Request | Read | Waiter | Attach
 
 @dataclass(slots=True, eq=False)
 class HandOut:
-    """Messages that were leased to someone in this turn."""
+    """Messages that were leased to someone in this turn; the first of them under ``token``, the others follow."""
 
     taker: Waiter | Consumer
-    receipts: Sequence[Receipt]
+    messages: list[Message]
+    token: int
+
+    def receipts(self) -> list[Receipt]:
+        """Return the right to each of the leases."""
+        return [Receipt(id_of(message.number), at) for at, message in enumerate(self.messages, self.token)]

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge
 from fairlead.model import limits
 from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage
+
+_wishes = attrgetter("weight", "cost", "priority", "throttles", "delay_ms", "deadline_ms", "dedup_id", "correlation_id")
+_NO_WISHES = _wishes(NewMessage())
+
+
+def are_bare(messages: Sequence[NewMessage]) -> bool:
+    """Tell whether no message has more than payload, headers and fairness key: found out for all of them at once."""
+    return list(map(_wishes, messages)).count(_NO_WISHES) == len(messages)
+
+
+def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
+    """Tell whether bare messages have no headers and nothing wrong with them. False means: look at each."""
+    for message in messages:
+        payload, key = message.payload, message.fairness_key
+        if type(payload) is not bytes or len(payload) > payload_bytes_max or message.headers:
+            return False
+        if key is not None and (type(key) is not str or not 0 < len(key) <= limits.KEY_LENGTH_MAX):
+            return False
+    return True
 
 
 def message_fault(message: NewMessage, payload_bytes_max: int) -> FairleadError | None:

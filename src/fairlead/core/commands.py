@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fairlead.errors import FairleadError
 from fairlead.journal.records import RemoveReason, ReturnReason
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.message import Key, NewMessage, Receipt
@@ -63,11 +64,17 @@ class Purge:
 
 @dataclass(slots=True, kw_only=True)
 class Enqueue:
-    """Take in new messages, each on its own."""
+    """Take in new messages, each on its own.
+
+    Attributes:
+        answers: what the hook says of each.
+        faults: what is wrong with each, if that was looked at before the hook was asked.
+    """
 
     queue: str
     messages: Sequence[NewMessage]
     answers: Sequence[EnqueueAnswer | None] | None = None
+    faults: Sequence[FairleadError | None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

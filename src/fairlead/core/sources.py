@@ -6,29 +6,35 @@ import re
 from collections.abc import Callable, Mapping
 
 from fairlead.model.limits import CAP_MAX, COST_MAX, KEY_LENGTH_MAX, THROTTLE_NAME_LENGTH_MAX, WEIGHT_MAX
-from fairlead.model.message import Key
+from fairlead.model.message import PRIORITY_NAMES, Key
 from fairlead.model.policy import QueuePolicy
-from fairlead.scheduler.item import Priority
 
 Headers = Mapping[str, str]
 Source = Callable[[Headers], str | None]
 
 _HEADER = "header:"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_PRIORITIES = {
-    "high": Priority.HIGH,
-    "normal": Priority.NORMAL,
-    "low": Priority.LOW,
-    "0": Priority.HIGH,
-    "1": Priority.NORMAL,
-    "2": Priority.LOW,
-}
+_PRIORITIES = {name: at for at, name in enumerate(PRIORITY_NAMES)} | {"0": 0, "1": 1, "2": 2}
 
 
 class Declared:
     """What a policy declares, ready to be asked of headers. Each answer is None where nothing usable was declared."""
 
-    __slots__ = ("_cap", "_cost", "_key", "_priority", "_throttles", "_weight", "is_empty")
+    __slots__ = (
+        "_cap",
+        "_cost",
+        "_key",
+        "_priority",
+        "_throttles",
+        "_weight",
+        "has_cap",
+        "has_cost",
+        "has_key",
+        "has_priority",
+        "has_throttles",
+        "has_weight",
+        "is_empty",
+    )
 
     def __init__(self, policy: QueuePolicy) -> None:
         keys = policy.fairness_key_from
@@ -39,8 +45,14 @@ class Declared:
         self._priority = _optional(policy.priority_from)
         self._cap = _optional(policy.cap_from)
         self._throttles = tuple(_source(text) for text in policy.throttles_from)
-        singles = (self._weight, self._cost, self._priority, self._cap)
-        self.is_empty = not (self._key or self._throttles or any(single is not None for single in singles))
+        self.has_key = bool(self._key)
+        self.has_weight = self._weight is not None
+        self.has_cost = self._cost is not None
+        self.has_priority = self._priority is not None
+        self.has_cap = self._cap is not None
+        self.has_throttles = bool(self._throttles)
+        singles = self.has_weight or self.has_cost or self.has_priority or self.has_cap
+        self.is_empty = not (self.has_key or self.has_throttles or singles)
 
     def key(self, headers: Headers) -> Key | None:
         """Return the fairness key: as much of the path as the headers have, from its beginning."""
@@ -68,17 +80,15 @@ class Declared:
         """Return the cap of the key, brought within its limits."""
         return _whole(self._cap, headers, least=0, most=CAP_MAX)
 
-    def priority(self, headers: Headers) -> Priority | None:
+    def priority(self, headers: Headers) -> int | None:
         """Return the priority of the message."""
         name = None if self._priority is None else self._priority(headers)
         return None if name is None else _PRIORITIES.get(name.strip().lower())
 
-    def throttles(self, headers: Headers) -> tuple[str, ...] | None:
+    def throttles(self, headers: Headers) -> list[str]:
         """Return the throttles of the message."""
-        if not self._throttles:
-            return None
         names = (source(headers) for source in self._throttles)
-        return tuple(name[:THROTTLE_NAME_LENGTH_MAX] for name in names if name)
+        return [name[:THROTTLE_NAME_LENGTH_MAX] for name in names if name]
 
 
 def _optional(text: str | None) -> Source | None:

@@ -2,86 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from fairlead.core.ledger import Queue
 from fairlead.core.sources import Declared, Headers
 from fairlead.journal.records import Terms
 from fairlead.model.answers import EnqueueAnswer
-from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage
+from fairlead.model.message import PRIORITY_NAMES, NewMessage
 
 DEFAULT_KEY = "default"
 _NORMAL = PRIORITY_NAMES.index("normal")
+_PRIORITIES: dict[str | None, int] = {None: _NORMAL} | {name: at for at, name in enumerate(PRIORITY_NAMES)}
 T = TypeVar("T")
 
 
 def resolve(
-    queue: Queue, messages: Sequence[NewMessage], answers: Sequence[EnqueueAnswer | None] | None, now_ms: int
+    queue: Queue,
+    messages: Sequence[NewMessage],
+    answers: Sequence[EnqueueAnswer | None] | None,
+    now_ms: int,
+    *,
+    is_bare: bool = False,
 ) -> Terms:
-    """Return the terms of new messages, as columns."""
-    rules = queue.declared
-    if answers is None and rules.is_empty and queue.policy.deadline_ms is None:
-        return _as_wished(queue, messages, now_ms)
-    terms = Terms([], [], [], [], [], [], [], [])
-    for at, message in enumerate(messages):
-        _append(terms, _one(queue, rules, message, answers[at] if answers is not None else None, now_ms))
-    return collapse(terms)
-
-
-def _as_wished(queue: Queue, messages: Sequence[NewMessage], now_ms: int) -> Terms:
-    """Return the terms where only producers have a say: most columns are empty, and found so without a loop each."""
+    """Return the terms of new messages, as columns. Bare ones have no wishes but their keys."""
     terms = Terms([message.fairness_key or DEFAULT_KEY for message in messages])
-    if any(message.weight is not None for message in messages):
-        terms.weights = [message.weight or 1 for message in messages]
-    if any(message.cost is not None for message in messages):
-        terms.costs = [message.cost or 1 for message in messages]
-    if any(message.priority is not None for message in messages):
-        terms.priorities = [PRIORITY_NAMES.index(message.priority or "normal") for message in messages]
-    if any(message.throttles for message in messages):
-        terms.throttles = [scoped(queue, message.throttles) for message in messages]
-    if any(message.delay_ms for message in messages):
-        terms.due_ms = [now_ms + message.delay_ms if message.delay_ms else None for message in messages]
-    if any(message.deadline_ms is not None for message in messages):
+    if not is_bare:
+        _add_wishes(terms, messages, now_ms)
+    if not queue.declared.is_empty:
+        _add_declared(terms, queue.declared, [message.headers for message in messages])
+    if answers is not None:
+        _add_answers(terms, answers, now_ms)
+    if queue.policy.deadline_ms is not None:
+        deadline_ms = now_ms + queue.policy.deadline_ms
         terms.deadlines_ms = [
-            None if message.deadline_ms is None else now_ms + message.deadline_ms for message in messages
+            deadline_ms if known is None else known for known in terms.deadlines_ms or [None] * len(messages)
         ]
-    return terms
+    if terms.throttles is not None:
+        terms.throttles = [scoped(queue, names) for names in terms.throttles]
+    return terms if is_bare and answers is None and queue.declared.is_empty else collapse(terms)
 
 
-Row = tuple[Key, int, int, int, list[str], int | None, int | None, int | None]
+def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> None:
+    terms.weights = [message.weight or 1 for message in messages]
+    terms.costs = [message.cost or 1 for message in messages]
+    terms.priorities = [_PRIORITIES[message.priority] for message in messages]
+    terms.throttles = [list(message.throttles) for message in messages]
+    terms.due_ms = [now_ms + message.delay_ms if message.delay_ms else None for message in messages]
+    terms.deadlines_ms = [None if message.deadline_ms is None else now_ms + message.deadline_ms for message in messages]
 
 
-def _one(queue: Queue, rules: Declared, message: NewMessage, answer: EnqueueAnswer | None, now_ms: int) -> Row:
-    headers: Headers = message.headers
-    if answer is None:
-        answer = _NO_ANSWER
-    key = answer.fairness_key or rules.key(headers) or message.fairness_key or DEFAULT_KEY
-    throttles = _first(answer.throttles, rules.throttles(headers), message.throttles)
-    priority = _first(answer.priority, rules.priority(headers), None)
-    if priority is None:
-        priority = PRIORITY_NAMES.index(message.priority or "normal")
-    delay_ms = _first(answer.delay_ms, None, message.delay_ms)
-    deadline_ms = _first(answer.deadline_ms, message.deadline_ms, queue.policy.deadline_ms)
-    return (
-        key,
-        _first(answer.weight, rules.weight(headers), message.weight) or 1,
-        _first(answer.cost, rules.cost(headers), message.cost) or 1,
-        int(priority),
-        scoped(queue, throttles or ()),
-        now_ms + delay_ms if delay_ms else None,
-        None if deadline_ms is None else now_ms + deadline_ms,
-        _first(answer.cap, rules.cap(headers), None),
-    )
+def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None:
+    """Let what the policy declares win over what producers wish, wherever the headers say something usable."""
+    if rules.has_key:
+        terms.keys = [rules.key(said) or wish for said, wish in zip(headers, terms.keys, strict=True)]
+    if rules.has_weight:
+        terms.weights = _over(map(rules.weight, headers), terms.weights, 1)
+    if rules.has_cost:
+        terms.costs = _over(map(rules.cost, headers), terms.costs, 1)
+    if rules.has_priority:
+        terms.priorities = _over(map(rules.priority, headers), terms.priorities, _NORMAL)
+    if rules.has_throttles:
+        terms.throttles = [rules.throttles(said) for said in headers]
+    if rules.has_cap:
+        terms.caps = [rules.cap(said) for said in headers]
 
 
-_NO_ANSWER = EnqueueAnswer()
+def _over(said: Iterable[int | None], wishes: list[int] | None, default: int) -> list[int]:
+    if wishes is None:
+        return [default if value is None else value for value in said]
+    return [wish if value is None else value for value, wish in zip(said, wishes, strict=True)]
 
 
-def _first(one: T | None, other: T | None, last: T | None) -> T | None:
-    if one is not None:
-        return one
-    return other if other is not None else last
+def _add_answers(terms: Terms, answers: Sequence[EnqueueAnswer | None], now_ms: int) -> None:
+    """Let what the hook answers win over everything else."""
+    n = len(answers)
+    weights = terms.weights = terms.weights or [1] * n
+    costs = terms.costs = terms.costs or [1] * n
+    priorities = terms.priorities = terms.priorities or [_NORMAL] * n
+    throttles = terms.throttles = terms.throttles or [[] for _ in answers]
+    due_ms = terms.due_ms = terms.due_ms or [None] * n
+    deadlines_ms = terms.deadlines_ms = terms.deadlines_ms or [None] * n
+    caps = terms.caps = terms.caps or [None] * n
+    for row, answer in enumerate(answers):
+        if answer is None:
+            continue
+        if answer.fairness_key is not None:
+            terms.keys[row] = answer.fairness_key
+        if answer.weight is not None:
+            weights[row] = answer.weight
+        if answer.throttles is not None:
+            throttles[row] = list(answer.throttles)
+        if answer.cost is not None:
+            costs[row] = answer.cost
+        if answer.priority is not None:
+            priorities[row] = int(answer.priority)
+        if answer.delay_ms is not None:
+            due_ms[row] = now_ms + answer.delay_ms if answer.delay_ms else None
+        if answer.deadline_ms is not None:
+            deadlines_ms[row] = now_ms + answer.deadline_ms
+        if answer.cap is not None:
+            caps[row] = answer.cap
 
 
 def scoped(queue: Queue, throttles: Sequence[str]) -> list[str]:
@@ -90,21 +111,6 @@ def scoped(queue: Queue, throttles: Sequence[str]) -> list[str]:
     if queue.policy.throttle_scope == "queue":
         return [f"{queue.name}/{name}" for name in names]
     return names
-
-
-def _append(terms: Terms, row: Row) -> None:
-    columns = (
-        terms.keys,
-        terms.weights,
-        terms.costs,
-        terms.priorities,
-        terms.throttles,
-        terms.due_ms,
-        terms.deadlines_ms,
-        terms.caps,
-    )
-    for column, value in zip(columns, row, strict=True):
-        column.append(value)  # type: ignore[union-attr, arg-type] # all columns are there, each of its own type
 
 
 def collapse(terms: Terms) -> Terms:
@@ -122,7 +128,7 @@ def collapse(terms: Terms) -> Terms:
 
 
 def _unless_all(column: list[T] | None, default: T) -> list[T] | None:
-    return None if column is None or all(value == default for value in column) else column
+    return None if column is None or column.count(default) == len(column) else column
 
 
 def take_rows(terms: Terms, rows: Sequence[int]) -> Terms:

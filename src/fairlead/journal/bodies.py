@@ -36,11 +36,6 @@ def encode_head(headers: Mapping[str, str], correlation_id: str | None) -> bytes
     return _encoder.encode((headers, correlation_id))
 
 
-def decode_head(head: bytes) -> Head:
-    """Read what travels with a payload."""
-    return _decoder.decode(head) if head else Head({})
-
-
 def chunk_starts(sizes: Sequence[int]) -> list[int]:
     """Return with which of consecutive bodies each chunk begins, by their sizes."""
     starts = [0]
@@ -65,16 +60,17 @@ def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
 class Chunk:
     """A chunk, for reading single bodies of it."""
 
-    __slots__ = ("_count", "_data", "_ends", "_lengths")
+    __slots__ = ("_data", "_ends", "_heads", "_payloads")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        count = self._count = int.from_bytes(data[:4], "little")
-        lengths = self._lengths = struct.unpack_from(f"<{2 * count}I", data, 4)
+        count = int.from_bytes(data[:4], "little")
+        lengths = struct.unpack_from(f"<{2 * count}I", data, 4)
+        self._heads, self._payloads = lengths[:count], lengths[count:]
         at = 4 + 8 * count
         ends: list[int] = []
         self._ends = ends
-        for head, payload in zip(lengths[:count], lengths[count:], strict=True):
+        for head, payload in zip(self._heads, self._payloads, strict=True):
             at += head + payload
             ends.append(at)
 
@@ -82,8 +78,10 @@ class Chunk:
         """Return how many bytes the chunk has."""
         return len(self._data)
 
-    def body(self, at: int) -> tuple[bytes, bytes]:
-        """Return head and payload of one body."""
+    def body(self, at: int) -> tuple[Head | None, bytes]:
+        """Return head and payload of one body; None for a head of nothing."""
         end = self._ends[at]
-        split = end - self._lengths[self._count + at]
-        return self._data[split - self._lengths[at] : split], self._data[split:end]
+        split = end - self._payloads[at]
+        size = self._heads[at]
+        payload = self._data[split:end]
+        return (_decoder.decode(self._data[split - size : split]) if size else None), payload

@@ -44,7 +44,7 @@ def number_of(message_id: object) -> int | None:
     if type(message_id) is not str or len(message_id) != _ID_LENGTH:
         return None
     try:
-        number = int(message_id, 16)
+        digits = bytes.fromhex(message_id)  # unlike int(), it takes nothing but digits and spaces
     except ValueError:
         return None
-    return number if id_of(number) == message_id else None
+    return int.from_bytes(digits) if len(digits) == _ID_LENGTH // 2 else None

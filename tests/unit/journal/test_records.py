@@ -82,6 +82,7 @@ FIELDS = {
     "queue_paused": "queue is_paused key by",
     "config_set": "key value by",
     "reader_set": "name position at_ms",
+    "opened": "",
     "sealed": "first first_ms last_ms size",
     "trimmed": "to passed",
     "carried": "messages dedups dedups_before",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.core.checks import message_fault
+from fairlead.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlead.core.commands import Enqueue
 from fairlead.core.decision import Decision, known_queue, refuse
 from fairlead.core.ledger import Ledger, Queue
@@ -32,25 +32,42 @@ def enqueue_at(ledger: Ledger, command: Enqueue, now_ms: int, *, sequence: int, 
     messages = command.messages
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
-    outcome, rows = _sound(ledger, queue, messages, now_ms)
-    terms = resolve(queue, messages, command.answers, now_ms)
-    rows = _with_room(ledger, queue, messages, terms, rows, outcome)
-    if not rows:
-        return Decision([], _with_ids(outcome, rows, sequence))
+    is_bare = are_bare(messages)
+    outcome, rows = _sound(ledger, queue, command, now_ms, is_bare=is_bare)
+    answers = command.answers
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
-        terms = take_rows(terms, rows)
-    record, bodies = _record(queue, messages, terms, sequence, now_ms)
+        answers = None if answers is None else [answers[row] for row in rows]
+    terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
+    refusals = _refusals(ledger, queue, messages, terms)
+    if refusals:
+        _note_refusals(outcome, rows, refusals)
+        kept = [at for at in range(len(rows)) if at not in refusals]
+        rows = [rows[at] for at in kept]
+        messages = [messages[at] for at in kept]
+        terms = take_rows(terms, kept)
+    if not rows:
+        return Decision([], _with_ids(outcome, rows, sequence))
+    record, bodies = _record(queue, messages, terms, sequence)
+    if not is_bare:
+        _add_ids(record, queue, messages, now_ms)
     record.cause = cause
     return Decision([record], _with_ids(outcome, rows, sequence), bodies)
 
 
 def _sound(
-    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], now_ms: int
+    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_bare: bool
 ) -> tuple[list[str | int | FairleadError | None], list[int]]:
     """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
+    messages = command.messages
     payload_bytes_max = ledger.limits.payload_bytes_max
-    outcome: list[str | int | FairleadError | None] = [message_fault(m, payload_bytes_max) for m in messages]
+    outcome: list[str | int | FairleadError | None]
+    if command.faults is not None:
+        outcome = list(command.faults)
+    elif is_bare and are_plainly_sound(messages, payload_bytes_max):
+        return [None] * len(messages), list(range(len(messages)))
+    else:
+        outcome = [message_fault(message, payload_bytes_max) for message in messages]
     dedups = queue.dedups
     first_rows: dict[str, int] = {}
     for row, message in enumerate(messages):
@@ -76,7 +93,7 @@ def _with_ids(outcome: list[str | int | FairleadError | None], rows: Sequence[in
 
 
 def _record(
-    queue: Queue, messages: Sequence[NewMessage], terms: Terms, sequence: int, now_ms: int
+    queue: Queue, messages: Sequence[NewMessage], terms: Terms, sequence: int
 ) -> tuple[Enqueued, list[tuple[int, bytes]]]:
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
@@ -86,51 +103,43 @@ def _record(
     bodies = [
         (sequence + start, pack(heads[start:end], payloads[start:end])) for start, end in zip(starts, ends, strict=True)
     ]
-    record = Enqueued(sequence, queue.name, sizes, starts, terms)
+    return Enqueued(sequence, queue.name, sizes, starts, terms), bodies
+
+
+def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int) -> None:
     if any(message.dedup_id is not None for message in messages):
         record.dedup_ids = [message.dedup_id for message in messages]
         record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
     if any(message.correlation_id is not None for message in messages):
         record.correlation_ids = [message.correlation_id for message in messages]
-    return record, bodies
 
 
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def _with_room(
-    ledger: Ledger,
-    queue: Queue,
-    messages: Sequence[NewMessage],
-    terms: Terms,
-    rows: list[int],
-    outcome: list[str | int | FairleadError | None],
-) -> list[int]:
-    """Return the rows there is room for, and note in the outcome why there is none for the others."""
+def _refusals(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
+    """Return the messages there is no room for, each with why."""
     policy, limits = queue.policy, ledger.limits
-    size = sum(len(messages[row].payload) for row in rows)
-    fits_queue = _fits(len(queue.messages) + len(rows), policy.waiting_max) and _fits(
+    count, size = len(messages), sum(len(message.payload) for message in messages)
+    fits_queue = _fits(len(queue.messages) + count, policy.waiting_max) and _fits(
         queue.size + size, policy.waiting_bytes_max
     )
-    fits_all = _fits(ledger.messages + len(rows), limits.waiting_max) and _fits(
+    fits_all = _fits(ledger.messages + count, limits.waiting_max) and _fits(
         ledger.size + size, limits.waiting_bytes_max
     )
     if fits_queue and fits_all and not queue.counts_keys:
-        return rows
+        return {}
     room = Room(ledger, queue)
-    taken = []
-    for row in rows:
-        refusal = room.take(terms.keys[row], len(messages[row].payload))
-        if refusal is None:
-            taken.append(row)
-        else:
-            outcome[row] = refusal
-    _refuse_repeats(outcome)
-    return taken
+    tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
+    return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
 
 
-def _refuse_repeats(outcome: list[str | int | FairleadError | None]) -> None:
-    """Let a message that repeats one of the same batch share its refusal."""
+def _note_refusals(
+    outcome: list[str | int | FairleadError | None], rows: list[int], refusals: dict[int, FairleadError]
+) -> None:
+    """Note refusals in the outcome; a message that repeats one of the same batch shares its refusal."""
+    for at, refusal in refusals.items():
+        outcome[rows[at]] = refusal
     for row, result in enumerate(outcome):
         if isinstance(result, int) and isinstance(outcome[result], FairleadError):
             outcome[row] = outcome[result]

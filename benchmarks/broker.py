@@ -1,0 +1,259 @@
+"""The durable broker in one process: ``python -m benchmarks.broker [--quick] [--check]``.
+
+Everything durable is synced to disk before it counts. Baselines in the same run are raw RocksDB write batches of the
+same bytes, and the broker itself with all messages under one fairness key, which makes it a FIFO. Rates are per second
+of wall time, the best of several runs that take turns; ratios say more than rates on a shared machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rocksdict import Options as RocksOptions
+from rocksdict import Rdict, WriteBatch
+
+from benchmarks.broker_memory import Sizes
+from benchmarks.report import Options, Report, parse_options
+from fairlead.assembly import BrokerConfig, open_async_broker
+from fairlead.broker.aio import AsyncBroker
+from fairlead.model.message import NewMessage
+from fairlead.testing.stepped import SteppedBroker
+
+BATCH = 100
+IN_FLIGHT = 8
+PAYLOAD = random.Random(1).randbytes(1024)
+LUA = """
+function on_enqueue(msg)
+  return {
+    fairness_key = msg.headers["tenant"],
+    weight = tonumber(msg.headers["weight"]) or 1,
+    throttle_keys = { msg.headers["endpoint"], msg.headers["region"] },
+  }
+end
+"""
+Measured = Callable[[], float]
+
+
+def main() -> None:
+    options = parse_options(__doc__ or "")
+    report = Report(options)
+    gc.set_threshold(50_000, 20, 100)
+    compare_with_rocksdb(report, options)
+    compare_with_fifo(report, options)
+    compare_key_counts(report, options)
+    compare_hooks(report, options)
+    measure_a_million(report, options)
+    report.finish()
+
+
+def best(works: Sequence[Measured], repeats: int) -> list[float]:
+    """Return the best rate of each, taking turns."""
+    found = [0.0] * len(works)
+    for _ in range(repeats):
+        for at, work in enumerate(works):
+            gc.collect()
+            found[at] = max(found[at], work())
+    return found
+
+
+def names(keys: int, count: int) -> list[str]:
+    chance = random.Random(keys)
+    return [f"tenant-{chance.randrange(keys)}" for _ in range(count)]
+
+
+def batches(keys: Sequence[str]) -> list[list[NewMessage]]:
+    messages = [NewMessage(payload=PAYLOAD, fairness_key=key) for key in keys]
+    return [messages[at : at + BATCH] for at in range(0, len(messages), BATCH)]
+
+
+# ----------------------------------------------------------------------------------------------------------- throughput
+
+
+def raw_rocksdb(count: int) -> float:
+    """Put payloads in synced batches, one value a message: what a hand-written store would do first."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Rdict(folder, RocksOptions(raw_mode=True))
+        begun = time.perf_counter()
+        for at in range(0, count, BATCH):
+            batch = WriteBatch(raw_mode=True)
+            for number in range(at, at + BATCH):
+                batch.put(number.to_bytes(16), PAYLOAD)
+            database.write(batch)
+            database.flush_wal(sync=True)
+        rate = count / (time.perf_counter() - begun)
+        database.close()
+        return rate
+
+
+def in_broker(work: Callable[[AsyncBroker], object], **policy: object) -> float:
+    """Run something in a fresh broker on disk."""
+
+    async def run() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            async with await open_async_broker(BrokerConfig(path=folder)) as broker:
+                await broker.create_queue("work", policy)
+                rate: float = await work(broker)  # type: ignore[misc] # each work is a coroutine function
+                return rate
+
+    return asyncio.run(run())
+
+
+async def produce(broker: AsyncBroker, todo: list[list[NewMessage]]) -> None:
+    while todo:
+        results = await broker.enqueue_many("work", todo.pop())
+        assert all(type(result) is str for result in results)
+
+
+async def consume(broker: AsyncBroker, left: list[int]) -> None:
+    while left[0] > 0:
+        deliveries = await broker.lease("work", BATCH, wait_ms=100)
+        if deliveries:
+            results = await broker.ack_many("work", deliveries)
+            assert results.count(None) == len(deliveries)
+            left[0] -= len(deliveries)
+
+
+async def only_enqueue(broker: AsyncBroker, *, todo: list[list[NewMessage]]) -> float:
+    todo = list(todo)
+    count = sum(map(len, todo))
+    begun = time.perf_counter()
+    await asyncio.gather(*(produce(broker, todo) for _ in range(IN_FLIGHT)))
+    return count / (time.perf_counter() - begun)
+
+
+async def whole_life(broker: AsyncBroker, *, backlog: list[list[NewMessage]], todo: list[list[NewMessage]]) -> float:
+    """Enqueue, lease and ack at once, on top of a standing backlog."""
+    await asyncio.gather(*(produce(broker, waiting) for waiting in [list(backlog)] for _ in range(IN_FLIGHT)))
+    todo = list(todo)
+    count = sum(map(len, todo))
+    begun = time.perf_counter()
+    producers = [produce(broker, todo) for _ in range(IN_FLIGHT // 2)]
+    await asyncio.gather(*producers, *(consume(broker, left) for left in [[count]] for _ in range(IN_FLIGHT // 2)))
+    return count / (time.perf_counter() - begun)
+
+
+def compare_with_rocksdb(report: Report, options: Options) -> None:
+    report.heading(f"Durable messages of 1 KB, batches of {BATCH}, {IN_FLIGHT} requests in flight")
+    count = 50_000 if options.quick else 200_000
+    todo = batches(names(10, count))
+    works = [
+        partial(raw_rocksdb, count),
+        partial(in_broker, partial(only_enqueue, todo=todo)),
+        partial(in_broker, partial(whole_life, backlog=[], todo=todo)),
+    ]
+    raw, enqueued, lived = best(works, max(3, options.repeats // 3))
+    rows = [
+        ["raw RocksDB, one put a message, synced a batch", f"{raw:,.0f}", "1.00"],
+        ["enqueue", f"{enqueued:,.0f}", f"{enqueued / raw:.2f}"],
+        ["enqueue, lease and ack", f"{lived:,.0f}", f"{lived / raw:.2f}"],
+    ]
+    report.table(["what", "messages/s", "x raw"], rows)
+    report.goal("enqueue", measured=enqueued, least=150_000, unit="/s")
+    report.goal("enqueue, lease and ack", measured=lived, least=80_000, unit="/s")
+
+
+def compare_with_fifo(report: Report, options: Options) -> None:
+    report.heading("Fairness against FIFO, enqueue to ack, with a backlog")
+    count = 30_000 if options.quick else 150_000
+    works = [
+        partial(in_broker, partial(whole_life, backlog=batches(keys[: count // 3]), todo=batches(keys)))
+        for keys in (names(1, count), names(10, count))
+    ]
+    fifo, fair = best(works, max(4, options.repeats // 2))
+    rows = [["one key, a FIFO", f"{fifo:,.0f}", "1.00"], ["10 keys, fair", f"{fair:,.0f}", f"{fair / fifo:.3f}"]]
+    report.table(["what", "messages/s", "x FIFO"], rows)
+    report.goal("fair against FIFO", measured=fair / fifo, least=0.95, unit="x")
+
+
+def compare_key_counts(report: Report, options: Options) -> None:
+    report.heading("Many active keys, enqueue to ack, with a backlog of every key")
+    count = 20_000 if options.quick else 100_000
+    waiting = 100_000 if options.quick else 200_000
+    works = []
+    for keys in (10, 10_000, 100_000):
+        every_key = [f"tenant-{number % keys}" for number in range(waiting)]
+        todo = batches(names(keys, count))
+        works.append(partial(in_broker, partial(whole_life, backlog=batches(every_key), todo=todo)))
+    few, many, most = best(works, 2 if options.quick else 4)
+    rows = [
+        [keys, f"{rate:,.0f}", f"{rate / few:.2f}"]
+        for keys, rate in zip(("10", "10 000", "100 000"), (few, many, most), strict=True)
+    ]
+    report.table(["active keys", "messages/s", "x 10 keys"], rows)
+    report.goal("10 000 keys", measured=many / few, least=0.9, unit="x")
+    report.goal("100 000 keys", measured=most / few, least=0.7, unit="x")
+
+
+# ------------------------------------------------------------------------------------------------------------ the rules
+
+
+def enqueue_cost(count: int, **policy: object) -> float:
+    """Return messages a CPU second through the enqueue path, in memory."""
+    broker = SteppedBroker()
+    broker.create_queue("work", policy)
+    headers = {"tenant": "acme", "weight": "2", "endpoint": "pay", "region": "eu"}
+    messages = [NewMessage(payload=b"x", headers=headers) for _ in range(BATCH)]
+    begun = time.process_time()
+    for _ in range(count // BATCH):
+        broker.enqueue_many("work", messages)
+    return count / (time.process_time() - begun)
+
+
+def compare_hooks(report: Report, options: Options) -> None:
+    report.heading("What it costs to find the fairness key, in microseconds of CPU a message")
+    count = 20_000 if options.quick else 100_000
+    works = [
+        partial(enqueue_cost, count),
+        partial(enqueue_cost, count, fairness_key_from="header:tenant"),
+        partial(enqueue_cost, count, on_enqueue=LUA),
+    ]
+    plain, declared, hooked = (1e6 / rate for rate in best(works, options.repeats))
+    rows = [
+        ["nothing", f"{plain:.2f}", ""],
+        ["fairness_key_from = header:tenant", f"{declared:.2f}", f"{declared - plain:.2f}"],
+        ["on_enqueue in Lua: key, weight, 2 throttles", f"{hooked:.2f}", f"{hooked - plain:.2f}"],
+    ]
+    report.table(["rule", "µs a message", "more than nothing"], rows)
+    report.goal("declared keys, as messages in 1 µs", measured=1 / max(declared - plain, 1e-9), least=1)
+    report.goal("Lua hook, as messages in 5 µs", measured=5 / max(hooked - plain, 1e-9), least=1)
+
+
+# ------------------------------------------------------------------------------------------------------------- a million
+
+
+def measure_a_million(report: Report, options: Options) -> None:
+    """Let other processes hold 10 000 and a million messages, since memory is only seen from a fresh start."""
+    report.heading("Messages that wait, with payloads on disk")
+    rows = []
+    measured: list[Sizes] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (10_000, 1_000_000):
+            path = Path(folder) / str(count)
+            for what in ("fill", "recover"):
+                command = [sys.executable, "-m", "benchmarks.broker_memory", what, str(path), str(count)]
+                output = subprocess.run(command, capture_output=True, check=True, text=True).stdout  # noqa: S603 - our own
+                sizes = Sizes.parse(output)
+                measured.append(sizes)
+                cells = [f"{count:,}", what, f"{sizes.resident_mb:.0f}", f"{sizes.seconds:.1f}"]
+                rows.append(cells)
+    report.table(["messages", "after", "resident MB", "seconds"], rows)
+    filled, recovered = measured[2], measured[3]
+    growth = (filled.resident_mb - measured[0].resident_mb) * 1e6 / 990_000
+    report.console.print(f"  grows by {growth:.0f} bytes a message from 10 000 to a million")
+    most_mb = max(filled.resident_mb, recovered.resident_mb)
+    report.goal("memory of a million, as millions in 700 MB", measured=700 / most_mb, least=1)
+    report.goal("recovery of a million, as times in 15 s", measured=15 / recovered.seconds, least=1)
+    _ = options
+
+
+if __name__ == "__main__":
+    main()
