@@ -115,12 +115,18 @@ class Hand:
 
     # -------------------------------------------------------------------------------------------------------- producing
 
-    def enqueue(self, queue: str, named: list[tuple[str, str | None]], *, delay_ms: int = 0) -> list[Any]:
+    def enqueue(
+        self, queue: str, named: list[tuple[str, str | None]], *, delay_ms: int = 0, wait_ms: int = 30_000
+    ) -> list[Any]:
         """Enqueue messages by name, each with a dedup id or none."""
         messages = [self.message(name, dedup_id=dedup_id, delay_ms=delay_ms) for name, dedup_id in named]
+
+        def ask() -> Fields:
+            return {"ids": [outcome_of(result) for result in self._broker.enqueue_many(queue, messages, wait_ms=wait_ms)]}
+
         answered = self._log.call(
             "enqueue",
-            lambda: {"ids": [outcome_of(result) for result in self._broker.enqueue_many(queue, messages)]},
+            ask,
             queue=queue,
             names=[name for name, _ in named],
             dedups=[dedup_id for _, dedup_id in named],
@@ -332,7 +338,7 @@ def run_errands(hand: Hand, errands: Fields) -> None:
         else:
             hand.settle(verb, queue, [receipt])
     for queue, name, dedup_id in errands["dedups"]:
-        hand.enqueue(queue, [(name, dedup_id)])
+        hand.enqueue(queue, [(name, dedup_id)], wait_ms=0)
 
 
 def guarded(log: CallLog, work: Callable[[], None]) -> None:

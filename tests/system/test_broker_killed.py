@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -41,7 +41,7 @@ class Lives:
         log, errands = (self._folder / f"{kind}-{self._count}" for kind in ("log", "errands"))
         errands.write_text(json.dumps(self._errands()))
         command = [sys.executable, "-m", "tests.system.broker_load", str(self.store), str(log), str(errands)]
-        with subprocess.Popen([*command, f"life{self._count}"], stdout=subprocess.PIPE, cwd=ROOT) as process:
+        with subprocess.Popen([*command, f"life{self._count}"], stdout=subprocess.PIPE, bufsize=0, cwd=ROOT) as process:
             try:
                 assert process.stdout is not None
                 if is_cut_short:
@@ -59,11 +59,14 @@ class Lives:
         assert process.returncode == -9
 
     @staticmethod
-    def _await(progress: Any, mark: bytes, answers: int) -> None:
+    def _await(progress: IO[bytes], mark: bytes, answers: int) -> None:
         """Wait until a process says that it is so far, and then for so many answers."""
         while (sign := progress.read(1)) != mark:
             assert sign, "The process ended by itself."
-        assert len(progress.read(answers)) == answers, "The process ended by itself."
+        while answers > 0:
+            signs = progress.read(answers)
+            assert signs, "The process ended by itself."
+            answers -= len(signs)
 
     def _errands(self) -> dict[str, Any]:
         receipts = list(self.auditor.receipts())

@@ -8,9 +8,8 @@ from typing import cast
 
 from fairlead.broker.requests import Request
 from fairlead.broker.turn import Desk, Turn
-from fairlead.core.checks import message_fault
 from fairlead.core.commands import Enqueue, Remove
-from fairlead.core.decide.enqueue import Room
+from fairlead.core.decide.enqueue import Room, needs_room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.terms import resolve
 from fairlead.errors import FairleadError, GlobalFull, KeyFull, QueueFull
@@ -32,6 +31,8 @@ class Parked:
     request: Request
     results: Results
     until_ms: int
+    turn: Turn
+    """The latest turn in which something came of it."""
     is_over: bool = False
 
 
@@ -68,7 +69,7 @@ class EnqueueLine:
     # ---------------------------------------------------------------------------------------------------------- waiting
 
     def _park(self, request: Request, results: Results, turn: Turn) -> None:
-        parked = Parked(request, results, turn.now_ms + request.wait_ms)
+        parked = Parked(request, results, turn.now_ms + request.wait_ms, turn)
         self._limits.push(parked.until_ms, parked)
         self._parked.setdefault(cast("Enqueue", request.command).queue, []).append(parked)
 
@@ -99,6 +100,8 @@ class EnqueueLine:
         results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
         for row, result in zip(rows, results, strict=True):
             parked.results[row] = result
+            if not isinstance(result, _FULL):
+                parked.turn = turn
         if not any(isinstance(result, _FULL) for result in parked.results):
             self._end(parked, turn)
 
@@ -106,6 +109,15 @@ class EnqueueLine:
         parked.is_over = True
         if parked.request.reply is not None:
             turn.answers.append((parked.request.reply, parked.results))
+
+    def fail(self, turn: Turn, error: FairleadError) -> None:
+        """Refuse those of which something came in a turn that has failed."""
+        for line in self._parked.values():
+            for parked in line:
+                if parked.turn is turn and not parked.is_over:
+                    parked.is_over = True
+                    if parked.request.reply is not None and not parked.request.reply.done():
+                        parked.request.reply.set_exception(error)
 
     def dismiss(self, answer: Callable[[Request, Results], None]) -> None:
         """Send away everybody who waits."""
@@ -123,7 +135,7 @@ class EnqueueLine:
         for row, message in enumerate(command.messages):
             answers = None if command.answers is None else [command.answers[row]]
             single = replace(command, messages=[message], answers=answers, faults=None)
-            if message_fault(message, desk.ledger.limits.payload_bytes_max) is None:
+            if needs_room(desk.ledger, queue, single, turn.now_ms):
                 terms = resolve(queue, single.messages, answers, turn.now_ms)
                 priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
                 self._make_room(desk, queue, Item(terms.keys[0], priority=priority), len(message.payload), turn)

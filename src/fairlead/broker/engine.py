@@ -74,6 +74,7 @@ class Engine:
         self._is_down = True
         self._setbacks = 0
         self._calm_until_ms = 0
+        self._unserved: dict[str, None] = {}
         self.taps: list[Tap] = []
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
@@ -112,6 +113,7 @@ class Engine:
         self.redrives.stop_all()
         self._is_down = False
         self._inbox.appendleft(Request(Open()))
+        self._unserved = dict.fromkeys(self.dispatcher.queues())
         self._reclaim()
 
     def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
@@ -151,8 +153,8 @@ class Engine:
         return min((at_ms for at_ms in instants if at_ms is not None), default=None)
 
     def has_requests(self) -> bool:
-        """Tell whether something was submitted that no turn has taken yet."""
-        return bool(self._inbox)
+        """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
+        return bool(self._inbox or self._unserved)
 
     def submit(self, asked: Asked) -> None:
         """Put a request in line for the next turn."""
@@ -182,6 +184,7 @@ class Engine:
             self.open()
         except FairleadError as error:
             self._pause()
+            self._unserved = {}
             while self._inbox:
                 asked = self._inbox.popleft()
                 reply = asked.reply
@@ -195,7 +198,7 @@ class Engine:
             return self.execute(command, turn)
 
         self._expire(turn)
-        queues: dict[str, None] = {}
+        queues, self._unserved = self._unserved, {}
         while self._inbox and len(turn.records) < self.settings.turn_events and self._fits(turn):
             asked = turn.current = self._inbox.popleft()
             self._take(asked, turn, queues)
@@ -272,13 +275,11 @@ class Engine:
     # ---------------------------------------------------------------------------------------- what time does by itself
 
     def _expire(self, turn: Turn) -> None:
-        """Take back leases that have ended, let waiters go that have waited enough, and take out what came too late."""
+        """Take back leases that have ended, and take out what has come too late."""
         for queue, messages in self.schedule.expired_leases(turn.now_ms):
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
-        for waiter in self.dispatcher.timed_out(turn.now_ms):
-            self._answer(turn, waiter.reply, [])
         self._remove_departed(turn)
 
     def _remove_departed(self, turn: Turn) -> None:
@@ -334,12 +335,11 @@ class Engine:
 
         waiting = self.dispatcher.queues()
         for queue in [name for name in queues if name in waiting]:
-            turn.hand_outs.extend(self.dispatcher.serve(queue, lease_out))
-        self._end_impatient(turn, queues)
-
-    def _end_impatient(self, turn: Turn, queues: dict[str, None]) -> None:
-        """Answer those who would not wait at all."""
-        if queues:
+            if self._fits(turn):
+                turn.hand_outs.extend(self.dispatcher.serve(queue, lease_out))
+            if not self._fits(turn):
+                self._unserved[queue] = None
+        if not self._unserved:
             for waiter in self.dispatcher.timed_out(turn.now_ms):
                 self._answer(turn, waiter.reply, [])
 
@@ -461,6 +461,7 @@ class Engine:
         for reply in replies:
             if not reply.done():
                 reply.set_exception(failure)
+        self.enqueues.fail(turn, failure)
         for hand_out in turn.hand_outs:
             self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
             if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():

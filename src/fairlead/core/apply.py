@@ -121,11 +121,14 @@ def _forget_dedups(ledger: Ledger, at_ms: int) -> None:
     """Forget the oldest dedup ids, as far as their window is over."""
     homes = ledger.dedup_homes
     while homes and homes[0].until_ms <= at_ms:
-        expired = homes.popleft()
-        dedups = ledger.queues[expired.queue].dedups
-        for dedup_id, number in expired.numbers.items():
-            if dedup_id in dedups and dedups[dedup_id][0] == number:
-                del dedups[dedup_id]
+        _leave_dedups(ledger, homes.popleft())
+
+
+def _leave_dedups(ledger: Ledger, home: DedupHome) -> None:
+    dedups = ledger.queues[home.queue].dedups
+    for dedup_id, number in home.numbers.items():
+        if dedup_id in dedups and dedups[dedup_id][0] == number:
+            del dedups[dedup_id]
 
 
 def _enter_dedups(ledger: Ledger, queue: Queue, dedups: DedupHome) -> None:
@@ -440,7 +443,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
 
 def _carry_dedups(ledger: Ledger, record: Carried) -> None:
     while ledger.dedup_homes and ledger.dedup_homes[0].home < record.dedups_before:
-        ledger.dedup_homes.popleft()
+        _leave_dedups(ledger, ledger.dedup_homes.popleft())
     for image in record.dedups:
         home = DedupHome(image.queue, image.numbers, image.until_ms, record.sequence)
         _enter_dedups(ledger, ledger.queues[image.queue], home)
@@ -454,7 +457,8 @@ def _baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
             queue.is_paused = image.is_paused
             queue.paused_keys = set(image.paused_keys)
             _recount_keys(queue)
-    ledger.config = dict(record.config)
+    ledger.config.clear()  # in place: the schedule reads it too
+    ledger.config.update(record.config)
     ledger.readers = {reader.name: reader for reader in record.readers}
     ledger.segments = type(ledger.segments)(record.segments)
     ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms

@@ -88,7 +88,7 @@ class Schedule:
         self._lines: dict[str, Line] = {}
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[Line] = Timers(lambda at_ms, line: line.next_at == at_ms)
-        self._touched: set[Line] = set()
+        self._touched: dict[Line, None] = {}  # in order, so that a replay serves queues in the same order
         self._followers: dict[type[AnyRecord], Callable[[Any, list[Message], int], None]] = {
             Enqueued: self._enqueued,
             Leased: self._leased,
@@ -112,7 +112,7 @@ class Schedule:
     def _build(self, queue: Queue, now_ms: int) -> Line:
         """Make the line of a queue from what the ledger says."""
         line = self._lines[queue.name] = Line(queue, self.throttles, self._ledger.config)
-        self._touched.add(line)
+        self._touched[line] = None
         in_order = sorted(queue.messages.values(), key=_number)
         line.policies.learn(in_order)
         leased = [message for message in in_order if message.token]
@@ -140,7 +140,7 @@ class Schedule:
 
     def _line(self, name: str) -> Line:
         line = self._lines[name]
-        self._touched.add(line)
+        self._touched[line] = None
         return line
 
     def _enqueued(self, record: Enqueued, messages: list[Message], now_ms: int) -> None:
@@ -151,7 +151,7 @@ class Schedule:
         line.kernel.offer_many(messages, now_ms)
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
-        self._touched.add(self._lines[record.queue])
+        self._touched[self._lines[record.queue]] = None
         if messages:
             self._leases.push(record.expires_ms, LeaseBatch(messages))
 
@@ -185,7 +185,7 @@ class Schedule:
         _cancel(self._line(record.queue), messages)
 
     def _redriven(self, record: Redriven, messages: list[Message], now_ms: int) -> None:
-        self._touched.add(self._lines[record.queue])
+        self._touched[self._lines[record.queue]] = None
         line = self._line(record.target)
         for key in line.policies.learn(messages):
             line.kernel.refresh_policy(key)
@@ -203,7 +203,7 @@ class Schedule:
     def _queue_removed(self, record: QueueRemoved, _messages: list[Message], _now_ms: int) -> None:
         line = self._lines.pop(record.queue)
         line.next_at = None
-        self._touched.discard(line)
+        self._touched.pop(line, None)
         _cancel(line, line.kernel.waiting_items())  # so that it leaves the gates of shared throttles
 
     def _queue_paused(self, record: QueuePaused, _messages: list[Message], _now_ms: int) -> None:
@@ -214,10 +214,10 @@ class Schedule:
     def _config_set(self, record: ConfigSet, _messages: list[Message], now_ms: int) -> None:
         for name in throttle_names((record.key,)):
             set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms)
-            self._touched.update(self._lines.values())  # what the throttle held back may be anywhere
+            self._touched.update(dict.fromkeys(self._lines.values()))  # what the throttle held back may be anywhere
         for line, key in self._line_of_setting(record.key):
             line.kernel.refresh_policy(key)
-            self._touched.add(line)
+            self._touched[line] = None
 
     def _line_of_setting(self, setting: str) -> Iterable[tuple[Line, Key]]:
         parts = setting.split(":", 2)
@@ -235,7 +235,7 @@ class Schedule:
         line = self._lines[queue]
         if line.queue.is_paused:
             return []
-        self._touched.add(line)
+        self._touched[line] = None
         return line.kernel.take(count, now_ms)
 
     def may_pick(self, queue: str) -> bool:
@@ -250,7 +250,7 @@ class Schedule:
     def explain(self, message: Message, now_ms: int) -> Explanation:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
-        self._touched.add(line)
+        self._touched[line] = None
         return line.kernel.explain(message, now_ms)
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -268,9 +268,9 @@ class Schedule:
         due = self._events.pop_due(now_ms)
         for line in due:
             line.next_at = None
-        self._touched.update(due)
+        self._touched.update(dict.fromkeys(due))
         found = []
-        for line in self._touched:
+        for line in list(self._touched):
             expired = [departure.item for departure in line.kernel.reap(now_ms)]
             if expired:
                 found.append((line.queue.name, expired))

@@ -119,7 +119,7 @@ class Admission:
     def _longest_twins(self) -> list[Node]:
         """Return the nodes of the outermost key with the most items."""
         if not self._longest:
-            names = {path_of(key)[0] for key in self._keys.leaf_keys()}
+            names = dict.fromkeys(path_of(key)[0] for key in self._keys.leaf_keys())
             self._longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
             heapify(self._longest)
             self._pushed = len(names)

@@ -63,13 +63,13 @@ class SimulatedDisk(FaultyStore):
 
     def kept_bodies(self) -> dict[int, bytes]:
         """Return all bodies that are durable, by number."""
-        return dict(self._disk._bodies)  # noqa: SLF001 - the disk's surface is what this class is for
+        return dict(self._disk._bodies)
 
     def journal(self) -> FaultyStore:
         """Return a copy of what is durable, on a disk without faults."""
         other = FaultyStore(random.Random(0))  # noqa: S311 - nothing is left to chance
-        other._disk = self._disk.copy()  # noqa: SLF001 - see kept_bodies
-        other._disk.recover()  # noqa: SLF001 - see kept_bodies
+        other._disk = self._disk.copy()
+        other._disk.recover()
         return other
 
     def _settle(self, kept: int) -> None:

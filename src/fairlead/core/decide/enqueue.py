@@ -117,6 +117,14 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
+def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> bool:
+    """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
+    _, rows = _sound(ledger, queue, command, now_ms, is_bare=False)
+    size = len(command.messages[0].payload) if rows else 0
+    mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
+    return bool(rows) and all(_fits(size, most) for most in mosts)
+
+
 def _refusals(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
     """Return the messages there is no room for, each with why."""
     policy, limits = queue.policy, ledger.limits
