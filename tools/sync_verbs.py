@@ -7,34 +7,38 @@ import subprocess
 import sys
 from pathlib import Path
 
-BROKER = Path(__file__).parent.parent / "src" / "fairlead" / "broker"
-SOURCE, TARGET = BROKER / "verbs_aio.py", BROKER / "verbs.py"
+VERBS = Path(__file__).parent.parent / "src" / "fairlead" / "broker" / "verbs"
+NAMES = ("asking", "messages", "admin")
 CHANGES = [
     (
-        r'\A"""Every verb of the broker, for asyncio.*?\n',
-        '"""Every verb of the broker, for threads. Made from ``verbs_aio`` by ``tools/sync_verbs.py``: change that.\n',
+        r"for asyncio\. (That|Those) for threads (is|are) made from this file by",
+        r"for threads. Made from the asyncio ones by",
     ),
-    (r"\bAsyncVerbs\b", "Verbs"),
+    (r"\bAsync(Asking|MessageVerbs|AdminVerbs)\b", r"\1"),
+    (r"\basking_aio\b", "asking"),
     (r"\basync def\b", "def"),
     (r"\bawait ", ""),
 ]
 
 
-def sync_verbs() -> str:
-    """Return the verbs for threads."""
-    text = SOURCE.read_text(encoding="utf-8")
+def sync_verbs(name: str) -> str:
+    """Return a file of verbs for threads."""
+    text = (VERBS / f"{name}_aio.py").read_text(encoding="utf-8")
     for pattern, replacement in CHANGES:
         text = re.sub(pattern, replacement, text)
-    ruff = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(TARGET), "-"]
+    ruff = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(VERBS / f"{name}.py"), "-"]
     return subprocess.run(ruff, input=text, capture_output=True, check=True, text=True).stdout  # noqa: S603 - our own
 
 
 def main() -> int:
     """Write them, or check them."""
-    made = sync_verbs()
-    if "--check" in sys.argv:
-        return 0 if TARGET.read_text(encoding="utf-8") == made else 1
-    TARGET.write_text(made, encoding="utf-8")
+    for name in NAMES:
+        target, made = VERBS / f"{name}.py", sync_verbs(name)
+        if "--check" not in sys.argv:
+            target.write_text(made, encoding="utf-8")
+        elif target.read_text(encoding="utf-8") != made:
+            print(f"{target.name} is not what {name}_aio.py makes: run tools/sync_verbs.py.")
+            return 1
     return 0
 
 

@@ -16,7 +16,9 @@ from typing import Any, Self
 from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply
 from fairlead.broker.turn import Turn
-from fairlead.broker.verbs_aio import AsyncVerbs, check_taking
+from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
+from fairlead.broker.verbs.asking_aio import check_taking
+from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.errors import Closed, FairleadError
 from fairlead.model.message import Delivery
 
@@ -25,7 +27,7 @@ SLOW_SYNC_S = 0.002
 _SMOOTHING = 0.2
 
 
-class AsyncBroker(AsyncVerbs):
+class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
     """A durable, fair broker in this process, for one event loop. See ``fairlead.assembly.open_async_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
@@ -46,7 +48,7 @@ class AsyncBroker(AsyncVerbs):
         self._idle.set()
         self._wake()
 
-    async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncVerbs
+    async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncAsking
         if self._is_closed:
             raise Closed("The broker has been closed.")
         reply: asyncio.Future[Any] = self._loop.create_future()

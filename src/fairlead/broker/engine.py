@@ -149,6 +149,7 @@ class Engine:
             self.dispatcher.next_limit_at(),
             self.enqueues.next_limit_at(),
             self.redrives.next_step_at(),
+            self._housekeeper.next_seal_at(),
         )
         return min((at_ms for at_ms in instants if at_ms is not None), default=None)
 

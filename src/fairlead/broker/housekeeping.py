@@ -12,6 +12,7 @@ CARRY_RATIO = 4
 """Recovery reads at most about this many events for each message alive, plus ``CARRY_FLOOR``."""
 CARRY_FLOOR = 500_000
 CARRY_COUNT = 256
+_LOOK_MS = 1_000
 
 
 class Housekeeper:
@@ -22,6 +23,7 @@ class Housekeeper:
         self._settings = settings
         self._carry_floor = carry_floor
         self._segment_size = 0
+        self._next_look_ms = 0
         self.trim_to = ledger.trimmed
 
     def note_page(self, size: int) -> None:
@@ -34,18 +36,28 @@ class Housekeeper:
         if self._is_segment_full(now_ms):
             execute(Seal(size=self._segment_size))
             self._segment_size = 0
+            self._next_look_ms = 0
         self._keep_recovery_short(execute)
-        to, passed = self._trim_position(now_ms)
-        if to > ledger.trimmed:
-            execute(Trim(to=to, passed=passed))
-        self.trim_to = ledger.trimmed
+        if ledger.segments and now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + _LOOK_MS
+            to, passed = self._trim_position(now_ms)
+            if to > ledger.trimmed:
+                execute(Trim(to=to, passed=passed))
+            self.trim_to = ledger.trimmed
+
+    def next_seal_at(self) -> int | None:
+        """Return when the present segment is old enough to be sealed, None while it has no events."""
+        ledger = self._ledger
+        if ledger.next_sequence - ledger.segment_first <= 1 or not ledger.segment_first_ms:
+            return None
+        return ledger.segment_first_ms + self._settings.segment_ms
 
     def _is_segment_full(self, now_ms: int) -> bool:
         ledger, settings = self._ledger, self._settings
-        events = ledger.next_sequence - ledger.segment_first
-        if events >= settings.segment_events:
+        if ledger.next_sequence - ledger.segment_first >= settings.segment_events:
             return True
-        return events > 1 and ledger.segment_first_ms > 0 and now_ms - ledger.segment_first_ms >= settings.segment_ms
+        seal_at_ms = self.next_seal_at()
+        return seal_at_ms is not None and now_ms >= seal_at_ms
 
     def _keep_recovery_short(self, execute: Callable[[Command], object]) -> None:
         ledger = self._ledger
@@ -59,8 +71,7 @@ class Housekeeper:
         """Return up to where the journal may go, by whole segments, and the readers that have not read all of it."""
         ledger = self._ledger
         policies = (queue.policy.journal_retention_ms or 0 for queue in ledger.queues.values())
-        retention_ms = max(self._settings.journal_retention_ms, *policies) if ledger.queues else 0
-        retention_ms = max(retention_ms, self._settings.journal_retention_ms)
+        retention_ms = max(self._settings.journal_retention_ms, *policies, 0)
         size = sum(segment.size for segment in ledger.segments)
         held_at = self._held_position(now_ms)
         to = ledger.trimmed

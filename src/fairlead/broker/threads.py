@@ -15,7 +15,9 @@ from typing import Any, Self
 
 from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply
-from fairlead.broker.verbs import Verbs, check_taking
+from fairlead.broker.verbs.admin import AdminVerbs
+from fairlead.broker.verbs.asking import check_taking
+from fairlead.broker.verbs.messages import MessageVerbs
 from fairlead.errors import Closed, FairleadError
 from fairlead.model.message import Delivery
 
@@ -65,7 +67,7 @@ class _Slot:
         return self._result
 
 
-class Broker(Verbs):
+class Broker(MessageVerbs, AdminVerbs):
     """A durable, fair broker in this process, for any number of threads. See ``fairlead.assembly.open_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
@@ -82,7 +84,7 @@ class Broker(Verbs):
         self._pacer.start()
         self._run()
 
-    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Verbs
+    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
         if self._is_closed:
             raise Closed("The broker has been closed.")
         slot = _Slot()

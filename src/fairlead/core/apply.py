@@ -55,6 +55,8 @@ def apply(ledger: Ledger, record: AnyRecord, at_ms: int) -> list[Message]:
     messages = _APPLIERS[type(record)](ledger, record, at_ms)
     ledger.next_sequence = record.sequence + record.count
     ledger.at_ms = at_ms
+    if not ledger.segment_first_ms:
+        ledger.segment_first_ms = at_ms
     return messages
 
 

@@ -11,7 +11,8 @@ from fairlead.broker.engine import Engine
 from fairlead.broker.housekeeping import CARRY_FLOOR
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply
 from fairlead.broker.settings import Settings
-from fairlead.broker.verbs import Verbs
+from fairlead.broker.verbs.admin import AdminVerbs
+from fairlead.broker.verbs.messages import MessageVerbs
 from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery
 from fairlead.ports.entropy import Entropy
@@ -51,7 +52,7 @@ class Pending:
         return self._result
 
 
-class SteppedBroker(Verbs):
+class SteppedBroker(MessageVerbs, AdminVerbs):
     """A broker on a fake clock. A verb that has to wait moves the clock to whatever happens next, until it is answered.
 
     ``start`` submits without waiting, ``step`` runs what is due, ``advance`` lets time pass and stops at every instant
@@ -100,7 +101,7 @@ class SteppedBroker(Verbs):
         self._engine = self._make_engine()
         self._engine.open()
 
-    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Verbs
+    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
         pending = self.start(make)
         self.step()
         while not pending.done():

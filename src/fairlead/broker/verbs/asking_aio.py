@@ -1,0 +1,76 @@
+"""How a verb gets to the engine, for asyncio. That for threads is made from this file by ``tools/sync_verbs.py``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from fairlead.broker.engine import Engine
+from fairlead.broker.requests import Read, Reply, Request
+from fairlead.core import commands
+from fairlead.core.checks import text_fault, whole_fault
+from fairlead.errors import FairleadError, InvalidArgument
+from fairlead.model import limits
+
+T = TypeVar("T")
+
+
+class Leased(Protocol):
+    """What has the right to act on a leased message: a ``Delivery`` or a ``Receipt``."""
+
+    @property
+    def id(self) -> str:
+        """The message."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the lease."""
+
+
+class AsyncAsking(ABC):
+    """What all verbs do; how a call gets to the engine and its answer back is left to the faces."""
+
+    _engine: Engine
+
+    @abstractmethod
+    async def _ask(self, make: Callable[[Reply], Any]) -> Any:  # noqa: ANN401 - what a verb answers depends on the verb
+        """Submit what is made with a reply, and return the answer to it."""
+
+    async def _do(self, command: commands.Command, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see _ask
+        return await self._ask(lambda reply: Request(command, reply, wait_ms))
+
+    async def _read(self, ask: Callable[[], T]) -> T:
+        return cast("T", await self._ask(lambda reply: Read(ask, reply)))
+
+
+def only(results: Sequence[T | FairleadError]) -> T:
+    """Return the only result, or raise the only error."""
+    result = results[0]
+    if isinstance(result, FairleadError):
+        raise result
+    return result
+
+
+def require(fault: str | None) -> None:
+    """Refuse a fault, if there is one.
+
+    Raises:
+        InvalidArgument: there is one.
+    """
+    if fault is not None:
+        raise InvalidArgument(fault)
+
+
+def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str | None) -> None:
+    """Refuse what a consumer can't ask for.
+
+    Raises:
+        InvalidArgument: a value is out of range.
+    """
+    require(whole_fault("count", count, least=1, most=limits.BATCH_MAX))
+    require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
+    if visibility_ms is not None:
+        require(whole_fault("visibility_ms", visibility_ms, least=1, most=limits.TIMESPAN_MS_MAX))
+    if owner is not None:
+        require(text_fault("An owner", owner, most=limits.OWNER_LENGTH_MAX))

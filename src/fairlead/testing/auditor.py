@@ -1,0 +1,253 @@
+"""The auditor: an independent model of the broker, built from what clients were told and from what is durable.
+
+It never asks the code under test what should be true. The journal's records are entered into books by hand
+(``auditor_journal``); every answer that a client gets is held against the books at the moment it comes; and after each
+step the broker's memory and its store must agree with them. A request that ended in ``StoreFailed``, or whose broker
+died, may have happened: the books say whether it did, since they are made of what is durable and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fairlead.broker.recovery import recover
+from fairlead.core.ledger import Ledger, Limits, Message
+from fairlead.errors import (
+    FairleadError,
+    LeaseMismatch,
+    MessageNotFound,
+    NotPending,
+    QueueNotFound,
+    StateMismatch,
+    StoreFailed,
+)
+from fairlead.model.message import PRIORITY_NAMES, Delivery, NewMessage
+from fairlead.model.names import id_of
+from fairlead.testing.auditor_books import Books, Entry, path_of, violated
+from fairlead.testing.auditor_journal import JournalAuditor, picture_of_entry
+from fairlead.testing.auditor_rules import Rules
+from fairlead.testing.simulation_store import SimulatedDisk
+
+Outcome = object
+
+
+class Auditor:
+    """Checks answers, deliveries, memory and store.
+
+    Attributes:
+        sent: what producers have sent, by payload: every payload is used once, or repeated with its dedup id.
+    """
+
+    def __init__(self, disk: SimulatedDisk, now_ms: Callable[[], int]) -> None:
+        self.books = Books()
+        self.rules = Rules(self.books)
+        self.sent: dict[bytes, tuple[str, NewMessage]] = {}
+        self.journal = JournalAuditor(self.books, self.rules, self.sent)
+        self._disk = disk
+        self._clock_ms = now_ms
+        disk.on_durable = self.journal.enter
+        disk.on_recover = self._note_opening
+
+    def _note_opening(self) -> None:
+        self.rules.note_opening(max(self._clock_ms(), self.books.at_ms))
+
+    # ------------------------------------------------------------------------------------------------------ answers
+
+    def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
+        """Check the answer to an enqueue: each id is a durable message, the one that was sent or the one it repeats."""
+        if isinstance(outcome, list):
+            for message, result in zip(messages, outcome, strict=True):
+                if isinstance(result, str):
+                    self._told_id(queue, message, int(result, 16))
+
+    def _told_id(self, queue: str, message: NewMessage, number: int) -> None:
+        birth = self.books.births.get(number)
+        if birth is None:
+            violated(f"enqueue of {message.payload[:20]!r} was acknowledged as {number}, which is not durable")
+        is_repeat = message.dedup_id is not None and birth.dedup_id == message.dedup_id
+        if birth.queue != queue or not (birth.message.payload == message.payload or is_repeat):
+            violated(f"enqueue of {message.payload[:20]!r} in {queue} was acknowledged as {number}, which is {birth}")
+
+    def delivered(self, delivery: Delivery, *, with_state: bool) -> None:
+        """Check a delivery against the books: its lease is durable and current, and it is the message that was sent."""
+        books, number = self.books, int(delivery.id, 16)
+        entry = books.entry(delivery.queue, number)
+        if entry is None or entry.token != delivery.token:
+            violated(f"delivered {delivery}, which is {entry or books.fates.get(number)}")
+        message = books.births[number].message
+        state = None if entry.state is None else books.states[entry.state]
+        expected = (
+            *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
+            *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
+            *(state if with_state else None, None if entry.state is None else id_of(entry.state), entry.dead_reason),
+        )
+        got = (
+            *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
+            *(delivery.expires_ms, delivery.enqueued_ms, delivery.correlation_id, delivery.cost, delivery.priority),
+            *(delivery.failures, delivery.state, delivery.state_etag),
+            None if delivery.dead is None else delivery.dead.reason,
+        )
+        if got != expected:
+            violated(f"delivered {got}, expected {expected}")
+
+    def _holds(self, delivery: Delivery, now_ms: int) -> bool:
+        """Tell whether a lease still lasts."""
+        entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+        return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
+
+    def told_ended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int, *how: str) -> None:
+        """Check the answer to an ack or a nack: what was accepted was so under this very lease, and ended in this way.
+
+        A lease that was refused must not be one that lasts.
+        """
+        results = outcome if isinstance(outcome, list) else [outcome] * len(deliveries)
+        for delivery, result in zip(deliveries, results, strict=True):
+            note = self.books.leases[delivery.token]
+            if not isinstance(result, FairleadError):
+                if not note.ended.startswith(how):
+                    violated(f"{how} of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
+            elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self._holds(delivery, now_ms):
+                violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+
+    def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
+        """Check the answer to an extend."""
+        results = outcome if isinstance(outcome, list) else [outcome] * len(deliveries)
+        for delivery, result in zip(deliveries, results, strict=True):
+            note = self.books.leases[delivery.token]
+            if isinstance(result, int):
+                if result not in note.extended:
+                    violated(f"extend of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
+            elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self._holds(delivery, now_ms):
+                violated(f"extend of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+
+    def told_state(
+        self, delivery: Delivery, state: bytes | None, etag: str | None, outcome: Outcome, now_ms: int
+    ) -> None:
+        """Check the answer to a write of workflow state."""
+        note = self.books.leases[delivery.token]
+        if isinstance(outcome, str):
+            number = int(outcome, 16)
+            if number not in note.states or self.books.states[number] != state:
+                violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
+        elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self._holds(delivery, now_ms):
+            violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
+        elif isinstance(outcome, StateMismatch):
+            entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+            now = None if entry is None or entry.state is None else entry.state
+            if (
+                entry is not None
+                and etag == (None if now is None else id_of(now))
+                and (now or 0) < self.books.commit_first
+            ):
+                violated(f"state of {delivery.id} with etag {etag} was refused: {outcome!r}")
+
+    def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome) -> None:
+        """Check the answer to a cancel."""
+        for message_id, result in zip(ids, outcome if isinstance(outcome, list) else (), strict=False):
+            number = int(message_id, 16)
+            if result is None and self.books.fates.get(number) != "removed:cancelled":
+                violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
+            if isinstance(result, NotPending) and number in self.books.fates:
+                violated(f"cancel of {number} was refused as leased; it is {self.books.fates[number]}")
+            entry = self.books.entry(queue, number)
+            if isinstance(result, MessageNotFound) and entry is not None:
+                violated(f"cancel of {number} was refused as unknown; it is {entry}")
+
+    def told_missing(self, queue: str, outcome: Outcome) -> None:
+        """Check that a queue that was not found is not there."""
+        if isinstance(outcome, QueueNotFound) and not self.books.is_new(queue):
+            violated(f"queue {queue} was not found; it is there")
+
+    # ---------------------------------------------------------------------------------------------------- the broker
+
+    def check_ledger(self, ledger: Ledger, now_ms: int) -> None:
+        """Check that the broker knows what is durable, and nothing else."""
+        books = self.books
+        if ledger.next_sequence != books.next_sequence or ledger.config != books.config:
+            violated(
+                f"the ledger is at {ledger.next_sequence} with {ledger.config}, the books at {books.next_sequence}"
+            )
+        if ledger.queues.keys() != books.queues.keys():
+            violated(f"the ledger has queues {list(ledger.queues)}, the books {list(books.queues)}")
+        for name, book in books.queues.items():
+            queue = ledger.queues[name]
+            found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
+            if found != (book.policy, book.created_ms, book.is_paused, book.paused):
+                violated(f"queue {name} is {found}, should be {book}")
+            _check_messages(queue.messages, book.entries)
+            leased = sum(1 for entry in book.entries.values() if entry.token)
+            size = sum(entry.size for entry in book.entries.values())
+            if (queue.leased, queue.size) != (leased, size):
+                violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
+            dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
+            if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
+                violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+        alive = list(books.alive())
+        if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
+            violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
+        if {name: (reader.position, reader.at_ms) for name, reader in ledger.readers.items()} != books.readers:
+            violated(f"the ledger has readers {ledger.readers}, the books {books.readers}")
+        segments = [(segment.first, segment.end, segment.first_ms, segment.last_ms) for segment in ledger.segments]
+        if segments != books.segments or ledger.trimmed != books.trimmed:
+            violated(f"the ledger has segments {segments} from {ledger.trimmed}, the books {books.segments}")
+
+    def check_store(self) -> None:
+        """Check that the store has exactly the bodies that are needed."""
+        kept, wanted = set(self._disk.kept_bodies()), self.books.wanted_bodies()
+        if kept != wanted:
+            violated(f"bodies that leak: {sorted(kept - wanted)}; that are missing: {sorted(wanted - kept)}")
+
+    def check_fold(self, now_ms: int) -> None:
+        """Check that the journal from its base on, folded anew, is what is true."""
+        self.check_ledger(recover(self._disk.journal(), Limits()), now_ms)
+
+    def check_counts(self) -> None:
+        """Check that every message that came in is still there, or has a fate."""
+        counts = self.books.counts
+        alive = sum(1 for _ in self.books.alive())
+        if (
+            counts["Enqueued"] != alive + counts["acked"] + counts["removed"]
+            or len(self.books.births) != counts["Enqueued"]
+        ):
+            violated(f"{counts['Enqueued']} came in, {alive} are there, gone are {counts}")
+
+    def check_timely(self, now_ms: int) -> None:
+        """Check that nothing is overdue: after a turn, no lease that has ended and no deadline that has passed is left."""
+        for entry in self.books.alive():
+            if entry.token and entry.expires_ms <= now_ms:
+                violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")
+            if not entry.token and entry.deadline_ms is not None and entry.deadline_ms < now_ms:
+                violated(f"at {now_ms} message {entry.number} waits beyond its deadline {entry.deadline_ms}")
+
+    def check_served(self, queue: str, now_ms: int, who: str) -> None:
+        """Check that nobody waits in vain: a message that nothing holds back while somebody asks is a violation."""
+        entry = self.rules.eligible(queue, now_ms)
+        if entry is not None:
+            violated(f"{who} waits at queue {queue} at {now_ms}, and so does message {entry}")
+
+
+def _check_messages(messages: dict[int, Message], entries: dict[int, Entry]) -> None:
+    if messages.keys() != entries.keys():
+        violated(f"lost: {sorted(entries.keys() - messages.keys())}; risen: {sorted(messages.keys() - entries.keys())}")
+    for number, entry in entries.items():
+        found = _picture(messages[number])
+        if found != picture_of_entry(entry):
+            violated(f"message {number} is {found}, should be {picture_of_entry(entry)}")
+
+
+def _picture(message: Message) -> tuple[object, ...]:
+    after = message.after
+    errors = () if after is None else tuple((one.at_ms, one.attempt, one.reason, one.error) for one in after.errors)
+    return (
+        *(message.number, message.queue.name, message.chunk.number, message.size, path_of(message.key)),
+        *(message.weight, message.cost, int(message.priority), message.throttles, message.due_ms, message.deadline_ms),
+        *(None if after is None else after.cap, message.enqueued_ms, message.line, message.attempts, message.failures),
+        *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
+        *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
+        None if after is None else after.state,
+    )
+
+
+def is_unclear(outcome: Outcome) -> bool:
+    """Tell whether a request may have happened or not."""
+    return isinstance(outcome, StoreFailed)

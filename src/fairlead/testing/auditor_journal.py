@@ -1,0 +1,349 @@
+"""Entering records into the auditor's books, each checked for being lawful."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from fairlead.journal import codec
+from fairlead.journal import records as r
+from fairlead.model.message import NewMessage
+from fairlead.ports.store import Commit
+from fairlead.testing.auditor_books import (
+    Birth,
+    Books,
+    Entry,
+    LeaseNote,
+    QueueBook,
+    path_of,
+    prefixes,
+    unpack,
+    violated,
+)
+from fairlead.testing.auditor_rules import Rules
+from fairlead.testing.auditor_terms import expected_terms
+
+_TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms", "cap")
+
+
+class JournalAuditor:
+    """Reads what becomes durable, and keeps the books."""
+
+    def __init__(self, books: Books, rules: Rules, sent: dict[bytes, tuple[str, NewMessage]]) -> None:
+        self._books = books
+        self._rules = rules
+        self._sent = sent
+        self._bodies: dict[int, bytes] = {}
+        self.limits: tuple[int | None, int | None] = (None, None)
+
+    def enter(self, commit: Commit) -> None:
+        """Enter a commit."""
+        books = self._books
+        page = codec.decode(commit.page)
+        if commit.sequence != books.next_sequence:
+            violated(f"a commit begins at {commit.sequence}, the last ended at {books.next_sequence}")
+        if page.at_ms < books.at_ms:
+            violated(f"time runs backwards in the journal: {books.at_ms} to {page.at_ms}")
+        if commit.base < books.base or commit.trim > commit.base:
+            violated(f"base {books.base} to {commit.base}, trim {commit.trim}")
+        books.base, books.commit_first, books.at_ms = commit.base, commit.sequence, page.at_ms
+        self._bodies = dict(commit.bodies)
+        for record in page.records:
+            if record.sequence != books.next_sequence:
+                violated(f"record {record} does not follow on {books.next_sequence}")
+            name = type(record).__name__
+            books.counts[name] += record.count
+            getattr(self, f"_{name.lower()}")(record, page.at_ms)
+            books.next_sequence += record.count
+
+    def _entries(self, record: r.OfMessages) -> list[Entry]:
+        if len(set(record.numbers)) != len(record.numbers):
+            violated("a record speaks twice of a message:", record)
+        return [self._books.must_have(record.queue, number, type(record).__name__) for number in record.numbers]
+
+    # --------------------------------------------------------------------------------------------------- coming in
+
+    def _enqueued(self, record: r.Enqueued, at_ms: int) -> None:
+        books = self._books
+        book = books.queues[record.queue]
+        bounds = [*record.chunks, len(record.sizes)]
+        rows = _rows(record.terms)
+        for start, end in zip(bounds, bounds[1:], strict=False):
+            chunk = record.sequence + start
+            if chunk not in self._bodies:
+                violated(f"the bodies of chunk {chunk} were not committed with it")
+            books.chunks[chunk] = end - start
+            bodies = unpack(self._bodies[chunk])
+            for at, (headers, correlation_id, payload) in zip(range(start, end), bodies, strict=True):
+                number = record.sequence + at
+                queue, message = self._sent.get(payload, ("", NewMessage()))
+                if (queue, dict(message.headers), message.correlation_id) != (book.name, headers, correlation_id):
+                    violated(f"message {number} in queue {book.name} is not as sent: {payload[:30]!r} to {queue!r}")
+                expected = expected_terms(book.name, book.policy, message, at_ms)
+                if rows[at] != expected or record.sizes[at] != len(payload):
+                    violated(f"message {number} has terms {rows[at]} instead of {expected}")
+                dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
+                self._check_dedup(book, record, number, dedup_id, message, at_ms)
+                books.births[number] = Birth(book.name, message, dedup_id, at_ms)
+                entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
+                entry.is_fresh = entry.due_ms is None
+                books.add(entry)
+        self._check_limits(book, rows)
+
+    def _check_dedup(
+        self, book: QueueBook, record: r.Enqueued, number: int, dedup_id: str | None, message: NewMessage, at_ms: int
+    ) -> None:
+        if dedup_id != message.dedup_id:
+            violated(f"message {number} has dedup id {dedup_id!r} instead of {message.dedup_id!r}")
+        if dedup_id is None:
+            return
+        known = book.dedups.get(dedup_id)
+        if known is not None and known[1] > at_ms:
+            violated(f"message {number} repeats {known[0]}: dedup id {dedup_id!r} counts until {known[1]}, not {at_ms}")
+        if record.dedup_until_ms != at_ms + book.policy.dedup_window_ms:
+            violated(f"dedup id {dedup_id!r} counts until {record.dedup_until_ms}")
+        book.dedups[dedup_id] = (number, record.dedup_until_ms)
+
+    def _check_limits(self, book: QueueBook, rows: list[dict[str, Any]]) -> None:
+        policy = book.policy
+        entries = book.entries.values()
+        everything = list(self._books.alive())
+        amounts = [
+            ("waiting_max", len(entries), policy.waiting_max),
+            ("waiting_bytes_max", sum(entry.size for entry in entries), policy.waiting_bytes_max),
+            ("all waiting_max", len(everything), self.limits[0]),
+            ("all waiting_bytes_max", sum(entry.size for entry in everything), self.limits[1]),
+        ]
+        for path in {row["path"] for row in rows}:
+            sizes = [entry.size for entry in entries if entry.path == path]
+            amounts.append((f"key_waiting_max of {path}", len(sizes), policy.key_waiting_max))
+            amounts.append((f"key_waiting_bytes_max of {path}", sum(sizes), policy.key_waiting_bytes_max))
+        for name, amount, most in amounts:
+            if most is not None and amount > most:
+                violated(f"queue {book.name} has {amount} after an enqueue, {name} is {most}")
+
+    # ------------------------------------------------------------------------------------------------------ leases
+
+    def _leased(self, record: r.Leased, at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        for token, entry in enumerate(self._entries(record), record.sequence):
+            if entry.token:
+                violated(f"message {entry.number} is leased a second time, under {token} and {entry.token}")
+            self._rules.check_hand_out(book, entry, at_ms)
+            self._books.leave_lane(entry)
+            entry.token, entry.expires_ms, entry.owner = token, record.expires_ms, record.owner
+            entry.attempts += 1
+            book.in_use.update(prefixes(entry.path))
+            self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner)
+
+    def _check_held(self, entry: Entry, at_ms: int, what: str) -> None:
+        if not entry.token or entry.expires_ms <= at_ms:
+            violated(f"{what} of message {entry.number}, lease {entry.token} until {entry.expires_ms}, at {at_ms}")
+
+    def _extended(self, record: r.Extended, at_ms: int) -> None:
+        for entry in self._entries(record):
+            self._check_held(entry, at_ms, "extend")
+            entry.expires_ms = record.expires_ms
+            self._books.leases[entry.token].extended.append(record.expires_ms)
+
+    def _acked(self, record: r.Acked, at_ms: int) -> None:
+        for entry in self._entries(record):
+            self._check_held(entry, at_ms, "ack")
+            self._books.take_out(entry, "acked", at_ms)
+
+    def _returned(self, record: r.Returned, at_ms: int) -> None:
+        policy = self._books.queues[record.queue].policy
+        for at, entry in enumerate(self._entries(record)):
+            self._check_ended(entry, record.reason, at_ms)
+            if record.reason != "defer":
+                entry.fail(at_ms, record.reason, record.errors[at] if record.errors is not None else "")
+                if 0 < policy.max_attempts <= entry.failures and not record.queue.endswith(".dlq"):
+                    violated(f"message {entry.number} goes round after {entry.failures} failures")
+            due_ms = (record.due_ms[at] if record.due_ms is not None else 0) or None
+            self._books.leases[entry.token].due_ms = due_ms
+            self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
+            entry.due_ms, entry.line = due_ms, record.sequence + at
+
+    def _check_ended(self, entry: Entry, reason: str, at_ms: int) -> None:
+        if not entry.token or (reason == "expiry") != (entry.expires_ms <= at_ms):
+            violated(f"{reason} of message {entry.number}, lease {entry.token} until {entry.expires_ms}, at {at_ms}")
+
+    # ------------------------------------------------------------------------------------- dead letters and removal
+
+    def _dead(self, record: r.Dead, at_ms: int) -> None:
+        policy = self._books.queues[record.queue].policy
+        for at, entry in enumerate(self._entries(record)):
+            if record.reason == "deadline":
+                self._check_late(entry, at_ms)
+                if policy.deadline_action != "dlq":
+                    violated(f"message {entry.number} is a dead letter by its deadline, against the policy")
+            else:
+                self._check_ended(entry, record.ended or "", at_ms)
+                entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
+                self._books.end_lease(entry, f"dead:{record.reason}", at_ms)
+                if record.reason == "max_attempts" and not 0 < policy.max_attempts <= entry.failures:
+                    violated(f"message {entry.number} is dead after {entry.failures} failures")
+            entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
+            entry.due_ms = entry.deadline_ms = None
+            entry.line = record.sequence + at
+            self._books.move(entry, f"{record.queue}.dlq")
+
+    @staticmethod
+    def _check_late(entry: Entry, at_ms: int) -> None:
+        if entry.token or entry.deadline_ms is None or entry.deadline_ms >= at_ms:
+            violated(f"message {entry.number} is late at {at_ms}? deadline {entry.deadline_ms}, lease {entry.token}")
+
+    def _removed(self, record: r.Removed, at_ms: int) -> None:
+        policy = self._books.queues[record.queue].policy
+        for entry in self._entries(record):
+            if entry.token:
+                violated(f"message {entry.number} is {record.reason} while leased under {entry.token}")
+            if record.reason == "deadline":
+                self._check_late(entry, at_ms)
+            if record.reason == "dropped" and not policy.backpressure.startswith("drop"):
+                violated(f"message {entry.number} is dropped, against the policy")
+            self._books.take_out(entry, f"removed:{record.reason}", at_ms)
+
+    def _redriven(self, record: r.Redriven, at_ms: int) -> None:
+        target = self._books.queues[record.target]
+        rows = _rows(record.terms)
+        for at, entry in enumerate(self._entries(record)):
+            if entry.token or f"{record.target}.dlq" != record.queue:
+                violated(f"message {entry.number} is redriven to {record.target} under lease {entry.token}")
+            expected = expected_terms(target.name, target.policy, self._as_sent(entry, target.name), at_ms)
+            if rows[at] != expected:
+                violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
+            for name in _TERM_NAMES:
+                setattr(entry, name, rows[at][name])
+            entry.attempts = entry.failures = 0
+            entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
+            entry.line = record.sequence + at
+            self._books.move(entry, record.target)
+
+    def _as_sent(self, entry: Entry, target: str) -> NewMessage:
+        return NewMessage(
+            headers=self._books.births[entry.number].message.headers,
+            fairness_key=entry.path,
+            weight=entry.weight,
+            cost=entry.cost,
+            priority=("high", "normal", "low")[entry.priority],  # type: ignore[arg-type] # one of the names
+            throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
+        )
+
+    # --------------------------------------------------------------------------------------------------- the others
+
+    def _stateset(self, record: r.StateSet, at_ms: int) -> None:
+        entry = self._books.must_have(record.queue, record.number, "state")
+        self._check_held(entry, at_ms, "state")
+        entry.state = record.sequence
+        self._books.states[record.sequence] = self._bodies[record.sequence]
+        self._books.leases[entry.token].states.append(record.sequence)
+
+    def _stateremoved(self, record: r.StateRemoved, at_ms: int) -> None:
+        entry = self._books.must_have(record.queue, record.number, "state removal")
+        self._check_held(entry, at_ms, "state removal")
+        entry.state = None
+
+    def _queueset(self, record: r.QueueSet, at_ms: int) -> None:
+        book = self._books.queues.get(record.queue)
+        if book is None:
+            self._books.queues[record.queue] = QueueBook(record.queue, record.policy, at_ms, record.sequence)
+        else:
+            book.policy = record.policy
+
+    def _queueremoved(self, record: r.QueueRemoved, at_ms: int) -> None:
+        for entry in list(self._books.queues[record.queue].entries.values()):
+            self._books.take_out(entry, "removed:queue", at_ms)
+        del self._books.queues[record.queue]
+
+    def _queuepaused(self, record: r.QueuePaused, _at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        if record.key is None:
+            book.is_paused = record.is_paused
+        else:
+            (book.paused.add if record.is_paused else book.paused.discard)(path_of(record.key))
+
+    def _configset(self, record: r.ConfigSet, at_ms: int) -> None:
+        if record.value is None:
+            self._books.config.pop(record.key, None)
+        else:
+            self._books.config[record.key] = record.value
+        self._rules.note_config(record.key, at_ms)
+
+    def _readerset(self, record: r.ReaderSet, _at_ms: int) -> None:
+        if record.position is None:
+            self._books.readers.pop(record.name, None)
+        else:
+            self._books.readers[record.name] = (record.position, record.at_ms)
+
+    def _opened(self, _record: r.Opened, _at_ms: int) -> None:
+        """Buckets start empty when the broker opens its store, which was before it could say so."""
+
+    def _sealed(self, record: r.Sealed, _at_ms: int) -> None:
+        self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms))
+
+    def _trimmed(self, record: r.Trimmed, _at_ms: int) -> None:
+        books = self._books
+        late = sorted(name for name, (position, _) in books.readers.items() if position < record.to - 1)
+        if record.to > books.base or sorted(record.passed) != late:
+            violated(f"trimmed to {record.to} with base {books.base}, passing {record.passed}, late are {late}")
+        books.trimmed = record.to
+        books.segments = [segment for segment in books.segments if segment[1] > record.to]
+
+    def _carried(self, record: r.Carried, _at_ms: int) -> None:
+        for image in record.messages:
+            entry = self._books.must_have(image.queue, image.number, "carrying")
+            if picture_of_image(image) != picture_of_entry(entry):
+                violated(f"carried as {picture_of_image(image)}, is {picture_of_entry(entry)}")
+        for number, count in Counter(image.chunk for image in record.messages).items():
+            if self._books.chunks[number] != count:
+                violated(f"{count} messages of chunk {number} are carried of {self._books.chunks[number]}")
+
+    def _baseline(self, record: r.Baseline, _at_ms: int) -> None:
+        books = self._books
+        queues = {
+            image.name: (image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys)))
+            for image in record.queues
+        }
+        known = {
+            book.name: (book.policy, book.created_ms, book.is_paused, book.paused) for book in books.queues.values()
+        }
+        if queues != known or record.config != books.config:
+            violated(f"the baseline says {queues}, {record.config}; true is {known}, {books.config}")
+
+
+def picture_of_entry(entry: Entry) -> tuple[object, ...]:
+    """Return all that is known of a message."""
+    return (
+        *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
+        *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
+        *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
+        *(entry.dead_reason, entry.dead_ms, entry.state),
+    )
+
+
+def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
+    """Return all that a record says of a message."""
+    errors = tuple((failed.at_ms, failed.attempt, failed.reason, failed.error) for failed in image.errors)
+    return (
+        *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
+        *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
+        *(image.line, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
+        *(image.origin, image.dead_reason, image.dead_ms, image.state),
+    )
+
+
+def _rows(terms: r.Terms) -> list[dict[str, Any]]:
+    """Return the terms of each message, with defaults filled in."""
+    count = len(terms.keys)
+    columns = (
+        [path_of(key) for key in terms.keys],
+        terms.weights or [1] * count,
+        terms.costs or [1] * count,
+        [1] * count if terms.priorities is None else terms.priorities,
+        [()] * count if terms.throttles is None else [tuple(names) for names in terms.throttles],
+        terms.due_ms or [None] * count,
+        terms.deadlines_ms or [None] * count,
+        terms.caps or [None] * count,
+    )
+    return [dict(zip(_TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.assembly import BrokerConfig, open_broker
+from fairlead.broker.threads import Broker
+from fairlead.errors import FairleadError, StoreFailed
+from fairlead.model.message import Delivery, NewMessage
+
+DISK_BYTES = 24 << 20
+PAYLOAD_BYTES = 20_000
+SMALL_BYTES = 100
+BALLAST_BYTES = 18 << 20
+"""What can be freed: more than the log, which RocksDB has to write anew before it goes on."""
+MESSAGES_MAX = 10 * DISK_BYTES // PAYLOAD_BYTES
+
+
+class TinyDisk:
+    """A file system with hardly any room, most of which is taken by a ballast that can be thrown off."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self._ballast = folder / "ballast"
+        self.store.mkdir()
+
+    def load(self, size: int) -> None:
+        """Take room away."""
+        with self._ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+    def load_all(self) -> None:
+        """Take away all the room there is."""
+        free = os.statvfs(self.folder)
+        self.load(self._ballast.stat().st_size + free.f_bavail * free.f_bsize)
+
+    def unload(self) -> None:
+        """Give the room back."""
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[TinyDisk]:
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or umount is None or os.geteuid() != 0:
+        pytest.skip("Only root can mount a small file system.")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"A small file system can't be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield TinyDisk(folder)
+    finally:
+        subprocess.run([umount, "--lazy", str(folder)], check=True)
+
+
+def opened(disk: TinyDisk) -> Broker:
+    return open_broker(BrokerConfig(path=disk.store))
+
+
+def payload_of(number: int, size: int) -> bytes:
+    return f"{number:08}".encode() * (size // 8)
+
+
+def fill(broker: Broker, *, size: int = PAYLOAD_BYTES, first: int = 0) -> tuple[dict[str, int], StoreFailed]:
+    """Enqueue until the store fails; return what was acknowledged, by id, and how it failed."""
+    acknowledged: dict[str, int] = {}
+    for number in range(first, first + MESSAGES_MAX):
+        try:
+            message = NewMessage(payload=payload_of(number, size), dedup_id=f"message-{number}")
+            acknowledged[broker.enqueue("orders", message)] = number
+        except StoreFailed as failure:
+            return acknowledged, failure
+    raise AssertionError("The disk is not as small as it should be.")
+
+
+def leased(broker: Broker) -> list[Delivery]:
+    """Lease everything."""
+    deliveries: list[Delivery] = []
+    while some := broker.lease("orders", 1_000):
+        deliveries.extend(some)
+    return deliveries
+
+
+def test_a_full_disk_is_told_and_loses_nothing(disk: TinyDisk) -> None:
+    """On a full disk an enqueue says so and what to do; once there is room the same broker goes on, with everything."""
+    disk.load(BALLAST_BYTES)
+    with opened(disk) as broker:
+        broker.create_queue("orders")
+        acknowledged, failure = fill(broker)
+        assert len(acknowledged) > 50
+        assert failure.code == "store_failed"
+        assert "disk space" in failure.remedy
+        assert "No space left on device" in failure.cause
+        with pytest.raises(StoreFailed):
+            broker.enqueue("orders", payload_of(0, PAYLOAD_BYTES))
+        disk.unload()
+        after = broker.enqueue("orders", b"after")
+        deliveries = leased(broker)
+        got = {delivery.id: delivery.payload for delivery in deliveries}
+        expected = {id_: payload_of(number, PAYLOAD_BYTES) for id_, number in acknowledged.items()}
+        assert {id_: got.get(id_) for id_ in expected} == expected
+        assert got[after] == b"after"
+        unsure = got.keys() - expected.keys() - {after}
+        assert [got[id_] for id_ in unsure] in ([], [payload_of(len(acknowledged), PAYLOAD_BYTES)])
+        assert broker.ack_many("orders", deliveries) == [None] * len(deliveries)
+
+
+def test_what_a_full_disk_refused_can_be_repeated(disk: TinyDisk) -> None:
+    """An enqueue that a full disk refused is there once, not twice, when it is repeated with its dedup id."""
+    disk.load(BALLAST_BYTES)
+    with opened(disk) as broker:
+        broker.create_queue("orders")
+        acknowledged, _ = fill(broker)
+        disk.unload()
+        number = len(acknowledged)
+        again = NewMessage(payload=payload_of(number, PAYLOAD_BYTES), dedup_id=f"message-{number}")
+        assert broker.enqueue("orders", again) == broker.enqueue("orders", again)
+        assert broker.queue("orders").waiting == number + 1
+
+
+def test_a_full_disk_refuses_acks_or_does_them(disk: TinyDisk) -> None:
+    """On a full disk an ack is done or refused with store_failed: a done one stays done, a refused one can be repeated."""
+    disk.load(BALLAST_BYTES)
+    with opened(disk) as broker:
+        broker.create_queue("orders", {"visibility_timeout_ms": 600_000})
+        first = broker.enqueue_many("orders", [NewMessage(payload=b"%d" % at) for at in range(20)])
+        deliveries = broker.lease("orders", 20)
+        assert [delivery.id for delivery in deliveries] == first
+        fill(broker)
+        disk.load_all()
+        done: set[str] = set()
+        for delivery in deliveries:
+            try:
+                broker.ack(delivery)
+                done.add(delivery.id)
+            except StoreFailed:
+                continue
+        disk.unload()
+        results = broker.ack_many("orders", deliveries)
+        for delivery, result in zip(deliveries, results, strict=True):
+            code = result.code if isinstance(result, FairleadError) else None
+            assert code in (("message_not_found",) if delivery.id in done else (None, "message_not_found"))
+        assert broker.queue("orders").leased == 0
+
+
+def test_a_disk_with_a_little_room_left_does_not_stop_the_broker(disk: TinyDisk) -> None:
+    """With the last bytes gone to small messages every call still ends, and the broker goes on when there is room."""
+    disk.load(BALLAST_BYTES)
+    with opened(disk) as broker:
+        broker.create_queue("orders")
+        acknowledged, _ = fill(broker)
+        for _ in range(5):
+            more, failure = fill(broker, size=SMALL_BYTES, first=MESSAGES_MAX + len(acknowledged))
+            acknowledged |= more
+            assert failure.code == "store_failed"
+        disk.unload()
+        broker.enqueue("orders", b"after")
+        assert acknowledged.keys() <= {delivery.id for delivery in leased(broker)}
+
+
+def test_a_store_that_was_full_opens_again(disk: TinyDisk) -> None:
+    """A broker that is closed on a full disk can't be opened there, and can when there is room, with everything."""
+    disk.load(BALLAST_BYTES)
+    with opened(disk) as broker:
+        broker.create_queue("orders")
+        acknowledged, _ = fill(broker)
+    disk.load_all()
+    with pytest.raises(StoreFailed, match="No space left on device"):
+        opened(disk)
+    disk.unload()
+    with opened(disk) as broker:
+        assert acknowledged.keys() <= {view.id for view in broker.peek("orders", 10_000)}
