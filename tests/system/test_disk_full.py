@@ -3,12 +3,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.adapters.lua_hooks import LuaHooks
+from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.system_clock import SystemClock
+from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.assembly import BrokerConfig, open_broker
+from fairlead.broker.engine import Engine
 from fairlead.broker.threads import Broker
 from fairlead.errors import FairleadError, StoreFailed
 from fairlead.model.message import Delivery, NewMessage
@@ -180,3 +186,48 @@ def test_a_store_that_was_full_opens_again(disk: TinyDisk) -> None:
     disk.unload()
     with opened(disk) as broker:
         assert acknowledged.keys() <= {view.id for view in broker.peek("orders", 10_000)}
+
+
+class Stubborn(MemoryStore):
+    """A store that can always be opened, and for a while not be written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_stuck = False
+
+    def sync(self) -> None:
+        if self.is_stuck:
+            raise StoreFailed("The disk does not take it.")
+        super().sync()
+
+
+def test_a_store_that_opens_but_takes_nothing_does_not_hang_the_broker() -> None:
+    """While every commit fails though recovery works, each call still gets its answer, and later the broker goes on."""
+    store = Stubborn()
+    hooks = LuaHooks(lambda _key: None)
+    engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy())
+    engine.open()
+    broker = Broker(engine)
+    broker.create_queue("orders")
+    before = broker.enqueue("orders", b"before")
+    answers: list[str] = []
+
+    def ask() -> None:
+        for verb in (lambda: broker.enqueue("orders", b"refused"), lambda: broker.queue("orders")) * 100:
+            try:
+                verb()
+                answers.append("done")
+            except StoreFailed as error:
+                answers.append(error.code)
+
+    store.is_stuck = True
+    caller = threading.Thread(target=ask, daemon=True)
+    caller.start()
+    caller.join(5)
+    in_time = len(answers)
+    store.is_stuck = False
+    caller.join()
+    assert in_time == 200
+    assert answers[::2] == ["store_failed"] * 100
+    assert before in {delivery.id for delivery in broker.lease("orders", 10)}
+    broker.close()

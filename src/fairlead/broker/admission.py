@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from fairlead.broker.requests import Request
+from fairlead.broker.requests import Reply, Request
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Enqueue, Remove
 from fairlead.core.decide.enqueue import Room, needs_room
@@ -119,13 +118,11 @@ class EnqueueLine:
                     if parked.request.reply is not None and not parked.request.reply.done():
                         parked.request.reply.set_exception(error)
 
-    def dismiss(self, answer: Callable[[Request, Results], None]) -> None:
-        """Send away everybody who waits."""
-        for line in self._parked.values():
-            for parked in line:
-                if not parked.is_over:
-                    answer(parked.request, parked.results)
+    def dismiss(self) -> list[tuple[Reply, Results]]:
+        """Return everybody who waits, with what has come of it so far, and forget them."""
+        everybody = [parked for line in self._parked.values() for parked in line if not parked.is_over]
         self._parked = {}
+        return [(parked.request.reply, parked.results) for parked in everybody if parked.request.reply is not None]
 
     # --------------------------------------------------------------------------------------------------------- dropping
 

@@ -226,7 +226,7 @@ class AsyncDeliveries:
 
     async def __anext__(self) -> Delivery:
         while not self._ready:
-            if self._is_over or self._broker._is_closed:
+            if self._is_over or self._consumer.is_closed or self._broker._is_closed:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()

@@ -75,6 +75,7 @@ class Engine:
         self._setbacks = 0
         self._calm_until_ms = 0
         self._unserved: dict[str, None] = {}
+        self._is_opening = True
         self.taps: list[Tap] = []
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
@@ -112,7 +113,7 @@ class Engine:
         self._housekeeper = Housekeeper(ledger, self.settings, carry_floor=self._carry_floor)
         self.redrives.stop_all()
         self._is_down = False
-        self._inbox.appendleft(Request(Open()))
+        self._is_opening = True
         self._unserved = dict.fromkeys(self.dispatcher.queues())
         self._reclaim()
 
@@ -198,6 +199,9 @@ class Engine:
         def execute(command: Command) -> object:
             return self.execute(command, turn)
 
+        if self._is_opening:
+            execute(Open())
+            self._is_opening = False
         self._expire(turn)
         queues, self._unserved = self._unserved, {}
         while self._inbox and len(turn.records) < self.settings.turn_events and self._fits(turn):
@@ -326,6 +330,9 @@ class Engine:
             for taker in self.dispatcher.dismiss(name):
                 if isinstance(taker, Waiter):
                     self._answer(turn, taker.reply, QueueNotFound(f"Queue {name!r} has been deleted."))
+                else:
+                    self.dispatcher.detach(taker)
+                    turn.ended.append(taker)
 
     def _hand_out(self, turn: Turn, queues: dict[str, None]) -> None:
         for queue in self.schedule.touched():
@@ -405,6 +412,8 @@ class Engine:
                     reply.set_result(outcome)
         for hand_out in turn.hand_outs:
             self._deliver(hand_out)
+        for consumer in turn.ended:
+            consumer.deliver([])
         for question in turn.questions:
             self._reply_to(question)
         if turn.records:
@@ -483,8 +492,14 @@ class Engine:
             self.fail(turn, StoreFailed("The broker was interrupted."))
 
     def close(self) -> None:
-        """Refuse whoever waits, and let go of the store."""
+        """Let everybody go who waits, with what they have, and let go of the store."""
         for waiter in self.dispatcher.everybody():
             if not waiter.reply.done():
                 waiter.reply.set_result([])
+        for reply, results in self.enqueues.dismiss():
+            if not reply.done():
+                reply.set_result(results)
+        for consumers in self.dispatcher.consumers.values():
+            for consumer in consumers:
+                consumer.deliver([])
         self.store.close()

@@ -75,7 +75,7 @@ class Consumer:
     a large one keeps the consumer busy.
 
     Attributes:
-        deliver: called with messages, once their leases are durable.
+        deliver: called with messages, once their leases are durable; with none when there will be no more.
         held: what it has in flight: the message's number and its fencing token.
     """
 

@@ -252,5 +252,8 @@ class Deliveries:
     def next(self, timeout_s: float | None = None) -> Delivery | None:
         """Return the next message; None when the stream is over or nothing came in time."""
         with self._arrived:
-            self._arrived.wait_for(lambda: bool(self._ready) or self._is_over, timeout_s)
+            self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
             return self._ready.popleft() if self._ready else None
+
+    def _has_ended(self) -> bool:
+        return self._is_over or self._consumer.is_closed or self._broker._is_closed
