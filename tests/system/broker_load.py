@@ -122,7 +122,9 @@ class Hand:
         messages = [self.message(name, dedup_id=dedup_id, delay_ms=delay_ms) for name, dedup_id in named]
 
         def ask() -> Fields:
-            return {"ids": [outcome_of(result) for result in self._broker.enqueue_many(queue, messages, wait_ms=wait_ms)]}
+            return {
+                "ids": [outcome_of(result) for result in self._broker.enqueue_many(queue, messages, wait_ms=wait_ms)]
+            }
 
         answered = self._log.call(
             "enqueue",

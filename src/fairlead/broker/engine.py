@@ -32,15 +32,27 @@ from fairlead.broker.settings import Settings
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
 from fairlead.core.apply import apply
-from fairlead.core.commands import Command, CreateQueue, DeleteQueue, Enqueue, Lease, Nack, Open, Remove, UpdateQueue
+from fairlead.core.commands import (
+    Ack,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Enqueue,
+    Lease,
+    Nack,
+    Open,
+    Remove,
+    UpdateQueue,
+)
 from fairlead.core.decide import decide
 from fairlead.core.ledger import Ledger, Limits
 from fairlead.core.schedule import Schedule
-from fairlead.errors import FairleadError, HookInvalid, QueueNotFound, StoreFailed
+from fairlead.errors import FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
 from fairlead.model.names import id_of
+from fairlead.model.policy import policy_from
 from fairlead.ports.clock import Clock
 from fairlead.ports.entropy import Entropy
 from fairlead.ports.hooks import Hooks
@@ -76,6 +88,7 @@ class Engine:
         self._calm_until_ms = 0
         self._unserved: dict[str, None] = {}
         self._is_opening = True
+        self._is_applying = False
         self.taps: list[Tap] = []
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
@@ -114,6 +127,7 @@ class Engine:
         self.redrives.stop_all()
         self._is_down = False
         self._is_opening = True
+        self._is_applying = False
         self._unserved = dict.fromkeys(self.dispatcher.queues())
         self._reclaim()
 
@@ -143,7 +157,7 @@ class Engine:
 
     def next_event_at(self) -> int | None:
         """Return when a turn is due without a request: a lease, a delay, a token, the end of a wait. None for never."""
-        if self._setbacks:
+        if self._is_down:
             return self._calm_until_ms
         instants = (
             self.schedule.next_event_at(),
@@ -152,7 +166,8 @@ class Engine:
             self.redrives.next_step_at(),
             self._housekeeper.next_seal_at(),
         )
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        at_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        return max(at_ms, self._calm_until_ms) if self._setbacks and at_ms is not None else at_ms
 
     def has_requests(self) -> bool:
         """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
@@ -174,7 +189,6 @@ class Engine:
             return turn
         try:
             self._run(turn)
-            self._setbacks = 0
         except Exception as error:  # noqa: BLE001 - whatever it is, memory can't be trusted: see the theory above
             _log.exception("A turn went wrong; recovering from the store.")
             self.fail(turn, error)
@@ -206,7 +220,12 @@ class Engine:
         queues, self._unserved = self._unserved, {}
         while self._inbox and len(turn.records) < self.settings.turn_events and self._fits(turn):
             asked = turn.current = self._inbox.popleft()
-            self._take(asked, turn, queues)
+            try:
+                self._take(asked, turn, queues)
+            except Exception as error:
+                if self._is_applying:
+                    raise
+                self._answer(turn, asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
         turn.current = None
         self.enqueues.retry(self, turn)
         self.redrives.step(self, turn)
@@ -243,11 +262,15 @@ class Engine:
         if type(command) is Nack:
             self.inquiries.complete_nack(self.ledger, command, turn.now_ms)
             return self.execute(command, turn)
+        if isinstance(command, UpdateQueue):
+            refusal = self._complete_update(command)
+            if refusal is not None:
+                return refusal
         if isinstance(command, (CreateQueue, UpdateQueue)):
             fault = self.hooks.check(on_enqueue=command.policy.on_enqueue, on_failure=command.policy.on_failure)
             if fault is not None:
                 return HookInvalid(f"A script of queue {command.queue!r} can't be used: {fault}")
-        if hasattr(command, "forward"):
+        if isinstance(command, Ack):
             for part in command.forward:
                 self.inquiries.complete_enqueue(self.ledger, part, turn.now_ms)
         outcome = self.execute(command, turn)
@@ -258,10 +281,23 @@ class Engine:
             self._dismiss(command.queue, turn)
         return outcome
 
+    def _complete_update(self, command: UpdateQueue) -> FairleadError | None:
+        """Put the fields that change into the policy as it is now, or return why that can't be."""
+        queue = self.ledger.queues.get(command.queue)
+        if queue is None:
+            return QueueNotFound(f"There is no queue {command.queue!r:.150}.")
+        if command.fields is not None:
+            try:
+                command.policy = policy_from(dict(command.fields), base=queue.policy)
+            except ValueError as error:
+                return InvalidArgument(str(error))
+        return None
+
     def execute(self, command: Command, turn: Turn) -> object:
         """Decide a command and make it so, within a turn. Returns its outcome."""
         ledger, schedule, now_ms = self.ledger, self.schedule, turn.now_ms
         decision = decide(ledger, command, now_ms)
+        self._is_applying = True
         for record in decision.records:
             schedule.prepare(record)
             messages = apply(ledger, record, now_ms)
@@ -270,6 +306,7 @@ class Engine:
         turn.records.extend(decision.records)
         if decision.bodies:
             turn.bodies.extend(decision.bodies)
+        self._is_applying = False
         return decision.outcome
 
     @staticmethod
@@ -400,6 +437,8 @@ class Engine:
 
     def finish(self, turn: Turn) -> None:
         """Answer and deliver, now that the turn is durable."""
+        if turn.records:
+            self._setbacks = 0
         for number, data in turn.bodies:
             self.bodies.keep(number, data)
         if turn.dropped:

@@ -15,7 +15,7 @@ from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Redrive
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.errors import FairleadError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
-from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage
+from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage, canonical
 from fairlead.model.names import DLQ_SUFFIX, is_dlq
 from fairlead.ports.hooks import EnqueueQuestion
 
@@ -49,7 +49,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         age_ms = now_ms - dead_ms
         errors = after.errors if after is not None else ()
         return (
-            (self.fairness_key is None or message.key == self.fairness_key)
+            (self.fairness_key is None or message.key == canonical(self.fairness_key))
             and (self.error is None or any(self.error in attempt.error for attempt in errors))
             and (self.reason is None or (after is not None and after.dead_reason == self.reason))
             and (self.older_than_ms is None or age_ms >= self.older_than_ms)

@@ -6,7 +6,7 @@ schedule picked. So deciding it again gives the same records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -30,10 +30,11 @@ class CreateQueue:
 
 @dataclass(slots=True, kw_only=True)
 class UpdateQueue:
-    """Give a queue another policy."""
+    """Give a queue another policy; with ``fields``, the one it has with these fields changed."""
 
     queue: str
     policy: QueuePolicy
+    fields: Mapping[str, object] | None = None
     by: str | None = None
 
 

@@ -9,7 +9,7 @@ from fairlead.core.ledger import Queue
 from fairlead.core.sources import Declared, Headers
 from fairlead.journal.records import Terms
 from fairlead.model.answers import EnqueueAnswer
-from fairlead.model.message import PRIORITY_NAMES, NewMessage
+from fairlead.model.message import PRIORITY_NAMES, NewMessage, canonical
 
 DEFAULT_KEY = "default"
 _NORMAL = PRIORITY_NAMES.index("normal")
@@ -33,6 +33,8 @@ def resolve(
         _add_declared(terms, queue.declared, [message.headers for message in messages])
     if answers is not None:
         _add_answers(terms, answers, now_ms)
+    if tuple in set(map(type, terms.keys)):
+        terms.keys = [canonical(key) for key in terms.keys]
     if queue.policy.deadline_ms is not None:
         deadline_ms = now_ms + queue.policy.deadline_ms
         terms.deadlines_ms = [

@@ -10,6 +10,12 @@ import msgspec
 Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
 
+
+def canonical(key: Key) -> Key:
+    """Return the one spelling of a key: a path of one name is that name."""
+    return key[0] if type(key) is tuple and len(key) == 1 else key
+
+
 PriorityName = Literal["high", "normal", "low"]
 PRIORITY_NAMES: tuple[PriorityName, ...] = ("high", "normal", "low")
 """The names of the priorities, by number."""

@@ -272,7 +272,9 @@ class Clients:
             if len(got) > credit:
                 violated(f"a consumer with credit {credit} has {len(got)} in flight")
 
-        consumer = Consumer(queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c"))
+        consumer = Consumer(
+            queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
+        )
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
             world.auditor.told_missing(queue, outcome)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import cast
 
+import msgspec
+
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, ReaderView, read_journal, reader_views
 from fairlead.broker.redrives import DeadLetterFilter, RedriveView
@@ -36,7 +38,7 @@ class AdminVerbs(Asking):
         Raises:
             QueueExists, InvalidArgument, HookInvalid: it was not made.
         """
-        self._do(commands.CreateQueue(queue=queue, policy=_policy(policy, QueuePolicy()), by=by))
+        self._do(commands.CreateQueue(queue=queue, policy=_policy(policy), by=by))
 
     def update_queue(self, queue: str, policy: QueuePolicy | Mapping[str, object], *, by: str | None = None) -> None:
         """Change the policy of a queue while it is in use: as a whole, or only the fields of a mapping.
@@ -44,8 +46,8 @@ class AdminVerbs(Asking):
         Raises:
             QueueNotFound, InvalidArgument, HookInvalid: the policy before stays.
         """
-        before = (self.queue(queue)).policy
-        self._do(commands.UpdateQueue(queue=queue, policy=_policy(policy, before), by=by))
+        whole, fields = (_policy(policy), None) if isinstance(policy, QueuePolicy) else (QueuePolicy(), policy)
+        self._do(commands.UpdateQueue(queue=queue, policy=whole, fields=fields, by=by))
 
     def delete_queue(self, queue: str, *, by: str | None = None) -> None:
         """Remove a queue with everything in it, its dead letters included. Consumers that wait there are refused."""
@@ -250,10 +252,9 @@ class AdminVerbs(Asking):
         return self._read(lambda: list(islice(engine.store.pages(after), count)))
 
 
-def _policy(policy: QueuePolicy | Mapping[str, object] | None, before: QueuePolicy) -> QueuePolicy:
-    if isinstance(policy, QueuePolicy):
-        return policy
+def _policy(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
+    fields = msgspec.structs.asdict(policy) if isinstance(policy, QueuePolicy) else dict(policy or {})
     try:
-        return policy_from(dict(policy or {}), base=before)
+        return policy_from(fields)
     except ValueError as error:
         raise InvalidArgument(str(error)) from error

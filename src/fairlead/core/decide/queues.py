@@ -11,6 +11,7 @@ from fairlead.core.ledger import Ledger
 from fairlead.errors import FairleadError, InvalidArgument, QueueExists
 from fairlead.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
 from fairlead.model import limits
+from fairlead.model.message import canonical
 from fairlead.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
 from fairlead.model.policy import QueuePolicy
 
@@ -76,11 +77,9 @@ def pause(ledger: Ledger, command: Pause, _now_ms: int) -> Decision:
     queue = known_queue(ledger, command.queue)
     if isinstance(queue, FairleadError):
         return refuse(queue)
-    key = command.key
-    if key is not None and (fault := key_fault(key)) is not None:
+    if command.key is not None and (fault := key_fault(command.key)) is not None:
         return refuse(InvalidArgument(fault))
-    if isinstance(key, tuple) and len(key) == 1:
-        key = key[0]
+    key = None if command.key is None else canonical(command.key)
     is_so_already = (
         queue.is_paused == command.is_paused if key is None else (key in queue.paused_keys) == command.is_paused
     )
