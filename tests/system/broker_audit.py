@@ -95,6 +95,7 @@ class Auditor:
         self._open: dict[int, Call] = {}
         self._token_floor = 0
         self._at = 0
+        self._survey_at = 0
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
@@ -236,7 +237,7 @@ class Auditor:
         if is_live and held.answered_at < call.at and now_ms < held.expires_ms:
             self._fault(f"message {held.message.id} was leased again while lease {held.token} was live")
 
-    # ------------------------------------------------------------------------------------------------- acting on a lease
+    # ------------------------------------------------------------------------------------------------ acting on a lease
 
     def _settled(self, call: Call, answered: Fields) -> None:
         verb, held = call.asked["do"], self._held_by(call)
@@ -276,7 +277,7 @@ class Auditor:
             self._fault(f"{verb} of {message.id} with token {held.token} was accepted after that lease had ended")
         if not held.is_in_doubt and not held.open_calls and call.asked["ms"] >= held.expires_ms:
             self._fault(f"{verb} of {message.id} with token {held.token} was accepted after that lease had expired")
-        if held.answered_at < self._life_began():
+        if held.answered_at < self._survey_at:
             self.counts["receipts of an earlier life that were still good"] += 1
         if verb in _ENDING:
             held.ended_at = min(held.ended_at, self._at)
@@ -290,9 +291,6 @@ class Auditor:
         elif verb == "state":
             self._wrote(message, call.asked["value"], result)
 
-    def _life_began(self) -> int:
-        return self._survey_at
-
     def _acked(self, held: Held, later: list[Held]) -> None:
         message = held.message
         self.counts["acked"] += 1
@@ -301,7 +299,7 @@ class Auditor:
         message.acked_token = held.token
         message.gone_at = min(message.gone_at, self._at)
 
-    # ---------------------------------------------------------------------------------------------------- workflow state
+    # --------------------------------------------------------------------------------------------------- workflow state
 
     @staticmethod
     def _forget_write(message: Tracked, value: str) -> None:
@@ -327,16 +325,14 @@ class Auditor:
         for write in unsure:
             write.etag, write.answered_at = etag, self._at
 
-    # ----------------------------------------------------------------------------------------------------- looking around
-
-    _survey_at = 0
+    # --------------------------------------------------------------------------------------------------- looking around
 
     def _surveyed(self, call: Call, answered: Fields) -> None:
         """Compare all there is with all there should be. Nothing else happens meanwhile, but time goes on."""
         self._survey_at = self._at
         self.counts["surveys"] += 1
         found: dict[str, tuple[str, int]] = {}
-        for message_id, queue, name, token, state, etag, _failures in answered["messages"]:
+        for message_id, queue, name, token, state, etag in answered["messages"]:
             message = self._meet(name, message_id)
             found[message_id] = (queue, token or 0)
             self._check_state(message, state, etag, before=call.at)
@@ -380,13 +376,9 @@ class Auditor:
             if value is not None:
                 self._config_known[key] = value
 
-    # ------------------------------------------------------------------------------------------------------ what is left
+    # ----------------------------------------------------------------------------------------------------- what is left
 
     def receipts(self) -> Iterator[tuple[str, str, int]]:
         """Yield all receipts that were ever given out, the latest last: queue, id and token."""
         for (message_id, token), held in self._leases.items():
             yield held.queue, message_id, token
-
-    def expected(self) -> dict[str, str]:
-        """Return the names of the messages that must be there, by id."""
-        return {message.id: message.name for message in self.messages.values() if message.gone_at == _NEVER}

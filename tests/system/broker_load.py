@@ -227,9 +227,7 @@ class Hand:
                 if view.state_etag is not None:
                     state, _ = self._broker.get_state(view.queue, view.id)
                 value = None if state is None else state.decode(errors="replace")
-                messages.append(
-                    [view.id, view.queue, name_in(view.payload), view.token, value, view.state_etag, view.failures]
-                )
+                messages.append([view.id, view.queue, name_in(view.payload), view.token, value, view.state_etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 
         self._log.call("survey", ask)

@@ -136,7 +136,7 @@ def test_what_a_full_disk_refused_can_be_repeated(disk: TinyDisk) -> None:
 
 
 def test_a_full_disk_refuses_acks_or_does_them(disk: TinyDisk) -> None:
-    """On a full disk an ack is done or refused with store_failed: a done one stays done, a refused one can be repeated."""
+    """On a full disk an ack is done and stays done, or is refused with store_failed and can be repeated."""
     disk.load(BALLAST_BYTES)
     with opened(disk) as broker:
         broker.create_queue("orders", {"visibility_timeout_ms": 600_000})

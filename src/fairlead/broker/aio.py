@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from fairlead.broker.engine import Engine
-from fairlead.broker.requests import Asked, Attach, Consumer, Reply
+from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.asking_aio import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlead.errors import Closed, FairleadError
+from fairlead.errors import Closed
 from fairlead.model.message import Delivery
 
 CREDIT = 32
@@ -52,9 +52,16 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         if self._is_closed:
             raise Closed("The broker has been closed.")
         reply: asyncio.Future[Any] = self._loop.create_future()
-        self._engine.submit(make(reply))
+        asked = make(reply)
+        self._engine.submit(asked)
         self._wake()
-        return await reply
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            if isinstance(asked, Waiter) and reply.done() and not reply.cancelled() and reply.exception() is None:
+                self._engine.give_back(asked.queue, reply.result())  # it came, but nobody is there to take it
+                self._wake()
+            raise
 
     def consume(
         self,
@@ -111,7 +118,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
             else:
                 self._sync_in_thread(turn)
                 return
-        except FairleadError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
             self._engine.fail(turn, error)
             self._rest()
             return
@@ -217,9 +224,7 @@ class AsyncDeliveries:
         if self._broker._is_closed:
             return
         unseen, self._ready = list(self._ready), deque()
-        if unseen:
-            await self._broker.nack_many(self._consumer.queue, unseen, intent="defer", delay_ms=0)
-        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=unseen))
 
     def __aiter__(self) -> Self:
         return self

@@ -29,14 +29,15 @@ class Dispatcher:
         self._waiting = 0
         self._limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
         self._holders: dict[int, Consumer] = {}
+        self._freed: list[tuple[Consumer, int, int]] = []
         self.consumers: dict[str, list[Consumer]] = {}
 
     # ------------------------------------------------------------------------------------------------- coming and going
 
     def wait(self, waiter: Waiter, now_ms: int) -> TooManyWaiters | None:
         """Let a waiter join the line of its queue, or return why it may not."""
-        if self._waiting >= self._waiters_max:
-            return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+        if waiter.wait_ms and (refusal := self._refusal()) is not None:
+            return refusal
         self._waiting += 1
         waiter.until_ms = now_ms + waiter.wait_ms
         self._limits.push(waiter.until_ms, waiter)
@@ -45,16 +46,26 @@ class Dispatcher:
 
     def attach(self, consumer: Consumer) -> TooManyWaiters | None:
         """Let a consumer begin, or return why it may not."""
-        if self._waiting >= self._waiters_max:
-            return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+        if (refusal := self._refusal()) is not None:
+            return refusal
         self._waiting += 1
         self.consumers.setdefault(consumer.queue, []).append(consumer)
         self._list(consumer)
         return None
 
+    def _refusal(self) -> TooManyWaiters | None:
+        if self._waiting >= self._waiters_max:
+            for line in self._lines.values():  # some may have given up without a word
+                for taker in line:
+                    if isinstance(taker, Waiter) and not taker.is_over and taker.reply.done():
+                        self._end(taker)
+        if self._waiting < self._waiters_max:
+            return None
+        return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+
     def detach(self, consumer: Consumer) -> list[Receipt]:
         """Let a consumer end, and return what it has in flight."""
-        if consumer.is_closed:
+        if consumer.is_closed or consumer not in self.consumers.get(consumer.queue, ()):
             return []
         consumer.is_closed = True
         self._waiting -= 1
@@ -161,8 +172,20 @@ class Dispatcher:
         for number in record.numbers:
             holder = self._holders.pop(number, None)
             if holder is not None:
-                holder.held.pop(number, None)
+                self._freed.append((holder, number, holder.held.pop(number, 0)))
                 self._list(holder)
+
+    def confirm(self) -> None:
+        """Take note that everything up to now is durable."""
+        self._freed.clear()
+
+    def restore(self) -> None:
+        """Give consumers back what they hold after all, because the turn that took it from them has failed."""
+        for consumer, number, token in self._freed:
+            if not consumer.is_closed:
+                consumer.held[number] = token
+                self._holders[number] = consumer
+        self._freed.clear()
 
     def reconcile(self, token_of: Callable[[str, int], int]) -> None:
         """After a recovery, forget what consumers do not hold any more."""

@@ -153,7 +153,7 @@ class Engine:
 
     def now_ms(self) -> int:
         """Return the broker's time."""
-        return self.time.advance(self._clock.now_ms())
+        return self.time.at(self._clock.now_ms())
 
     def next_event_at(self) -> int | None:
         """Return when a turn is due without a request: a lease, a delay, a token, the end of a wait. None for never."""
@@ -167,11 +167,13 @@ class Engine:
             self._housekeeper.next_seal_at(),
         )
         at_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
-        return max(at_ms, self._calm_until_ms) if self._setbacks and at_ms is not None else at_ms
+        if not self._setbacks:
+            return at_ms
+        return self._calm_until_ms if self._unserved else None if at_ms is None else max(at_ms, self._calm_until_ms)
 
     def has_requests(self) -> bool:
         """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
-        return bool(self._inbox or self._unserved)
+        return bool(self._inbox) or (bool(self._unserved) and not self._setbacks)
 
     def submit(self, asked: Asked) -> None:
         """Put a request in line for the next turn."""
@@ -183,7 +185,7 @@ class Engine:
         """Decide and apply everything that can be committed together now."""
         if self._is_down:
             self._reopen()
-        now_ms = self.now_ms()
+        now_ms = self.time.advance(self._clock.now_ms())
         turn = Turn(now_ms, self.ledger.next_sequence)
         if self._is_down:
             return turn
@@ -343,22 +345,30 @@ class Engine:
         consumer = asked.consumer
         if asked.is_closing:
             receipts = self.dispatcher.detach(consumer)
-            if receipts and consumer.queue in self.ledger.queues:
-                is_untouched = asked.intent == "defer"
-                command = Nack(
-                    queue=consumer.queue,
-                    receipts=receipts,
-                    intent=asked.intent,
-                    reason="release",
-                    error="" if is_untouched else "The consumer went away.",
-                    delay_ms=0 if is_untouched else None,
-                )
-                self.run_command(command, turn)
+            self._take_back(consumer.queue, receipts, {delivery.id for delivery in asked.unseen}, turn)
             self._answer(turn, asked.reply, None)
         elif consumer.queue not in self.ledger.queues:
             self._answer(turn, asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
         else:
             self._answer(turn, asked.reply, self.dispatcher.attach(consumer))
+
+    def _take_back(self, queue: str, receipts: list[Receipt], unseen: set[str], turn: Turn) -> None:
+        """Let messages go back that a consumer had in flight: what it never saw is deferred, the rest has failed."""
+        if queue not in self.ledger.queues:
+            return
+        untouched = [receipt for receipt in receipts if receipt.id in unseen]
+        failed = [receipt for receipt in receipts if receipt.id not in unseen]
+        if untouched:
+            self.run_command(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), turn)
+        if failed:
+            error = "The consumer went away."
+            self.run_command(Nack(queue=queue, receipts=failed, reason="release", error=error), turn)
+
+    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+        """Let messages go back that were handed out to somebody who is gone."""
+        receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
+        if receipts:
+            self.submit(Request(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
 
     def _dismiss(self, queue: str, turn: Turn) -> None:
         """Let the hooks forget a queue that is gone, and send away everybody who waits there."""
@@ -439,6 +449,7 @@ class Engine:
         """Answer and deliver, now that the turn is durable."""
         if turn.records:
             self._setbacks = 0
+            self.dispatcher.confirm()
         for number, data in turn.bodies:
             self.bodies.keep(number, data)
         if turn.dropped:
@@ -511,6 +522,7 @@ class Engine:
             if not reply.done():
                 reply.set_exception(failure)
         self.enqueues.fail(turn, failure)
+        self.dispatcher.restore()
         for hand_out in turn.hand_outs:
             self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
             if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():

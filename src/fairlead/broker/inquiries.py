@@ -6,6 +6,7 @@ from fairlead.broker.bodies import Bodies
 from fairlead.core.checks import message_fault
 from fairlead.core.commands import Enqueue, Nack
 from fairlead.core.ledger import Ledger
+from fairlead.errors import FairleadError
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.names import id_of, number_of
 from fairlead.ports.entropy import Entropy
@@ -58,7 +59,11 @@ class Inquiries:
             for message, receipt in zip(messages, command.receipts, strict=True)
             if message is not None and message.token == receipt.token and message.token
         ]
-        heads = {message.number: head.headers for message, (head, _) in zip(held, self._bodies.read(held), strict=True)}
+        try:
+            bodies = self._bodies.read(held)
+        except FairleadError:
+            return  # without headers there is nothing to ask, and the queue's policy decides
+        heads = {message.number: head.headers for message, (head, _) in zip(held, bodies, strict=True)}
         answers: list[FailureAnswer | None] = []
         for message in messages:
             if message is None or message.number not in heads:

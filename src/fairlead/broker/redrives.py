@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Redrive
+from fairlead.core.decide.enqueue import Room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.errors import FairleadError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage, canonical
@@ -231,28 +232,31 @@ class Redrives:
                     job.waiting.append(message.number)
 
     def _move(self, desk: Desk, job: _Job, dlq: Queue, target: Queue, turn: Turn) -> None:
-        room = self._room(job, target, turn.now_ms)
-        numbers, job.waiting = job.waiting[:room], job.waiting[room:]
-        messages = [dlq.messages[number] for number in numbers if number in dlq.messages]
-        messages = [message for message in messages if not message.token]
+        present = [dlq.messages[number] for number in job.waiting if number in dlq.messages]
+        waiting = [message for message in present if not message.token]
+        room = self._room(job, desk.ledger, target, waiting, turn.now_ms)
+        messages = waiting[:room]
+        job.waiting = [message.number for message in waiting[room:]]
         if messages:
             outcome = desk.execute(_command(desk, job, target, messages, turn.now_ms), turn)
             if isinstance(outcome, FairleadError):
                 job.end("failed", turn.now_ms, str(outcome))
                 return
             job.moved += len(messages)
-        if job.waiting or room == 0:
+        if job.waiting:
             job.next_ms = turn.now_ms + self._pause_ms(job, turn.now_ms)
 
     @staticmethod
-    def _room(job: _Job, target: Queue, now_ms: int) -> int:
-        """Return how many may move now, by the redrive's rate and the queue's own limit."""
-        room = _MOVE
+    def _room(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> int:
+        """Return how many may move now, by the redrive's rate and the limits of the queue they go to."""
+        most = _MOVE
         if job.rate is not None:
-            room = min(room, int(job.rate * (now_ms - job.started_ms) / 1000) + 1 - job.moved)
-        if target.policy.waiting_max is not None:
-            room = min(room, target.policy.waiting_max - len(target.messages))
-        return max(0, room)
+            most = min(most, int(job.rate * (now_ms - job.started_ms) / 1000) + 1 - job.moved)
+        room = Room(ledger, target)
+        for count, message in enumerate(waiting[: max(0, most)]):
+            if room.take_in_queue(message.key, message.size) is not None:
+                return count
+        return min(len(waiting), max(0, most))
 
     @staticmethod
     def _pause_ms(job: _Job, now_ms: int) -> int:

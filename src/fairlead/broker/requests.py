@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from fairlead.core.commands import Command, NackIntent
+from fairlead.core.commands import Command
 from fairlead.core.ledger import Message
 from fairlead.model.message import Delivery, Receipt
 from fairlead.model.names import id_of
@@ -97,17 +97,16 @@ class Consumer:
 
 @dataclass(slots=True, eq=False)
 class Attach:
-    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back.
+    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back, as failed attempts.
 
     Attributes:
-        intent: what its messages in flight count as when it ends: ``failure`` if it vanished, ``defer`` if it left them
-            untouched.
+        unseen: messages that never reached it; these are deferred.
     """
 
     consumer: Consumer
     reply: Reply
     is_closing: bool = False
-    intent: NackIntent = "failure"
+    unseen: Sequence[Delivery] = ()
 
 
 Asked: TypeAlias = Request | Read | Waiter | Attach

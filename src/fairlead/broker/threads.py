@@ -15,10 +15,11 @@ from typing import Any, Self
 
 from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply
+from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.asking import check_taking
 from fairlead.broker.verbs.messages import MessageVerbs
-from fairlead.errors import Closed, FairleadError
+from fairlead.errors import Closed
 from fairlead.model.message import Delivery
 
 CREDIT = 32
@@ -141,6 +142,8 @@ class Broker(MessageVerbs, AdminVerbs):
     def _run(self, slot: _Slot | None = None) -> None:
         """Run turns until there is nothing to do, unless another thread has done it meanwhile."""
         with self._lock:
+            if self._is_closed and slot is not None and not slot.done():
+                slot.set_exception(Closed("The broker has been closed."))
             if self._is_closed or (slot is not None and slot.done()):
                 return
             self._turn()
@@ -163,9 +166,8 @@ class Broker(MessageVerbs, AdminVerbs):
                 engine.write(turn)
                 engine.sync()
             engine.finish(turn)
-        except FairleadError as error:
-            if turn is not None:
-                engine.fail(turn, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
+            engine.fail(turn if turn is not None else Turn(engine.now_ms(), 0), error)
         except BaseException:
             # Interrupted in the middle: what is in memory may not be what is in the store.
             engine.distrust(turn)
@@ -236,9 +238,7 @@ class Deliveries:
             self._arrived.notify_all()
         if self._broker._is_closed:
             return
-        if unseen:
-            self._broker.nack_many(self._consumer.queue, unseen, intent="defer", delay_ms=0)
-        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=unseen))
 
     def __iter__(self) -> Self:
         return self

@@ -16,6 +16,10 @@ class BrokerTime:
         self._clock_ms = clock_ms
         self._ahead_ms = max(0, not_before_ms - clock_ms)
 
+    def at(self, clock_ms: int) -> int:
+        """Return the broker's time when the clock says so, without taking note of it."""
+        return max(clock_ms, self._clock_ms) + self._ahead_ms
+
     def advance(self, clock_ms: int) -> int:
         """Return the broker's time when the clock says so."""
         if clock_ms < self._clock_ms:

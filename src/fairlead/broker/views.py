@@ -14,9 +14,9 @@ from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.schedule import Schedule
-from fairlead.errors import MessageNotFound, QueueNotFound
-from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView
-from fairlead.model.names import dlq_of, id_of, number_of
+from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
+from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
+from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlead.model.policy import QueuePolicy
 
 _KEYS_SHOWN = 100
@@ -169,8 +169,14 @@ def _key_view(schedule: Schedule, queue: Queue, key: Key, count: Sequence[int], 
         weight=policy.weight if policy is not None else 1,
         cap=policy.cap if policy is not None else None,
         deficit=deficit,
-        is_paused=key in queue.paused_keys,
+        is_paused=any(above in queue.paused_keys for above in _above(key)),
     )
+
+
+def _above(key: Key) -> list[Key]:
+    """Return a key and all keys above it."""
+    path = (key,) if isinstance(key, str) else key
+    return [canonical(path[:depth]) for depth in range(1, len(path) + 1)]
 
 
 def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
@@ -196,9 +202,19 @@ def peek(
     now_ms: int,
 ) -> list[MessageView]:
     """Return messages of a queue without leasing them, in the order they came to it."""
-    messages = _from(known(ledger, name), number_of(after) if after is not None else None)
+    queue = known(ledger, name)
+    messages = _from(queue, None if after is None else _cursor(queue, after))
     found = list(islice((message for message in messages if wanted.admits(message, now_ms)), limit))
     return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
+
+
+def _cursor(queue: Queue, after: str) -> int:
+    number = number_of(after)
+    if number is None:
+        raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
+    if number not in queue.messages and is_dlq(queue.name):
+        raise InvalidArgument(f"Message {after} has left the dead letters, so nobody knows what came after it.")
+    return number
 
 
 def _from(queue: Queue, after: int | None) -> Iterator[Message]:

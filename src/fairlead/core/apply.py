@@ -210,15 +210,19 @@ def _dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
         message.line = record.sequence + at
         message.set_times(due_ms=None, deadline_ms=None)  # among the dead letters neither delay nor deadline counts
-        _move(message, dlq)
+        _leave(message)
+        _join(message, dlq)
     return messages
 
 
-def _move(message: Message, target: Queue) -> None:
+def _leave(message: Message) -> None:
     origin = message.queue
     del origin.messages[message.number]
     origin.size -= message.size
     _untally(origin, message)
+
+
+def _join(message: Message, target: Queue) -> None:
     message.queue = target
     target.messages[message.number] = message
     target.size += message.size
@@ -235,10 +239,11 @@ def _redriven(ledger: Ledger, record: Redriven, _at_ms: int) -> list[Message]:
     rows = dict(zip(record.numbers, _rows(record.terms), strict=True))
     caps = dict(zip(record.numbers, record.terms.caps or [None] * len(record.numbers), strict=True))
     for at, message in _numbered(record, messages):
+        _leave(message)
         message.key, message.weight, message.cost, message.priority, message.throttles, due_ms, deadline_ms = rows[
             message.number
         ]
-        _move(message, target)
+        _join(message, target)
         state = message.after.state if message.after is not None else None
         message.after = None
         if state is not None or caps[message.number] is not None:
@@ -315,8 +320,7 @@ def _state_removed(ledger: Ledger, record: StateRemoved, _at_ms: int) -> list[Me
 def _queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
     queue = ledger.queues.get(record.queue)
     if queue is None:
-        ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
-        return []
+        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
     queue.set_policy(record.policy)
     _recount_keys(queue)
     return []

@@ -24,7 +24,7 @@ def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) ->
         payload, key = message.payload, message.fairness_key
         if type(payload) is not bytes or len(payload) > payload_bytes_max or message.headers:
             return False
-        if key is not None and (type(key) is not str or not 0 < len(key) <= limits.KEY_LENGTH_MAX):
+        if key is not None and not (type(key) is str and 0 < len(key) <= limits.KEY_LENGTH_MAX and key.isascii()):
             return False
     return True
 
@@ -55,13 +55,26 @@ def message_fault(message: NewMessage, payload_bytes_max: int) -> FairleadError 
     return None if fault is None else InvalidArgument(fault)
 
 
+def is_text(text: str) -> bool:
+    """Tell whether a text can be written down: lone surrogates can't."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def key_fault(key: Key) -> str | None:
     """Return what is wrong with a fairness key, or None if nothing is."""
     if type(key) is str:
+        if not is_text(key):
+            return f"A fairness key is text, which {key!r:.100} is not."
         if 0 < len(key) <= limits.KEY_LENGTH_MAX:
             return None
         return f"A fairness key has 1 to {limits.KEY_LENGTH_MAX} characters, not {len(key)}."
-    if type(key) is not tuple or not all(type(name) is str and name for name in key):
+    if type(key) is not tuple or not all(type(name) is str and name and is_text(name) for name in key):
         return f"A fairness key is a non-empty string or a tuple of them, not {key!r:.100}."
     if not 1 <= len(key) <= limits.KEY_DEPTH_MAX:
         return f"A fairness key has 1 to {limits.KEY_DEPTH_MAX} names, not {len(key)}."
@@ -91,7 +104,7 @@ def _headers_fault(headers: object) -> str | None:
         return f"A message has at most {limits.HEADERS_MAX} headers, not {len(headers)}."
     size = 0
     for name, value in headers.items():
-        if type(name) is not str or type(value) is not str:
+        if type(name) is not str or type(value) is not str or not (is_text(name) and is_text(value)):
             return f"Headers are text by name, not {value!r:.100} by {name!r:.100}."
         size += len(name) + len(value)
     if size > limits.HEADERS_BYTES_MAX:

@@ -288,7 +288,7 @@ class Schedule:
     def settle_events(self) -> None:
         """Note when the queues that were touched next need attention."""
         for line in self._touched:
-            at_ms = line.kernel.next_event_at()
+            at_ms = 0 if line.kernel.has_departures() else line.kernel.next_event_at()
             if at_ms != line.next_at:
                 line.next_at = at_ms
                 if at_ms is not None:

@@ -36,7 +36,7 @@ def is_dlq(queue: str) -> bool:
 
 def id_of(number: int) -> str:
     """Return the id of a message from its number: sixteen hexadecimal digits, in order of enqueue."""
-    return f"{number:016x}"
+    return number.to_bytes(_ID_LENGTH // 2).hex()
 
 
 def number_of(message_id: object) -> int | None:

@@ -106,7 +106,8 @@ def policy_from(fields: dict[str, object], *, base: QueuePolicy | None = None) -
     known = {} if base is None else {name: getattr(base, name) for name in QueuePolicy.__struct_fields__}
     try:
         policy = msgspec.convert(known | fields, QueuePolicy)
-    except msgspec.ValidationError as error:
+        msgspec.msgpack.encode(policy)  # lone surrogates are found out only now
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ValueError(f"This is no queue policy: {error}.") from error
     if (fault := policy.fault()) is not None:
         raise ValueError(fault)
@@ -142,8 +143,9 @@ def _source_faults(policy: QueuePolicy) -> Iterator[str]:
         yield f"throttles_from names at most {THROTTLES_MAX} sources, not {len(policy.throttles_from)}."
     single = (policy.weight_from, policy.cost_from, policy.priority_from, policy.cap_from)
     path = keys if isinstance(keys, tuple) else (keys,)
-    if any(source in ("", "header:") for source in (*single, *path, *policy.throttles_from)):
-        yield "A source names something: 'header:NAME', or a text."
+    sources = [source for source in (*single, *path, *policy.throttles_from) if source is not None]
+    if any(source in ("", "header:") or "{}" in source for source in sources):
+        yield "A source names something: 'header:NAME', or a text with the names of headers in braces."
     for name in ("on_enqueue", "on_failure"):
         script = getattr(policy, name)
         if script is not None and len(script) > SCRIPT_LENGTH_MAX:

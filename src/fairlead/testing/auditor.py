@@ -16,7 +16,6 @@ from fairlead.errors import (
     FairleadError,
     LeaseMismatch,
     MessageNotFound,
-    NotPending,
     QueueNotFound,
     StateMismatch,
     StoreFailed,
@@ -45,6 +44,7 @@ class Auditor:
         self.journal = JournalAuditor(self.books, self.rules, self.sent)
         self._disk = disk
         self._clock_ms = now_ms
+        self._accepted: set[int] = set()
         disk.on_durable = self.journal.enter
         disk.on_recover = self._note_opening
 
@@ -90,7 +90,7 @@ class Auditor:
         if got != expected:
             violated(f"delivered {got}, expected {expected}")
 
-    def _holds(self, delivery: Delivery, now_ms: int) -> bool:
+    def holds(self, delivery: Delivery, now_ms: int) -> bool:
         """Tell whether a lease still lasts."""
         entry = self.books.entry(delivery.queue, int(delivery.id, 16))
         return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
@@ -104,9 +104,10 @@ class Auditor:
         for delivery, result in zip(deliveries, results, strict=True):
             note = self.books.leases[delivery.token]
             if not isinstance(result, FairleadError):
-                if not note.ended.startswith(how):
+                if not note.ended.startswith(how) or delivery.token in self._accepted:
                     violated(f"{how} of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
-            elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self._holds(delivery, now_ms):
+                self._accepted.add(delivery.token)
+            elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self.holds(delivery, now_ms):
                 violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
 
     def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
@@ -117,7 +118,7 @@ class Auditor:
             if isinstance(result, int):
                 if result not in note.extended:
                     violated(f"extend of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
-            elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self._holds(delivery, now_ms):
+            elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
                 violated(f"extend of {delivery.id} under lease {delivery.token} was refused: {result!r}")
 
     def told_state(
@@ -129,7 +130,7 @@ class Auditor:
             number = int(outcome, 16)
             if number not in note.states or self.books.states[number] != state:
                 violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
-        elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self._holds(delivery, now_ms):
+        elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
             violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
         elif isinstance(outcome, StateMismatch):
             entry = self.books.entry(delivery.queue, int(delivery.id, 16))
@@ -147,10 +148,8 @@ class Auditor:
             number = int(message_id, 16)
             if result is None and self.books.fates.get(number) != "removed:cancelled":
                 violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
-            if isinstance(result, NotPending) and number in self.books.fates:
-                violated(f"cancel of {number} was refused as leased; it is {self.books.fates[number]}")
             entry = self.books.entry(queue, number)
-            if isinstance(result, MessageNotFound) and entry is not None:
+            if isinstance(result, MessageNotFound) and entry is not None and number < self.books.commit_first:
                 violated(f"cancel of {number} was refused as unknown; it is {entry}")
 
     def told_missing(self, queue: str, outcome: Outcome) -> None:

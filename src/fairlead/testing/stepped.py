@@ -13,7 +13,6 @@ from fairlead.broker.requests import Asked, Attach, Consumer, Reply
 from fairlead.broker.settings import Settings
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.messages import MessageVerbs
-from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery
 from fairlead.ports.entropy import Entropy
 from fairlead.ports.hooks import Hooks
@@ -142,7 +141,7 @@ class SteppedBroker(MessageVerbs, AdminVerbs):
             if turn.records:
                 self._engine.write(turn)
                 self._engine.sync()
-        except FairleadError as error:
+        except Exception as error:  # noqa: BLE001 - as the other faces do
             self._engine.fail(turn, error)
             return
         self._engine.finish(turn)

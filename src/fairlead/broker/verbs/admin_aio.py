@@ -11,7 +11,7 @@ import msgspec
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, ReaderView, read_journal, reader_views
 from fairlead.broker.redrives import DeadLetterFilter, RedriveView
-from fairlead.broker.verbs.asking_aio import AsyncAsking, require
+from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, require
 from fairlead.broker.views import QueueView
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
@@ -172,6 +172,7 @@ class AsyncAdminVerbs(AsyncAsking):
         Raises:
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
+        check_author(by)
         engine = self._engine
 
         def ask() -> RedriveView:

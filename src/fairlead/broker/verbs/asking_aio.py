@@ -38,6 +38,7 @@ class AsyncAsking(ABC):
         """Submit what is made with a reply, and return the answer to it."""
 
     async def _do(self, command: commands.Command, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see _ask
+        check_author(getattr(command, "by", None))
         return await self._ask(lambda reply: Request(command, reply, wait_ms))
 
     async def _read(self, ask: Callable[[], T]) -> T:
@@ -60,6 +61,16 @@ def require(fault: str | None) -> None:
     """
     if fault is not None:
         raise InvalidArgument(fault)
+
+
+def check_author(by: str | None) -> None:
+    """Refuse what can't be the name of somebody.
+
+    Raises:
+        InvalidArgument: it can't.
+    """
+    if by is not None:
+        require(text_fault("by", by, most=limits.OWNER_LENGTH_MAX))
 
 
 def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str | None) -> None:

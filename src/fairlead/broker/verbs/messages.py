@@ -48,6 +48,8 @@ class MessageVerbs(Asking):
         Raises:
             QueueNotFound, InvalidArgument: none was enqueued.
         """
+        if not all(isinstance(message, NewMessage) for message in messages):
+            raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
         command = commands.Enqueue(queue=queue, messages=messages)
         return cast("list[str | FairleadError]", self._do(command, wait_ms=wait_ms))
 

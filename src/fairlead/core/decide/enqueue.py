@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairlead.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlead.core.commands import Enqueue
 from fairlead.core.decision import Decision, known_queue, refuse
-from fairlead.core.ledger import Ledger, Queue
+from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.terms import resolve, take_rows
 from fairlead.errors import FairleadError, GlobalFull, InvalidArgument, KeyFull, QueueFull
 from fairlead.journal.bodies import chunk_starts, encode_head, pack
@@ -24,8 +24,16 @@ def enqueue(ledger: Ledger, command: Enqueue, now_ms: int) -> Decision:
     return enqueue_at(ledger, command, now_ms, sequence=ledger.next_sequence, cause=None)
 
 
-def enqueue_at(ledger: Ledger, command: Enqueue, now_ms: int, *, sequence: int, cause: int | None) -> Decision:
-    """Decide an enqueue whose record will have a certain sequence."""
+def enqueue_at(
+    ledger: Ledger,
+    command: Enqueue,
+    now_ms: int,
+    *,
+    sequence: int,
+    cause: int | None,
+    leaving: Sequence[Message] = (),
+) -> Decision:
+    """Decide an enqueue whose record will have a certain sequence, and come after certain messages have left."""
     queue = known_queue(ledger, command.queue)
     if isinstance(queue, FairleadError):
         return refuse(queue)
@@ -39,7 +47,7 @@ def enqueue_at(ledger: Ledger, command: Enqueue, now_ms: int, *, sequence: int, 
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    refusals = _refusals(ledger, queue, messages, terms)
+    refusals = _refusals(ledger, queue, messages, terms, leaving)
     if refusals:
         _note_refusals(outcome, rows, refusals)
         kept = [at for at in range(len(rows)) if at not in refusals]
@@ -125,7 +133,9 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
     return bool(rows) and all(_fits(size, most) for most in mosts)
 
 
-def _refusals(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
+def _refusals(
+    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms, leaving: Sequence[Message]
+) -> dict[int, FairleadError]:
     """Return the messages there is no room for, each with why."""
     policy, limits = queue.policy, ledger.limits
     count, size = len(messages), sum(len(message.payload) for message in messages)
@@ -138,6 +148,8 @@ def _refusals(ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], term
     if fits_queue and fits_all and not queue.counts_keys:
         return {}
     room = Room(ledger, queue)
+    for message in leaving:
+        room.give(message)
     tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
 
@@ -163,19 +175,37 @@ class Room:
     def __init__(self, ledger: Ledger, queue: Queue) -> None:
         self._ledger = ledger
         self._queue = queue
-        self._messages = 0
-        self._size = 0
+        self._messages = self._elsewhere = 0
+        self._size = self._elsewhere_size = 0
         self._keys: dict[Key, tuple[int, int]] = {}
 
     def take(self, key: Key, size: int) -> FairleadError | None:
         """Take room for one message, or return why there is none."""
         refusal = self._key_refusal(key, size) or self._queue_refusal(size) or self._global_refusal(size)
         if refusal is None:
-            self._messages += 1
-            self._size += size
-            messages, total = self._keys.get(key, (0, 0))
-            self._keys[key] = (messages + 1, total + size)
+            self._add(key, 1, size)
         return refusal
+
+    def take_in_queue(self, key: Key, size: int) -> FairleadError | None:
+        """Take room for one message that comes from another queue, or return why there is none."""
+        refusal = self._key_refusal(key, size) or self._queue_refusal(size)
+        if refusal is None:
+            self._add(key, 1, size)
+        return refusal
+
+    def give(self, message: Message) -> None:
+        """Add the room of a message that leaves, from whichever queue."""
+        if message.queue is self._queue:
+            self._add(message.key, -1, -message.size)
+        else:
+            self._elsewhere -= 1
+            self._elsewhere_size -= message.size
+
+    def _add(self, key: Key, count: int, size: int) -> None:
+        self._messages += count
+        self._size += size
+        messages, total = self._keys.get(key, (0, 0))
+        self._keys[key] = (messages + count, total + size)
 
     def _key_refusal(self, key: Key, size: int) -> FairleadError | None:
         policy, tallies = self._queue.policy, self._queue.tallies
@@ -201,8 +231,8 @@ class Room:
 
     def _global_refusal(self, size: int) -> FairleadError | None:
         ledger, limits = self._ledger, self._ledger.limits
-        if not _fits(ledger.messages + self._messages + 1, limits.waiting_max):
+        if not _fits(ledger.messages + self._messages + self._elsewhere + 1, limits.waiting_max):
             return GlobalFull(f"All queues together have waiting_max messages, {limits.waiting_max}.")
-        if not _fits(ledger.size + self._size + size, limits.waiting_bytes_max):
+        if not _fits(ledger.size + self._size + self._elsewhere_size + size, limits.waiting_bytes_max):
             return GlobalFull(f"All queues together have waiting_bytes_max bytes, {limits.waiting_bytes_max}.")
         return None

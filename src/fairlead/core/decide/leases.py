@@ -74,19 +74,18 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
     """
     messages = queue.messages
     held: list[Message] = []
-    outcome: Outcome = []
+    outcome: Outcome = [None] * len(receipts)
     seen: set[int] = set()
-    for receipt in receipts:
+    for row, receipt in enumerate(receipts):
         number = number_of(receipt.id)
         message = None if number is None else messages.get(number)
         if message is None:
-            outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {receipt.id!r:.60}."))
+            outcome[row] = MessageNotFound(f"Queue {queue.name!r} has no message {receipt.id!r:.60}.")
         elif message.token != receipt.token or not message.token or message.expires_ms <= now_ms or number in seen:
-            outcome.append(LeaseMismatch(f"Message {receipt.id} is not under lease {receipt.token!r:.30}."))
+            outcome[row] = LeaseMismatch(f"Message {receipt.id} is not under lease {receipt.token!r:.30}.")
         else:
             seen.add(message.number)
             held.append(message)
-            outcome.append(None)
     return held, outcome
 
 
@@ -131,7 +130,7 @@ def _ack_and_forward(ledger: Ledger, command: Ack, held: list[Message], outcome:
     sequence = ledger.next_sequence + len(held)
     for part in command.forward:
         cause = held[0].number if held else None
-        enqueued = enqueue_at(ledger, part, now_ms, sequence=sequence, cause=cause)
+        enqueued = enqueue_at(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held)
         results: list[Any] = enqueued.outcome if isinstance(enqueued.outcome, list) else [enqueued.outcome]
         refusal = next((result for result in results if isinstance(result, FairleadError)), None)
         if refusal is not None:
@@ -157,7 +156,7 @@ def nack(ledger: Ledger, command: Nack, now_ms: int) -> Decision:
     held, outcome = _held_or_expired(queue, command, now_ms)
     if not held:
         return Decision([], outcome)
-    error = command.error[: limits.ERROR_LENGTH_MAX]
+    error = command.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
     rows = [row for row, result in enumerate(outcome) if result is None]
     fates = [_fate(queue, message, command, row, now_ms) for message, row in zip(held, rows, strict=True)]
     records: list[AnyRecord] = []

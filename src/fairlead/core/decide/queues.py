@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fairlead.core.checks import key_fault, text_fault
+from fairlead.core.checks import is_text, key_fault, text_fault
 from fairlead.core.commands import CreateQueue, DeleteQueue, Pause, Purge, SetConfig, UpdateQueue
 from fairlead.core.decision import Decision, known_queue, refuse
 from fairlead.core.ledger import Ledger
@@ -114,7 +114,7 @@ def set_config(ledger: Ledger, command: SetConfig, _now_ms: int) -> Decision:
 
 def value_fault(key: str, value: object) -> str | None:
     """Return what is wrong with a config value, or None if nothing is."""
-    if not isinstance(value, str) or len(value) > limits.CONFIG_VALUE_LENGTH_MAX:
+    if not isinstance(value, str) or len(value) > limits.CONFIG_VALUE_LENGTH_MAX or not is_text(value):
         return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
     if key.startswith(THROTTLE_PREFIX):
         return _throttle_fault(key, value)

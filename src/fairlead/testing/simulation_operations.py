@@ -1,0 +1,360 @@
+"""What the simulation's clients do with leases, and what its operators do to queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.broker import views
+from fairlead.broker.journal_reading import read_journal
+from fairlead.broker.redrives import DeadLetterFilter, RedriveView
+from fairlead.core import commands
+from fairlead.errors import FairleadError, QueueExists
+from fairlead.model.message import Delivery, Receipt
+from fairlead.testing.auditor_books import violated
+from fairlead.testing.simulation_clients import Clients, Holding
+from fairlead.testing.workload import QUEUES
+
+_STALE_MAX = 60
+
+
+def _believe(_outcome: object) -> None:
+    """Take an answer as it is: the journal is checked anyway."""
+
+
+class Everybody(Clients):
+    """Clients that settle leases, and operators."""
+
+    def operations(self) -> list[tuple[float, Callable[[], None]]]:
+        """Return all that can be done, with how likely it is."""
+        return [
+            (26, self.enqueue),
+            (4, self.repeat_enqueue),
+            (18, self.lease),
+            (2, self.give_up_waiting),
+            (2, self.attach),
+            (1.5, self.detach),
+            (14, self.ack),
+            (3, self.ack_and_forward),
+            (6, self.nack),
+            (4, self.extend),
+            (4, self.set_state),
+            (5, self.use_stale),
+            (2, self.cancel),
+            (0.4, self.purge),
+            (3, self.pause_or_resume),
+            (2, self.create),
+            (1.5, self.update),
+            (0.3, self.delete),
+            (5, self.configure),
+            (2, self.redrive),
+            (0.5, self.stop_redrive),
+            (1, self.move_reader),
+            (3, self.look),
+        ]
+
+    # -------------------------------------------------------------------------------------------------------- settling
+
+    def _some(self) -> tuple[str, list[Holding]]:
+        """Return some holdings of one queue; they stay in hand."""
+        draw = self.world.workload
+        queue = draw.chance.choice(self.held).delivery.queue
+        mine = [holding for holding in self.held if holding.delivery.queue == queue]
+        return queue, draw.chance.sample(mine, min(len(mine), draw.one_of(1, 1, 2, 6)))
+
+    def _let_go(self, holdings: list[Holding]) -> None:
+        for holding in holdings:
+            self.held.remove(holding)
+            self.stale.append(holding)
+        del self.stale[:-_STALE_MAX]
+
+    def ack(self) -> None:
+        """Ack some messages, with true costs at times."""
+        if self.held:
+            queue, holdings = self._some()
+            self._let_go(holdings)
+            self._ack(queue, [holding.delivery for holding in holdings])
+
+    def _ack(self, queue: str, deliveries: list[Delivery]) -> None:
+        draw = self.world.workload
+        costs = [draw.one_of(None, 0, 1, 20) for _ in deliveries] if draw.happens(0.3) else None
+        command = commands.Ack(queue=queue, receipts=_receipts(deliveries), costs=costs)
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            self.world.auditor.told_ended(deliveries, outcome, self.world.now_ms(), "acked")
+
+        self.do(f"ack {_ids(deliveries)} of {queue}", command, judge)
+
+    def ack_and_forward(self) -> None:
+        """Ack some messages and enqueue others in the same commit."""
+        if not self.held:
+            return
+        queue, holdings = self._some()
+        self._let_go(holdings)
+        deliveries = [holding.delivery for holding in holdings]
+        auditor, draw = self.world.auditor, self.world.workload
+        targets = {self._queue(): draw.messages() for _ in range(draw.one_of(1, 1, 2))}
+        for target, messages in targets.items():
+            for message in messages:
+                auditor.sent[message.payload] = (target, message)
+        parts = [commands.Enqueue(queue=target, messages=messages) for target, messages in targets.items()]
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if isinstance(outcome, FairleadError):
+                return
+            auditor.told_ended(deliveries, [None] * len(deliveries), self.world.now_ms(), "acked")
+            for (target, messages), ids in zip(targets.items(), outcome, strict=True):
+                auditor.told_enqueued(target, messages, ids)
+
+        label = f"ack {_ids(deliveries)} of {queue}, forward to {list(targets)}"
+        self.do(label, commands.Ack(queue=queue, receipts=_receipts(deliveries), forward=parts), judge)
+
+    def nack(self) -> None:
+        """Give some messages back."""
+        if self.held:
+            queue, holdings = self._some()
+            self._let_go(holdings)
+            self._nack(queue, [holding.delivery for holding in holdings])
+
+    def _nack(self, queue: str, deliveries: list[Delivery]) -> None:
+        draw, auditor = self.world.workload, self.world.auditor
+        intent = draw.one_of("failure", "failure", "defer", "dead")
+        delay_ms = draw.one_of(None, None, 0, draw.span_ms())
+        error = "" if intent == "defer" else draw.one_of("", "boom", "no route " * 3)
+        how = {"failure": ("returned:failure", "dead:max"), "defer": ("returned:defer",), "dead": ("dead:requested",)}
+        expected = how[intent] if not (queue.endswith(".dlq") and intent == "dead") else ("returned:failure",)
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            auditor.told_ended(deliveries, outcome, self.world.now_ms(), *expected)
+            for delivery, result in zip(deliveries, outcome if isinstance(outcome, list) else (), strict=False):
+                note = auditor.books.leases[delivery.token]
+                due_ms = note.ended_ms + delay_ms if delay_ms else None
+                if (
+                    result is None
+                    and note.ended.startswith("returned")
+                    and delay_ms is not None
+                    and note.due_ms != due_ms
+                ):
+                    violated(
+                        f"{delivery.id} was to wait {delay_ms} ms from {note.ended_ms}, and waits to {note.due_ms}"
+                    )
+
+        command = commands.Nack(
+            queue=queue, receipts=_receipts(deliveries), intent=intent, delay_ms=delay_ms, error=error
+        )
+        self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", command, judge)
+
+    def extend(self) -> None:
+        """Hold on to some messages."""
+        if self.held:
+            queue, holdings = self._some()
+            self._extend(queue, [holding.delivery for holding in holdings])
+
+    def _extend(self, queue: str, deliveries: list[Delivery]) -> None:
+        span_ms = self.world.workload.one_of(None, self.world.workload.span_ms(60_000))
+        command = commands.Extend(queue=queue, receipts=_receipts(deliveries), visibility_ms=span_ms)
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            self.world.auditor.told_extended(deliveries, outcome, self.world.now_ms())
+
+        self.do(f"extend {_ids(deliveries)} of {queue} by {span_ms}", command, judge)
+
+    def set_state(self) -> None:
+        """Write workflow state."""
+        if self.held:
+            self._set_state(self.world.workload.chance.choice(self.held))
+
+    def _set_state(self, holding: Holding) -> None:
+        draw, delivery = self.world.workload, holding.delivery
+        etag = "0" * 16 if draw.happens(0.1) else holding.etag
+        state = draw.one_of(None, b"s%d" % draw.chance.randint(0, 10**9), b"s%d" % draw.chance.randint(0, 10**9))
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            self.world.auditor.told_state(delivery, state, etag, outcome, self.world.now_ms())
+            if outcome is None or isinstance(outcome, str):
+                holding.etag = outcome
+
+        receipt = Receipt(delivery.id, delivery.token)
+        command = commands.SetState(queue=delivery.queue, receipt=receipt, state=state, etag=etag)
+        self.do(f"state of {_ids([delivery])} of {delivery.queue} with etag {etag}", command, judge)
+
+    def use_stale(self) -> None:
+        """Use a lease that is over, as far as its holder could know, or an old one of a consumer that was slow."""
+        if not self.stale:
+            return
+        holding = self.world.workload.chance.choice(self.stale)
+        queue, deliveries = holding.delivery.queue, [holding.delivery]
+        self.world.note("  late:")
+        self.world.workload.one_of(
+            lambda: self._ack(queue, deliveries),
+            lambda: self._nack(queue, deliveries),
+            lambda: self._extend(queue, deliveries),
+            lambda: self._set_state(holding),
+        )()
+
+    def finish(self, holding: Holding) -> None:
+        """Ack one message."""
+        self._let_go([holding])
+        self._ack(holding.delivery.queue, [holding.delivery])
+
+    # ------------------------------------------------------------------------------------------------------- operating
+
+    def create(self) -> None:
+        """Make a queue."""
+        draw = self.world.workload
+        missing = [name for name in QUEUES if name not in self.world.auditor.books.queues]
+        queue = draw.one_of(*(missing or QUEUES))
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if (outcome is None or isinstance(outcome, QueueExists)) and queue not in self.world.auditor.books.queues:
+                self._check_gone(queue)
+
+        self.do(f"create {queue}", commands.CreateQueue(queue=queue, policy=draw.policy()), judge)
+
+    def _check_gone(self, queue: str) -> None:
+        if not self.world.auditor.books.counts["QueueRemoved"]:
+            violated(f"queue {queue} was made, and is not there")
+
+    def update(self) -> None:
+        """Change a policy while the queue is in use."""
+        book = self.world.auditor.books.queues.get(self._queue())
+        if book is not None:
+            policy = self.world.workload.policy(before=book.policy)
+            self.do(f"update {book.name}", commands.UpdateQueue(queue=book.name, policy=policy), _believe)
+
+    def delete(self) -> None:
+        """Remove a queue with everything in it."""
+        queue = self._queue()
+        self.do(f"delete {queue}", commands.DeleteQueue(queue=queue), _believe)
+
+    def purge(self) -> None:
+        """Empty a queue."""
+        queue = self._any_queue()
+        self.do(f"purge {queue}", commands.Purge(queue=queue), _believe)
+
+    def pause_or_resume(self) -> None:
+        """Pause a queue or a key, or resume one that is paused."""
+        draw, queue = self.world.workload, self._any_queue()
+        book = self.world.auditor.books.queues.get(queue)
+        key = draw.one_of(None, draw.key())
+        is_paused = draw.happens(0.35)
+        if not is_paused and book is not None and book.paused and draw.happens(0.7):
+            key = draw.one_of(*sorted(book.paused))
+        command = commands.Pause(queue=queue, is_paused=is_paused, key=key)
+        self.do(f"{'pause' if is_paused else 'resume'} {queue}, key {key}", command, _believe)
+
+    def configure(self) -> None:
+        """Change config."""
+        key, value = self.world.workload.setting()
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if isinstance(outcome, FairleadError) and outcome.code != "store_failed":
+                violated(f"{key}={value} was refused: {outcome!r}")
+
+        self.do(f"config {key}={value}", commands.SetConfig(key=key, value=value), judge)
+
+    def redrive(self) -> None:
+        """Move dead letters back, some of them, at a rate at times, or only count them."""
+        draw, engine = self.world.workload, self.world.engine
+        dlq = f"{self._queue()}.dlq"
+        wanted = DeadLetterFilter(
+            fairness_key=draw.one_of(None, None, draw.key()),
+            error=draw.one_of(None, None, "boom"),
+            reason=draw.one_of(None, None, "max_attempts", "deadline"),
+            older_than_ms=draw.one_of(None, None, draw.span_ms()),
+        )
+        count, rate, is_dry_run = draw.one_of(None, 3), draw.one_of(None, None, 5.0), draw.happens(0.1)
+
+        def ask() -> RedriveView:
+            return engine.redrives.start(
+                engine.ledger,
+                dlq,
+                wanted=wanted,
+                count=count,
+                rate=rate,
+                is_dry_run=is_dry_run,
+                by=None,
+                now_ms=engine.now_ms(),
+            )
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if isinstance(outcome, RedriveView):
+                self.redrives.append(outcome.id)
+
+        self.read(f"redrive {dlq}, count {count}, rate {rate}, {wanted}", ask, judge)
+
+    def stop_redrive(self) -> None:
+        """Stop a redrive."""
+        if self.redrives:
+            engine, redrive_id = self.world.engine, self.world.workload.chance.choice(self.redrives)
+            self.read(f"stop {redrive_id}", lambda: engine.redrives.stop(redrive_id, engine.now_ms()), _believe)
+
+    def move_reader(self) -> None:
+        """Register a reader of the journal, move it on, or remove it."""
+        draw, books = self.world.workload, self.world.auditor.books
+        position = draw.one_of(None, books.next_sequence - 1, draw.chance.randint(0, books.next_sequence))
+        name = draw.one_of("spark", "audit")
+        self.do(f"reader {name} at {position}", commands.SetReader(name=name, position=position), _believe)
+
+    # --------------------------------------------------------------------------------------------------------- looking
+
+    def look(self) -> None:
+        """Ask something that changes nothing."""
+        self.world.workload.one_of(self._look_at_queue, self._look_at_message, self._look_at_journal)()
+
+    def _look_at_queue(self) -> None:
+        queue, engine = self._queue(), self.world.engine
+        books = self.world.auditor.books
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if isinstance(outcome, views.QueueView):
+                book, dlq = books.queues[queue], books.queues[f"{queue}.dlq"]
+                leased = sum(1 for entry in book.entries.values() if entry.token)
+                size = sum(entry.size for entry in book.entries.values())
+                expected = (len(book.entries) - leased, leased, size, len(dlq.entries), book.is_paused)
+                found = (outcome.waiting, outcome.leased, outcome.size, outcome.dead, outcome.is_paused)
+                if found != expected:
+                    violated(f"queue {queue} was shown as {found}, and is {expected}")
+
+        def ask() -> views.QueueView:
+            return views.queue_details(engine.ledger, engine.schedule, engine.dispatcher, queue, engine.now_ms())
+
+        self.read(f"inspect {queue}", ask, judge)
+
+    def _look_at_message(self) -> None:
+        alive = [entry for entry in self.world.auditor.books.alive()]
+        if not alive:
+            return
+        entry, engine = self.world.workload.chance.choice(alive), self.world.engine
+        queue, message_id = entry.queue, f"{entry.number:016x}"
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            now = self.world.auditor.books.entry(queue, int(message_id, 16))
+            if isinstance(outcome, views.Explained) and (
+                now is None or bool(now.token) != (outcome.reason == "leased")
+            ):
+                violated(f"message {message_id} was explained as {outcome}, and is {now}")
+
+        def ask() -> views.Explained:
+            return views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
+
+        self.read(f"explain {message_id} of {queue}", ask, judge)
+
+    def _look_at_journal(self) -> None:
+        engine, books = self.world.engine, self.world.auditor.books
+        after = self.world.workload.chance.randint(0, books.next_sequence)
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if not isinstance(outcome, FairleadError) and outcome.position >= books.next_sequence:
+                violated(f"the journal was read to {outcome.position}, and ends before {books.next_sequence}")
+
+        ask = lambda: read_journal(engine.store, engine.ledger, after=after, count=50)  # noqa: E731 - one use
+        self.read(f"journal after {after}", ask, judge)
+
+
+def _ids(deliveries: list[Delivery]) -> str:
+    return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
+
+
+def _receipts(deliveries: list[Delivery]) -> list[Receipt]:
+    return [Receipt(delivery.id, delivery.token) for delivery in deliveries]

@@ -1,0 +1,73 @@
+"""Brokers on a fake clock, and short ways to ask them for things without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.broker.requests import Request, Waiter
+from fairlead.core.commands import Enqueue
+from fairlead.errors import FairleadError
+from fairlead.model.message import Delivery, NewMessage
+from fairlead.testing.stepped import Pending, SteppedBroker
+
+
+class Die:
+    """Chance that always says the same."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def below(self, bound: int) -> int:
+        return min(self._value, bound - 1)
+
+
+def broker_with(policy: Mapping[str, object] | None = None, **opened: Any) -> SteppedBroker:
+    """Return a broker with one queue, ``q``."""
+    broker = SteppedBroker(**opened)
+    broker.create_queue("q", policy)
+    return broker
+
+
+def message(payload: bytes = b"", **terms: Any) -> NewMessage:
+    """Return a new message; what its terms are is up to the test, good or bad."""
+    return NewMessage(payload=payload, **terms)
+
+
+def lease_one(broker: SteppedBroker, queue: str = "q", **how: Any) -> Delivery:
+    """Return the one message that is leased next."""
+    (delivery,) = broker.lease(queue, 1, **how)
+    return delivery
+
+
+def start_lease(broker: SteppedBroker, queue: str = "q", count: int = 1, *, wait_ms: int = 60_000) -> Pending:
+    """Let a consumer wait, without waiting for it."""
+    pending = broker.start(lambda reply: Waiter(queue=queue, count=count, reply=reply, wait_ms=wait_ms))
+    broker.step()
+    return pending
+
+
+def start_enqueue(broker: SteppedBroker, messages: Sequence[NewMessage], *, wait_ms: int = 30_000) -> Pending:
+    """Let a producer enqueue into ``q``, without waiting for it."""
+    pending = broker.start(lambda reply: Request(Enqueue(queue="q", messages=messages), reply, wait_ms))
+    broker.step()
+    return pending
+
+
+def codes(results: Sequence[object]) -> list[str | None]:
+    """Return the code of each error among results, None for what is none."""
+    return [result.code if isinstance(result, FairleadError) else None for result in results]
+
+
+def payloads(deliveries: Sequence[Delivery]) -> list[bytes]:
+    """Return the payloads of deliveries, in order."""
+    return [delivery.payload for delivery in deliveries]
+
+
+def bury(broker: SteppedBroker, payload: bytes = b"", *, error: str = "", **terms: Any) -> str:
+    """Make a dead letter of ``q``, and return its id."""
+    message_id = broker.enqueue("q", payload, **terms)
+    delivery = lease_one(broker)
+    assert delivery.id == message_id
+    broker.nack(delivery, intent="dead", error=error)
+    return message_id

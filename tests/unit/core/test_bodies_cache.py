@@ -1,0 +1,78 @@
+"""Bodies are read through a cache of bounded size."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.adapters.memory_store import MemoryStore
+from fairlead.broker.bodies import Bodies
+from fairlead.core.ledger import ChunkHome, Message, Queue
+from fairlead.errors import StoreCorrupt
+from fairlead.journal.bodies import encode_head, pack
+from fairlead.model.policy import QueuePolicy
+from fairlead.ports.store import Commit
+from fairlead.scheduler.item import Priority
+
+
+class CountingStore(MemoryStore):
+    """Counts the bodies that are really read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[int] = []
+
+    def bodies(self, numbers: object) -> list[bytes | None]:
+        self.reads.extend(numbers)  # type: ignore[arg-type] # a sequence of numbers
+        return super().bodies(numbers)  # type: ignore[arg-type] # see above
+
+
+def store_with(chunks: dict[int, bytes]) -> CountingStore:
+    store = CountingStore()
+    store.recover()
+    store.write(Commit(sequence=1, next_sequence=100, page=b"page", bodies=list(chunks.items()), base=1))
+    return store
+
+
+def message(number: int, chunk: int) -> Message:
+    queue = Queue("q", QueuePolicy(), 0)
+    return Message(number, queue, ChunkHome("q", chunk, chunk, 2), 1, 0, ("k", 1, 1, Priority.NORMAL, (), None, None))
+
+
+CHUNK = pack([encode_head({"a": "b"}, "c-1"), b""], [b"first", b"second"])
+
+
+def test_a_chunk_is_read_once_for_all_its_messages() -> None:
+    """Messages of one chunk share one read, and a second look needs none."""
+    store = store_with({10: CHUNK})
+    bodies = Bodies(store, cache_bytes_max=1_000)
+    read = bodies.read([message(10, 10), message(11, 10)])
+    assert [(head.headers, head.correlation_id, payload) for head, payload in read] == [
+        ({"a": "b"}, "c-1", b"first"),
+        ({}, None, b"second"),
+    ]
+    bodies.read([message(11, 10)])
+    assert store.reads == [10]
+
+
+def test_what_was_just_written_is_not_read_again() -> None:
+    """A new chunk is served from memory."""
+    store = store_with({10: CHUNK})
+    bodies = Bodies(store, cache_bytes_max=1_000)
+    bodies.keep(10, CHUNK)
+    assert bodies.read([message(11, 10)])[0][1] == b"second"
+    assert store.reads == []
+
+
+def test_the_cache_forgets_what_was_used_longest_ago() -> None:
+    """Beyond its limit the cache lets go of the chunk that nobody has asked for the longest."""
+    store = store_with({10: CHUNK, 20: CHUNK, 30: CHUNK})
+    bodies = Bodies(store, cache_bytes_max=2 * len(CHUNK))
+    for chunk in (10, 20, 10, 30, 10, 20):
+        bodies.read([message(chunk, chunk)])
+    assert store.reads == [10, 20, 30, 20]
+
+
+def test_a_body_that_is_missing_is_an_error() -> None:
+    """A store that has lost a body says so, rather than deliver nothing."""
+    with pytest.raises(StoreCorrupt, match="missing"):
+        Bodies(store_with({}), cache_bytes_max=1_000).read([message(10, 10)])

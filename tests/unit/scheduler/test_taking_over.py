@@ -1,0 +1,73 @@
+"""What a kernel needs to take over from another, and to say who would make room."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority
+
+
+def test_items_in_use_elsewhere_count_against_the_cap() -> None:
+    """A key whose items another kernel handed out starts with its cap that much filled."""
+    kernel: Kernel[Item] = Kernel(counts_use=True)
+    kernel.set_policy("acme", KeyPolicy(cap=2))
+    kernel.occupy("acme", 2)
+    kernel.offer(Item("acme"), 0)
+    assert kernel.in_use("acme") == 2
+    assert kernel.take(1, 0) == []
+    kernel.release("acme")
+    assert len(kernel.take(1, 0)) == 1
+
+
+def test_items_in_use_elsewhere_count_for_the_keys_above() -> None:
+    """A nested key's items in use are counted on every level of its path."""
+    kernel: Kernel[Item] = Kernel(counts_use=True)
+    kernel.occupy(("acme", "mobile"), 3)
+    assert kernel.in_use("acme") == 3
+    kernel.release(("acme", "mobile"), 3)
+    assert kernel.in_use("acme") == 0
+
+
+def test_a_kernel_that_does_not_count_use_can_not_be_occupied() -> None:
+    """Without counting there is nothing to take over."""
+    with pytest.raises(ValueError, match="does not count"):
+        Kernel().occupy("acme")
+
+
+def test_a_key_that_is_released_and_idle_is_forgotten_in_time() -> None:
+    """Releasing the last item of an idle key makes the key one to forget, so keys seen once do not pile up."""
+    kernel: Kernel[Item] = Kernel(counts_use=True, idle_keys_max=10)
+    for number in range(100):
+        kernel.offer(Item(f"tenant-{number}"), 0)
+        kernel.take(1, 0)
+        kernel.release(f"tenant-{number}")
+    assert kernel.known_keys() <= 11
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(Backpressure.DROP_OLDEST, "first"), (Backpressure.DROP_NEWEST, "last")]
+)
+def test_the_longest_key_would_make_room(policy: Backpressure, expected: str) -> None:
+    """Without naming a key, the victim is of the key with the most items, the oldest or newest as asked."""
+    kernel: Kernel[Item] = Kernel()
+    items = {"first": Item("noisy"), "middle": Item("noisy"), "last": Item("noisy"), "quiet": Item("quiet")}
+    kernel.offer_many(list(items.values()), 0)
+    assert kernel.victim(Item("new"), policy) is items[expected]
+    assert len(kernel) == 4
+
+
+def test_a_victim_can_be_asked_of_one_key() -> None:
+    """With a key named, the victim is one of that key's items."""
+    kernel: Kernel[Item] = Kernel()
+    quiet = Item("quiet")
+    kernel.offer_many([Item("noisy"), Item("noisy"), quiet], 0)
+    assert kernel.victim(Item("quiet"), Backpressure.DROP_OLDEST, key="quiet") is quiet
+
+
+def test_nobody_of_higher_rank_makes_room() -> None:
+    """A low item pushes out neither a high one nor anything of an empty kernel."""
+    kernel: Kernel[Item] = Kernel()
+    low = Item("acme", priority=Priority.LOW)
+    assert kernel.victim(low, Backpressure.DROP_OLDEST) is None
+    kernel.offer(Item("acme", priority=Priority.HIGH), 0)
+    assert kernel.victim(low, Backpressure.DROP_OLDEST) is None
