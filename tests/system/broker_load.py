@@ -26,8 +26,8 @@ from fairlead.adapters.system_clock import SystemClock
 from fairlead.assembly import BrokerConfig, open_broker
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
-from fairlead.errors import FairleadError
-from fairlead.model.message import Delivery, NewMessage, Receipt
+from fairlead.errors import FairleadError, MessageNotFound
+from fairlead.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
 
 QUEUES = ("orders", "shipping")
@@ -223,14 +223,19 @@ class Hand:
             found = [self._broker.peek(queue, SURVEY_MAX, with_body=True) for queue in ALL_QUEUES]
             messages = []
             for view in itertools.chain.from_iterable(found):
-                state: bytes | None = None
-                if view.state_etag is not None:
-                    state, _ = self._broker.get_state(view.queue, view.id)
-                value = None if state is None else state.decode(errors="replace")
-                messages.append([view.id, view.queue, name_in(view.payload), view.token, value, view.state_etag])
+                state, etag = (None, None) if view.state_etag is None else self._state_of(view)
+                messages.append([view.id, view.queue, name_in(view.payload), view.token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 
         self._log.call("survey", ask)
+
+    def _state_of(self, view: MessageView) -> tuple[str | None, str | None]:
+        """Return the state of a message, which may have become a dead letter since it was seen."""
+        try:
+            state, etag = self._broker.get_state(view.queue, view.id)
+        except MessageNotFound:
+            state, etag = self._broker.get_state(f"{view.queue}.dlq", view.id)
+        return None if state is None else state.decode(errors="replace"), etag
 
 
 def _delivery_line(delivery: Delivery) -> list[Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -46,30 +47,24 @@ class Lives:
         command = [sys.executable, "-m", "tests.system.broker_load", str(self.store), str(log), str(errands)]
         with subprocess.Popen([*command, f"life{self._count}"], stdout=subprocess.PIPE, bufsize=0, cwd=ROOT) as process:
             try:
-                assert process.stdout is not None
-                if is_cut_short:
-                    self._await(process.stdout, b"o", 0)
-                    pause_ms = self._chance.uniform(0, 40)
-                else:
-                    self._await(process.stdout, b"w", self._chance.randint(1, ANSWERS_MAX))
-                    pause_ms = self._chance.uniform(0, 3)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(pause_ms / 1_000)
+                self._wait(process, is_cut_short=is_cut_short)
             finally:
                 process.kill()
         self.auditor.read_life(log.read_bytes().splitlines() if log.exists() else [])
         assert self.auditor.faults == []
-        assert process.returncode == -9
+        assert process.returncode == -signal.SIGKILL, "The process ended by itself."
 
-    @staticmethod
-    def _await(progress: IO[bytes], mark: bytes, answers: int) -> None:
-        """Wait until a process says that it is so far, and then for so many answers."""
-        while (sign := progress.read(1)) != mark:
-            assert sign, "The process ended by itself."
-        while answers > 0:
-            signs = progress.read(answers)
-            assert signs, "The process ended by itself."
-            answers -= len(signs)
+    def _wait(self, process: subprocess.Popen[bytes], *, is_cut_short: bool) -> None:
+        """Wait until a process is so far that it may be killed, and then a little longer; or until it ends."""
+        assert process.stdout is not None
+        if is_cut_short:
+            _read_past(process.stdout, b"o", 0)
+            pause_ms = self._chance.uniform(0, 40)
+        else:
+            _read_past(process.stdout, b"w", self._chance.randint(1, ANSWERS_MAX))
+            pause_ms = self._chance.uniform(0, 3)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(pause_ms / 1_000)
 
     def _errands(self) -> dict[str, Any]:
         receipts = list(self.auditor.receipts())
@@ -79,6 +74,14 @@ class Lives:
             "receipts": [*receipts[-ERRANDS // 2 :], *old],
             "dedups": [*dedup_ids[-ERRANDS // 4 :], *self._chance.sample(dedup_ids, min(ERRANDS // 4, len(dedup_ids)))],
         }
+
+
+def _read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:
+    """Read until a process says that it is so far, and then so many answers; or to the end."""
+    while progress.read(1) not in (mark, b""):
+        pass
+    while answers > 0 and (signs := progress.read(answers)):
+        answers -= len(signs)
 
 
 def drained(store: Path) -> tuple[list[list[Any]], dict[str, str]]:

@@ -27,7 +27,7 @@ def test_every_error_has_a_code_of_its_own_and_a_remedy() -> None:
 
 def test_an_error_says_cause_and_remedy() -> None:
     """The text of an error is the cause followed by the remedy."""
-    assert str(errors.Closed("It is over.")) == "It is over. Stop, or make a new scheduler."
+    assert str(errors.Closed("It is over.")) == "It is over. Stop, or open a new one."
 
 
 def test_an_error_survives_being_pickled() -> None:

@@ -52,7 +52,7 @@ class EnqueueLine:
         queue = desk.ledger.queues.get(command.queue)
         desk.inquiries.complete_enqueue(desk.ledger, command, turn.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and command.queue in self._parked:
+        if waits and self._is_behind_others(desk, command.queue, turn):
             full = QueueFull(f"Others wait for room in queue {command.queue!r}.")
             self._park(request, [full] * len(command.messages), turn)
             return
@@ -66,6 +66,14 @@ class EnqueueLine:
             turn.answers.append((request.reply, outcome))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
+
+    def _is_behind_others(self, desk: Desk, queue: str, turn: Turn) -> bool:
+        """Tell whether others wait for room in a queue as a whole. Those who wait for their own key hold up nobody."""
+        if queue not in self._parked:
+            return False
+        self.retry(desk, turn)
+        waiting = self._parked.get(queue, ())
+        return any(isinstance(result, (QueueFull, GlobalFull)) for parked in waiting for result in parked.results)
 
     def _park(self, request: Request, results: Results, turn: Turn) -> None:
         parked = Parked(request, results, turn.now_ms + request.wait_ms, turn)

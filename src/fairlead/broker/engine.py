@@ -51,7 +51,7 @@ from fairlead.errors import FairleadError, HookInvalid, InvalidArgument, QueueNo
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
-from fairlead.model.names import id_of
+from fairlead.model.names import id_of, number_of
 from fairlead.model.policy import policy_from
 from fairlead.ports.clock import Clock
 from fairlead.ports.entropy import Entropy
@@ -115,7 +115,7 @@ class Engine:
         )
         self.bodies.clear()
         ledger = recover(self.store, limits)
-        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=ledger.at_ms)
+        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
         now_ms = self.now_ms()
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)
@@ -139,14 +139,15 @@ class Engine:
 
     def _reclaim(self) -> None:
         """Give back leases that were committed, as it turns out, but whose messages nobody has received."""
-        for queue, receipt in self._orphans:
-            self.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
-        self._orphans = []
 
-        def token_of(queue: str, number: int) -> int:
+        def token_of(queue: str, number: int | None) -> int:
             message = self.ledger.find(queue, number)
             return message.token if message is not None else 0
 
+        for queue, receipt in self._orphans:
+            if token_of(queue, number_of(receipt.id)) == receipt.token:
+                self.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+        self._orphans = []
         self.dispatcher.reconcile(token_of)
 
     # ------------------------------------------------------------------------------------------------------------ time

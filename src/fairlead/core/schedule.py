@@ -196,15 +196,17 @@ class Schedule:
         queue = self._ledger.queues[record.queue]
         before = self._lines.get(record.queue)
         if before is not None:
-            _cancel(before, before.kernel.waiting_items())
-            before.next_at = None
+            self._retire(before)
         self._build(queue, now_ms)
 
-    def _queue_removed(self, record: QueueRemoved, _messages: list[Message], _now_ms: int) -> None:
-        line = self._lines.pop(record.queue)
+    def _retire(self, line: Line) -> None:
+        """Let a line rest for good: its messages leave its kernel and the gates of shared throttles."""
+        _cancel(line, line.kernel.waiting_items())
         line.next_at = None
         self._touched.pop(line, None)
-        _cancel(line, line.kernel.waiting_items())  # so that it leaves the gates of shared throttles
+
+    def _queue_removed(self, record: QueueRemoved, _messages: list[Message], _now_ms: int) -> None:
+        self._retire(self._lines.pop(record.queue))
 
     def _queue_paused(self, record: QueuePaused, _messages: list[Message], _now_ms: int) -> None:
         line = self._line(record.queue)

@@ -43,13 +43,13 @@ class Auditor:
         self.sent: dict[bytes, tuple[str, NewMessage]] = {}
         self.journal = JournalAuditor(self.books, self.rules, self.sent)
         self._disk = disk
-        self._clock_ms = now_ms
+        self._now_ms = now_ms
         self._accepted: set[int] = set()
         disk.on_durable = self.journal.enter
         disk.on_recover = self._note_opening
 
     def _note_opening(self) -> None:
-        self.rules.note_opening(max(self._clock_ms(), self.books.at_ms))
+        self.rules.note_opening(max(self._now_ms(), self.books.at_ms))
 
     # ------------------------------------------------------------------------------------------------------ answers
 

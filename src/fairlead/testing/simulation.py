@@ -87,7 +87,7 @@ class Simulation:
         self.clock = FakeClock()
         self._entropy = SeededEntropy(seed)
         self.disk = self.disk_type(self._chance)
-        self.auditor = Auditor(self.disk, self.clock.now_ms)
+        self.auditor = Auditor(self.disk, self.now_ms)
         self.settings = self.workload.settings()
         self._carry_floor = self.workload.one_of(20, 50, 200, 100_000)
         self.auditor.journal.limits = (self.settings.waiting_max, self.settings.waiting_bytes_max)

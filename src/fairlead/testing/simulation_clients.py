@@ -309,7 +309,7 @@ class Clients:
         consumer = draw.chance.choice(self.consumers)
         self.consumers.remove(consumer)
         got = self.given.pop(id(consumer))
-        intent = draw.one_of("failure", "defer")
+        unseen = [delivery for delivery in got if draw.happens(0.3)]
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
             if isinstance(outcome, StoreFailed):
@@ -319,7 +319,7 @@ class Clients:
                 violated(f"a consumer of {consumer.queue} has left, and still holds {kept}")
 
         self.ask(
-            f"detach from {consumer.queue} as {intent}",
-            lambda answer: Attach(consumer, answer, is_closing=True, intent=intent),
+            f"detach from {consumer.queue}, {len(unseen)} unseen",
+            lambda answer: Attach(consumer, answer, is_closing=True, unseen=unseen),
             judge,
         )

@@ -214,11 +214,13 @@ def test_a_delay_holds_a_message_to_the_millisecond() -> None:
 
 @pytest.mark.parametrize("action", ["drop", "dlq"])
 def test_a_deadline_is_never_missed_quietly(action: str) -> None:
-    """At its deadline a message is gone, or a dead letter of that reason; the policy's default applies too."""
+    """After its deadline a message is gone, or a dead letter of that reason; the policy's default applies too."""
     broker = broker_with({"deadline_ms": 500, "deadline_action": action})
     own = broker.enqueue("q", b"own", deadline_ms=100)
     broker.enqueue("q", b"default")
     broker.advance(100)
+    assert broker.queue("q").waiting == 2
+    broker.advance(1)
     assert [view.id for view in broker.peek("q.dlq")] == ([own] if action == "dlq" else [])
     broker.reopen()
     broker.advance(400)

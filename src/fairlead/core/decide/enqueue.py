@@ -32,8 +32,9 @@ def enqueue_at(
     sequence: int,
     cause: int | None,
     leaving: Sequence[Message] = (),
+    coming: Sequence[Enqueued] = (),
 ) -> Decision:
-    """Decide an enqueue whose record will have a certain sequence, and come after certain messages have left."""
+    """Decide an enqueue whose record will have a certain sequence, after some messages have left and others come."""
     queue = known_queue(ledger, command.queue)
     if isinstance(queue, FairleadError):
         return refuse(queue)
@@ -47,7 +48,8 @@ def enqueue_at(
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    refusals = _refusals(ledger, queue, messages, terms, leaving)
+    room = Room(ledger, queue, leaving=leaving, coming=coming)
+    refusals = _refusals(room, messages, terms)
     if refusals:
         _note_refusals(outcome, rows, refusals)
         kept = [at for at in range(len(rows)) if at not in refusals]
@@ -133,23 +135,10 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
     return bool(rows) and all(_fits(size, most) for most in mosts)
 
 
-def _refusals(
-    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], terms: Terms, leaving: Sequence[Message]
-) -> dict[int, FairleadError]:
+def _refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
     """Return the messages there is no room for, each with why."""
-    policy, limits = queue.policy, ledger.limits
-    count, size = len(messages), sum(len(message.payload) for message in messages)
-    fits_queue = _fits(len(queue.messages) + count, policy.waiting_max) and _fits(
-        queue.size + size, policy.waiting_bytes_max
-    )
-    fits_all = _fits(ledger.messages + count, limits.waiting_max) and _fits(
-        ledger.size + size, limits.waiting_bytes_max
-    )
-    if fits_queue and fits_all and not queue.counts_keys:
+    if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}
-    room = Room(ledger, queue)
-    for message in leaving:
-        room.give(message)
     tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
 
@@ -172,17 +161,39 @@ def _fits(count: int, most: int | None) -> bool:
 class Room:
     """How much room is left while one message after another of a batch takes some of it."""
 
-    def __init__(self, ledger: Ledger, queue: Queue) -> None:
+    def __init__(
+        self, ledger: Ledger, queue: Queue, *, leaving: Sequence[Message] = (), coming: Sequence[Enqueued] = ()
+    ) -> None:
         self._ledger = ledger
         self._queue = queue
-        self._messages = self._elsewhere = 0
-        self._size = self._elsewhere_size = 0
+        self._messages = sum(record.count for record in coming)
+        self._size = sum(sum(record.sizes) for record in coming)
+        self._in_queue = 0
+        self._size_in_queue = 0
         self._keys: dict[Key, tuple[int, int]] = {}
+        for message in leaving:
+            self._messages -= 1
+            self._size -= message.size
+            if message.queue is queue:
+                self._add(message.key, -1, -message.size)
+
+    def has_for(self, count: int, size: int) -> bool:
+        """Tell whether there certainly is room for so many messages and bytes, whatever their keys."""
+        queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
+        return (
+            not queue.counts_keys
+            and _fits(len(queue.messages) + self._in_queue + count, policy.waiting_max)
+            and _fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max)
+            and _fits(ledger.messages + self._messages + count, limits.waiting_max)
+            and _fits(ledger.size + self._size + size, limits.waiting_bytes_max)
+        )
 
     def take(self, key: Key, size: int) -> FairleadError | None:
         """Take room for one message, or return why there is none."""
         refusal = self._key_refusal(key, size) or self._queue_refusal(size) or self._global_refusal(size)
         if refusal is None:
+            self._messages += 1
+            self._size += size
             self._add(key, 1, size)
         return refusal
 
@@ -193,17 +204,9 @@ class Room:
             self._add(key, 1, size)
         return refusal
 
-    def give(self, message: Message) -> None:
-        """Add the room of a message that leaves, from whichever queue."""
-        if message.queue is self._queue:
-            self._add(message.key, -1, -message.size)
-        else:
-            self._elsewhere -= 1
-            self._elsewhere_size -= message.size
-
     def _add(self, key: Key, count: int, size: int) -> None:
-        self._messages += count
-        self._size += size
+        self._in_queue += count
+        self._size_in_queue += size
         messages, total = self._keys.get(key, (0, 0))
         self._keys[key] = (messages + count, total + size)
 
@@ -223,16 +226,16 @@ class Room:
 
     def _queue_refusal(self, size: int) -> FairleadError | None:
         queue, policy = self._queue, self._queue.policy
-        if not _fits(len(queue.messages) + self._messages + 1, policy.waiting_max):
+        if not _fits(len(queue.messages) + self._in_queue + 1, policy.waiting_max):
             return QueueFull(f"Queue {queue.name!r} has waiting_max messages, {policy.waiting_max}.")
-        if not _fits(queue.size + self._size + size, policy.waiting_bytes_max):
+        if not _fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max):
             return QueueFull(f"Queue {queue.name!r} has waiting_bytes_max bytes, {policy.waiting_bytes_max}.")
         return None
 
     def _global_refusal(self, size: int) -> FairleadError | None:
         ledger, limits = self._ledger, self._ledger.limits
-        if not _fits(ledger.messages + self._messages + self._elsewhere + 1, limits.waiting_max):
+        if not _fits(ledger.messages + self._messages + 1, limits.waiting_max):
             return GlobalFull(f"All queues together have waiting_max messages, {limits.waiting_max}.")
-        if not _fits(ledger.size + self._size + self._elsewhere_size + size, limits.waiting_bytes_max):
+        if not _fits(ledger.size + self._size + size, limits.waiting_bytes_max):
             return GlobalFull(f"All queues together have waiting_bytes_max bytes, {limits.waiting_bytes_max}.")
         return None

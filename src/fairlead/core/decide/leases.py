@@ -27,6 +27,7 @@ from fairlead.journal.records import (
     AnyRecord,
     Dead,
     DeadReason,
+    Enqueued,
     Extended,
     Leased,
     Removed,
@@ -127,16 +128,18 @@ def _ack_and_forward(ledger: Ledger, command: Ack, held: list[Message], outcome:
     acked = Acked(ledger.next_sequence, command.queue, [message.number for message in held], costs)
     decision = Decision([acked] if held else [], [])
     ids: list[list[str]] = []
+    coming: list[Enqueued] = []
     sequence = ledger.next_sequence + len(held)
     for part in command.forward:
         cause = held[0].number if held else None
-        enqueued = enqueue_at(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held)
+        enqueued = enqueue_at(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held, coming=coming)
         results: list[Any] = enqueued.outcome if isinstance(enqueued.outcome, list) else [enqueued.outcome]
         refusal = next((result for result in results if isinstance(result, FairleadError)), None)
         if refusal is not None:
             return refuse(refusal)
         ids.append(results)
         decision.records.extend(enqueued.records)
+        coming.extend(record for record in enqueued.records if isinstance(record, Enqueued))
         decision.bodies.extend(enqueued.bodies)
         sequence += sum(record.count for record in enqueued.records)
     decision.outcome = ids
