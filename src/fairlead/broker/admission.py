@@ -8,7 +8,8 @@ from typing import cast
 from fairlead.broker.requests import Reply, Request
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Enqueue, Remove
-from fairlead.core.decide.enqueue import Room, needs_room
+from fairlead.core.decide.enqueue import needs_room
+from fairlead.core.decide.room import Room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.terms import resolve
 from fairlead.errors import FairleadError, GlobalFull, KeyFull, QueueFull

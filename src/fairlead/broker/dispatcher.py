@@ -189,10 +189,12 @@ class Dispatcher:
 
     def reconcile(self, token_of: Callable[[str, int], int]) -> None:
         """After a recovery, forget what consumers do not hold any more."""
+        self._holders.clear()
         for consumers in self.consumers.values():
             for consumer in consumers:
                 for number, token in list(consumer.held.items()):
-                    if token_of(consumer.queue, number) != token:
+                    if token_of(consumer.queue, number) == token:
+                        self._holders[number] = consumer
+                    else:
                         del consumer.held[number]
-                        self._holders.pop(number, None)
                 self._list(consumer)

@@ -221,7 +221,9 @@ class Engine:
             self._is_opening = False
         self._expire(turn)
         queues, self._unserved = self._unserved, {}
-        while self._inbox and len(turn.records) < self.settings.turn_events and self._fits(turn):
+        is_first = True  # whatever time has done in this turn, somebody who asks gets an answer
+        while self._inbox and (is_first or self._fits(turn)):
+            is_first = False
             asked = turn.current = self._inbox.popleft()
             try:
                 self._take(asked, turn, queues)
@@ -329,7 +331,10 @@ class Engine:
 
     def _remove_departed(self, turn: Turn) -> None:
         for queue, messages in self.schedule.departed(turn.now_ms):
-            numbers = [message.number for message in messages]
+            known = self.ledger.queues[queue].messages
+            numbers = [message.number for message in messages if message.number in known]  # others were taken out since
+            if not numbers:
+                continue
             self.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), turn)
 
     # ------------------------------------------------------------------------------------------------------ handing out

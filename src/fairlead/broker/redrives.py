@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Redrive
-from fairlead.core.decide.enqueue import Room
+from fairlead.core.decide.room import Room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.errors import FairleadError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage, canonical

@@ -38,7 +38,7 @@ class Settings:
     reader_hold_ms: int = 7 * 24 * _HOUR_MS
     segment_events: int = 250_000
     segment_ms: int = 10 * 60_000
-    turn_events: int = 10_000
+    turn_events: int = 2_000
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from typing import Any
 
@@ -35,11 +36,13 @@ class JournalAuditor:
         self._sent = sent
         self._bodies: dict[int, bytes] = {}
         self.limits: tuple[int | None, int | None] = (None, None)
+        self.digest = hashlib.sha256()
 
     def enter(self, commit: Commit) -> None:
         """Enter a commit."""
         books = self._books
         page = codec.decode(commit.page)
+        self.digest.update(commit.page)
         if commit.sequence != books.next_sequence:
             violated(f"a commit begins at {commit.sequence}, the last ended at {books.next_sequence}")
         if page.at_ms < books.at_ms:

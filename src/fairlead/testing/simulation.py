@@ -54,6 +54,8 @@ class Summary:
     events: int
     carried: int
     trimmed: int
+    digest: str
+    """Of everything that became durable: two runs of one seed have the same."""
 
 
 class _Alarm(logging.Handler):
@@ -170,6 +172,7 @@ class Simulation:
             events=books.next_sequence - 1,
             carried=books.counts["Carried"],
             trimmed=books.trimmed - 1,
+            digest=self.auditor.journal.digest.hexdigest()[:16],
         )
 
     def _report(self, what: str) -> str:

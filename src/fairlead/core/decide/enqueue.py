@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from fairlead.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlead.core.commands import Enqueue
+from fairlead.core.decide.room import Room, fits
 from fairlead.core.decision import Decision, known_queue, refuse
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.terms import resolve, take_rows
-from fairlead.errors import FairleadError, GlobalFull, InvalidArgument, KeyFull, QueueFull
+from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.journal.bodies import chunk_starts, encode_head, pack
 from fairlead.journal.records import Enqueued, Terms
 from fairlead.model.limits import BATCH_MAX
-from fairlead.model.message import Key, NewMessage
+from fairlead.model.message import NewMessage
 from fairlead.model.names import id_of
 
 Outcome = list[str | FairleadError]
@@ -132,7 +133,7 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
     _, rows = _sound(ledger, queue, command, now_ms, is_bare=False)
     size = len(command.messages[0].payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
-    return bool(rows) and all(_fits(size, most) for most in mosts)
+    return bool(rows) and all(fits(size, most) for most in mosts)
 
 
 def _refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
@@ -152,90 +153,3 @@ def _note_refusals(
     for row, result in enumerate(outcome):
         if isinstance(result, int) and isinstance(outcome[result], FairleadError):
             outcome[row] = outcome[result]
-
-
-def _fits(count: int, most: int | None) -> bool:
-    return most is None or count <= most
-
-
-class Room:
-    """How much room is left while one message after another of a batch takes some of it."""
-
-    def __init__(
-        self, ledger: Ledger, queue: Queue, *, leaving: Sequence[Message] = (), coming: Sequence[Enqueued] = ()
-    ) -> None:
-        self._ledger = ledger
-        self._queue = queue
-        self._messages = sum(record.count for record in coming)
-        self._size = sum(sum(record.sizes) for record in coming)
-        self._in_queue = 0
-        self._size_in_queue = 0
-        self._keys: dict[Key, tuple[int, int]] = {}
-        for message in leaving:
-            self._messages -= 1
-            self._size -= message.size
-            if message.queue is queue:
-                self._add(message.key, -1, -message.size)
-
-    def has_for(self, count: int, size: int) -> bool:
-        """Tell whether there certainly is room for so many messages and bytes, whatever their keys."""
-        queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
-        return (
-            not queue.counts_keys
-            and _fits(len(queue.messages) + self._in_queue + count, policy.waiting_max)
-            and _fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max)
-            and _fits(ledger.messages + self._messages + count, limits.waiting_max)
-            and _fits(ledger.size + self._size + size, limits.waiting_bytes_max)
-        )
-
-    def take(self, key: Key, size: int) -> FairleadError | None:
-        """Take room for one message, or return why there is none."""
-        refusal = self._key_refusal(key, size) or self._queue_refusal(size) or self._global_refusal(size)
-        if refusal is None:
-            self._messages += 1
-            self._size += size
-            self._add(key, 1, size)
-        return refusal
-
-    def take_in_queue(self, key: Key, size: int) -> FairleadError | None:
-        """Take room for one message that comes from another queue, or return why there is none."""
-        refusal = self._key_refusal(key, size) or self._queue_refusal(size)
-        if refusal is None:
-            self._add(key, 1, size)
-        return refusal
-
-    def _add(self, key: Key, count: int, size: int) -> None:
-        self._in_queue += count
-        self._size_in_queue += size
-        messages, total = self._keys.get(key, (0, 0))
-        self._keys[key] = (messages + count, total + size)
-
-    def _key_refusal(self, key: Key, size: int) -> FairleadError | None:
-        policy, tallies = self._queue.policy, self._queue.tallies
-        if tallies is None:
-            return None
-        tally = tallies.get(key)
-        messages, total = self._keys.get(key, (0, 0))
-        messages += 1 + (tally.messages if tally is not None else 0)
-        total += size + (tally.size if tally is not None else 0)
-        if not _fits(messages, policy.key_waiting_max):
-            return KeyFull(f"Key {key!r:.100} of queue {self._queue.name!r} has key_waiting_max messages.")
-        if not _fits(total, policy.key_waiting_bytes_max):
-            return KeyFull(f"Key {key!r:.100} of queue {self._queue.name!r} has key_waiting_bytes_max bytes.")
-        return None
-
-    def _queue_refusal(self, size: int) -> FairleadError | None:
-        queue, policy = self._queue, self._queue.policy
-        if not _fits(len(queue.messages) + self._in_queue + 1, policy.waiting_max):
-            return QueueFull(f"Queue {queue.name!r} has waiting_max messages, {policy.waiting_max}.")
-        if not _fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max):
-            return QueueFull(f"Queue {queue.name!r} has waiting_bytes_max bytes, {policy.waiting_bytes_max}.")
-        return None
-
-    def _global_refusal(self, size: int) -> FairleadError | None:
-        ledger, limits = self._ledger, self._ledger.limits
-        if not _fits(ledger.messages + self._messages + 1, limits.waiting_max):
-            return GlobalFull(f"All queues together have waiting_max messages, {limits.waiting_max}.")
-        if not _fits(ledger.size + self._size + size, limits.waiting_bytes_max):
-            return GlobalFull(f"All queues together have waiting_bytes_max bytes, {limits.waiting_bytes_max}.")
-        return None
