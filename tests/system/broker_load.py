@@ -22,8 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead.adapters.lua_hooks import LuaHooks
+from fairlead.adapters.rocksdb_store import RocksDbStore
 from fairlead.adapters.system_clock import SystemClock
-from fairlead.assembly import BrokerConfig, open_broker
+from fairlead.adapters.system_entropy import SystemEntropy
+from fairlead.broker.engine import Engine
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
 from fairlead.errors import FairleadError, MessageNotFound
@@ -41,7 +44,9 @@ POLICY = QueuePolicy(
     waiting_max=300,
     backpressure="wait",
 )
-SETTINGS = Settings(segment_events=2_000)
+SETTINGS = Settings(segment_events=1_000, journal_retention_ms=1_000)
+CARRY_FLOOR = 1_000
+"""Recovery is kept short from so many events on: far fewer than usual, so that many kills fall in the midst of that."""
 PRODUCERS = 3
 CONSUMERS = 4
 SURVEY_MAX = 10_000
@@ -357,10 +362,24 @@ def guarded(log: CallLog, work: Callable[[], None]) -> None:
         os._exit(1)
 
 
+def opened(store: Path) -> Broker:
+    """Open a broker as ``open_broker`` does, but for the care it takes of its journal."""
+    engine = Engine(
+        RocksDbStore(store, durability="fsync"),
+        hooks=LuaHooks(lambda _key: None),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        settings=SETTINGS,
+        carry_floor=CARRY_FLOOR,
+    )
+    engine.open()
+    return Broker(engine)
+
+
 def begin(store: Path, log: CallLog, errands: Fields, life: str) -> None:
     """Open the store, look around, run errands, then set all threads to work."""
     os.write(sys.stdout.fileno(), b"o")
-    broker = open_broker(BrokerConfig(path=store, settings=SETTINGS))
+    broker = opened(store)
 
     def hand(name: str) -> Hand:
         return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))  # noqa: S311 - repeatable

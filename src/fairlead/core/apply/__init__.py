@@ -1,0 +1,72 @@
+"""What each record changes in the ledger. This is the only code that changes it, live and on recovery alike.
+
+``apply`` believes the record: whether something may happen was decided before it was written down. It returns the
+messages that the record speaks of, so that the schedule can follow.
+
+On recovery the journal is read from the base on, so a record may speak of messages that were gone when the base was
+set. Such messages are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.core.apply import journal, messages, queues
+from fairlead.core.ledger import Ledger, Message
+from fairlead.journal.records import (
+    Acked,
+    AnyRecord,
+    Baseline,
+    Carried,
+    ConfigSet,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    Opened,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    ReaderSet,
+    Redriven,
+    Removed,
+    Returned,
+    Sealed,
+    StateRemoved,
+    StateSet,
+    Trimmed,
+)
+
+_APPLIERS: dict[type[AnyRecord], Callable[[Ledger, Any, int], list[Message]]] = {
+    Enqueued: messages.enqueued,
+    Leased: messages.leased,
+    Extended: messages.extended,
+    Acked: messages.acked,
+    Returned: messages.returned,
+    Dead: messages.dead,
+    Removed: messages.removed,
+    Redriven: messages.redriven,
+    StateSet: messages.state_set,
+    StateRemoved: messages.state_removed,
+    QueueSet: queues.queue_set,
+    QueueRemoved: queues.queue_removed,
+    QueuePaused: queues.queue_paused,
+    ConfigSet: queues.config_set,
+    ReaderSet: journal.reader_set,
+    Opened: journal.opened,
+    Sealed: journal.sealed,
+    Trimmed: journal.trimmed,
+    Carried: journal.carried,
+    Baseline: journal.baseline,
+}
+
+
+def apply(ledger: Ledger, record: AnyRecord, at_ms: int) -> list[Message]:
+    """Let a record be true, and return the messages it speaks of."""
+    spoken_of = _APPLIERS[type(record)](ledger, record, at_ms)
+    ledger.next_sequence = record.sequence + record.count
+    ledger.at_ms = at_ms
+    if not ledger.segment_first_ms:
+        ledger.segment_first_ms = at_ms
+    return spoken_of
