@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 
 from fairlead.broker.admission import EnqueueLine
 from fairlead.broker.bodies import Bodies
-from fairlead.broker.deliveries import deliveries_of
 from fairlead.broker.dispatcher import Dispatcher
+from fairlead.broker.handing_out import HandingOut
 from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
-from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Read, Reply, Request, Waiter
+from fairlead.broker.requests import Asked, Attach, Read, Request, Waiter
 from fairlead.broker.settings import Settings
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
@@ -38,7 +38,6 @@ from fairlead.core.commands import (
     CreateQueue,
     DeleteQueue,
     Enqueue,
-    Lease,
     Nack,
     Open,
     Remove,
@@ -51,7 +50,7 @@ from fairlead.errors import FairleadError, HookInvalid, InvalidArgument, QueueNo
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
-from fairlead.model.names import id_of, number_of
+from fairlead.model.names import dlq_of, id_of, number_of
 from fairlead.model.policy import policy_from
 from fairlead.ports.clock import Clock
 from fairlead.ports.entropy import Entropy
@@ -86,12 +85,12 @@ class Engine:
         self._is_down = True
         self._setbacks = 0
         self._calm_until_ms = 0
-        self._unserved: dict[str, None] = {}
         self._is_opening = True
         self._is_applying = False
         self.taps: list[Tap] = []
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
+        self._handing_out = HandingOut(self.dispatcher, turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
         self.enqueues = EnqueueLine()
         self.redrives = Redrives()
@@ -128,7 +127,7 @@ class Engine:
         self._is_down = False
         self._is_opening = True
         self._is_applying = False
-        self._unserved = dict.fromkeys(self.dispatcher.queues())
+        self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
         self._reclaim()
 
     def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
@@ -170,11 +169,13 @@ class Engine:
         at_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
         if not self._setbacks:
             return at_ms
-        return self._calm_until_ms if self._unserved else None if at_ms is None else max(at_ms, self._calm_until_ms)
+        if self._handing_out.unserved:
+            return self._calm_until_ms
+        return None if at_ms is None else max(at_ms, self._calm_until_ms)
 
     def has_requests(self) -> bool:
         """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
-        return bool(self._inbox) or (bool(self._unserved) and not self._setbacks)
+        return bool(self._inbox) or (bool(self._handing_out.unserved) and not self._setbacks)
 
     def submit(self, asked: Asked) -> None:
         """Put a request in line for the next turn."""
@@ -203,7 +204,7 @@ class Engine:
             self.open()
         except FairleadError as error:
             self._pause()
-            self._unserved = {}
+            self._handing_out.unserved = {}
             while self._inbox:
                 asked = self._inbox.popleft()
                 reply = asked.reply
@@ -220,7 +221,7 @@ class Engine:
             execute(Open())
             self._is_opening = False
         self._expire(turn)
-        queues, self._unserved = self._unserved, {}
+        queues, self._handing_out.unserved = self._handing_out.unserved, {}
         is_first = True  # whatever time has done in this turn, somebody who asks gets an answer
         while self._inbox and (is_first or self._fits(turn)):
             is_first = False
@@ -230,12 +231,12 @@ class Engine:
             except Exception as error:
                 if self._is_applying:
                     raise
-                self._answer(turn, asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
+                turn.answer(asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
         turn.current = None
         self.enqueues.retry(self, turn)
         self.redrives.step(self, turn)
         self._remove_departed(turn)
-        self._hand_out(turn, queues)
+        self._handing_out.serve(self, turn, queues)
         self._housekeeper.tend(execute, now_ms)
         turn.dropped = self.ledger.dropped
         self.ledger.dropped = []
@@ -250,14 +251,14 @@ class Engine:
             if type(command) is Enqueue:
                 self.enqueues.take(self, asked, turn)
             else:
-                self._answer(turn, asked.reply, self.run_command(command, turn))
+                turn.answer(asked.reply, self.run_command(command, turn))
         elif type(asked) is Waiter:
             if asked.reply.done():
                 return
-            self._admit(asked, turn)
+            self._handing_out.admit(self, asked, turn)
             queues[asked.queue] = None
         elif type(asked) is Attach:
-            self._attach(asked, turn)
+            self._handing_out.attach(self, asked, turn)
             queues[asked.consumer.queue] = None
         elif type(asked) is Read:
             turn.questions.append(asked)
@@ -283,7 +284,9 @@ class Engine:
             policy = command.policy
             self.hooks.set(command.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
         if isinstance(command, DeleteQueue) and not isinstance(outcome, FairleadError):
-            self._dismiss(command.queue, turn)
+            for name in (command.queue, dlq_of(command.queue)):
+                self.hooks.remove(name)
+                self._handing_out.dismiss(name, turn)
         return outcome
 
     def _complete_update(self, command: UpdateQueue) -> FairleadError | None:
@@ -314,11 +317,6 @@ class Engine:
         self._is_applying = False
         return decision.outcome
 
-    @staticmethod
-    def _answer(turn: Turn, reply: Reply | None, outcome: object) -> None:
-        if reply is not None:
-            turn.answers.append((reply, outcome))
-
     # ---------------------------------------------------------------------------------------- what time does by itself
 
     def _expire(self, turn: Turn) -> None:
@@ -337,86 +335,11 @@ class Engine:
                 continue
             self.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), turn)
 
-    # ------------------------------------------------------------------------------------------------------ handing out
-
-    def _admit(self, waiter: Waiter, turn: Turn) -> None:
-        if waiter.queue not in self.ledger.queues:
-            self._answer(turn, waiter.reply, QueueNotFound(f"There is no queue {waiter.queue!r:.150}."))
-            return
-        refusal = self.dispatcher.wait(waiter, turn.now_ms)
-        if refusal is not None:
-            self._answer(turn, waiter.reply, refusal)
-
-    def _attach(self, asked: Attach, turn: Turn) -> None:
-        consumer = asked.consumer
-        if asked.is_closing:
-            receipts = self.dispatcher.detach(consumer)
-            self._take_back(consumer.queue, receipts, {delivery.id for delivery in asked.unseen}, turn)
-            self._answer(turn, asked.reply, None)
-        elif consumer.queue not in self.ledger.queues:
-            self._answer(turn, asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
-        else:
-            self._answer(turn, asked.reply, self.dispatcher.attach(consumer))
-
-    def _take_back(self, queue: str, receipts: list[Receipt], unseen: set[str], turn: Turn) -> None:
-        """Let messages go back that a consumer had in flight: what it never saw is deferred, the rest has failed."""
-        if queue not in self.ledger.queues:
-            return
-        untouched = [receipt for receipt in receipts if receipt.id in unseen]
-        failed = [receipt for receipt in receipts if receipt.id not in unseen]
-        if untouched:
-            self.run_command(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), turn)
-        if failed:
-            error = "The consumer went away."
-            self.run_command(Nack(queue=queue, receipts=failed, reason="release", error=error), turn)
-
     def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
         receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
         if receipts:
             self.submit(Request(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
-
-    def _dismiss(self, queue: str, turn: Turn) -> None:
-        """Let the hooks forget a queue that is gone, and send away everybody who waits there."""
-        for name in (queue, f"{queue}.dlq"):
-            self.hooks.remove(name)
-            for taker in self.dispatcher.dismiss(name):
-                if isinstance(taker, Waiter):
-                    self._answer(turn, taker.reply, QueueNotFound(f"Queue {name!r} has been deleted."))
-                else:
-                    self.dispatcher.detach(taker)
-                    turn.ended.append(taker)
-
-    def _hand_out(self, turn: Turn, queues: dict[str, None]) -> None:
-        for queue in self.schedule.touched():
-            queues[queue] = None
-
-        def lease_out(taker: Waiter | Consumer) -> HandOut | None:
-            return self._lease_out(taker, turn)
-
-        waiting = self.dispatcher.queues()
-        for queue in [name for name in queues if name in waiting]:
-            if self._fits(turn):
-                turn.hand_outs.extend(self.dispatcher.serve(queue, lease_out))
-            if not self._fits(turn):
-                self._unserved[queue] = None
-        if not self._unserved:
-            for waiter in self.dispatcher.timed_out(turn.now_ms):
-                self._answer(turn, waiter.reply, [])
-
-    def _lease_out(self, taker: Waiter | Consumer, turn: Turn) -> HandOut | None:
-        room = self.settings.turn_events - (self.ledger.next_sequence - turn.sequence)
-        if room <= 0 or not self.schedule.may_pick(taker.queue):
-            return None
-        picked = self.schedule.pick(taker.queue, min(taker.count, room), turn.now_ms)
-        if not picked:
-            return None
-        policy = self.ledger.queues[taker.queue].policy
-        visibility_ms = policy.visibility_timeout_ms if taker.visibility_ms is None else taker.visibility_ms
-        numbers = [message.number for message in picked]
-        token = self.ledger.next_sequence
-        self.execute(Lease(queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner), turn)
-        return HandOut(taker, picked, token)
 
     # ------------------------------------------------------------------------------------------------- commit and after
 
@@ -467,7 +390,7 @@ class Engine:
                 else:
                     reply.set_result(outcome)
         for hand_out in turn.hand_outs:
-            self._deliver(hand_out)
+            self._handing_out.deliver(self, hand_out)
         for consumer in turn.ended:
             consumer.deliver([])
         for question in turn.questions:
@@ -486,35 +409,6 @@ class Engine:
             question.reply.set_exception(error)
         else:
             question.reply.set_result(answer)
-
-    def _deliver(self, hand_out: HandOut) -> None:
-        taker = hand_out.taker
-        is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
-        if is_gone:
-            command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-            self.submit(Request(command))
-            return
-        try:
-            deliveries = deliveries_of(self.bodies, hand_out)
-        except FairleadError as error:
-            self._undelivered(hand_out, error)
-            return
-        self._give(taker, deliveries)
-
-    @staticmethod
-    def _give(taker: Waiter | Consumer, deliveries: list[Delivery]) -> None:
-        if isinstance(taker, Consumer):
-            taker.deliver(deliveries)
-        else:
-            taker.reply.set_result(deliveries)
-
-    def _undelivered(self, hand_out: HandOut, error: FairleadError) -> None:
-        """Give back what could not be read, as failed attempts: a body that can't be read must not go round forever."""
-        taker = hand_out.taker
-        command = Nack(queue=taker.queue, receipts=hand_out.receipts(), reason="release", error=str(error))
-        self.submit(Request(command))
-        if isinstance(taker, Waiter):
-            taker.reply.set_exception(error)
 
     def fail(self, turn: Turn, error: BaseException) -> None:
         """Refuse the turn's requests as possibly done, and recover from the store."""

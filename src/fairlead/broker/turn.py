@@ -29,6 +29,11 @@ class Turn:
     ended: list[Consumer] = field(default_factory=list)
     current: Asked | None = None
 
+    def answer(self, reply: Reply | None, outcome: object) -> None:
+        """Answer with an outcome, an error being a refusal, once the turn is durable."""
+        if reply is not None:
+            self.answers.append((reply, outcome))
+
 
 class Desk(Protocol):
     """What those need of the engine who take part in its turns."""
@@ -51,3 +56,9 @@ class Desk(Protocol):
 
     def execute(self, command: Command, turn: Turn) -> object:
         """Decide a command and make it so, within a turn. Returns its outcome."""
+
+    def run_command(self, command: Command, turn: Turn) -> object:
+        """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
+
+    def submit(self, asked: Asked) -> None:
+        """Put a request in line for the next turn."""

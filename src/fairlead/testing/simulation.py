@@ -27,7 +27,7 @@ from fairlead.testing.simulation_operations import Everybody
 from fairlead.testing.simulation_store import ProcessDied, SimulatedDisk
 from fairlead.testing.workload import Workload
 
-STEPS = 150
+STEPS = 250
 _TRACE = 120
 _TURNS_MAX = 500
 _DRAIN_MAX = 3_000
@@ -175,9 +175,12 @@ class Simulation:
             digest=self.auditor.journal.digest.hexdigest()[:16],
         )
 
+    def trace(self) -> str:
+        """Return what happened last, line by line."""
+        return "\n".join(self._trace)
+
     def _report(self, what: str) -> str:
-        lines = "\n".join(self._trace)
-        return f"seed {self.seed}, step {self._step} of {self._steps}: {what}\nWhat led to it:\n{lines}"
+        return f"seed {self.seed}, step {self._step} of {self._steps}: {what}\nWhat led to it:\n{self.trace()}"
 
     def step(self) -> None:
         """Let a little happen."""
