@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help setup demo test lint bench clean
 
 help:
-	@echo "make demo    see a noisy and two quiet tenants, through a FIFO and through Fairlead"
+	@echo "make demo    see a noisy and a quiet tenant, in memory, and in a durable queue that crashes"
 	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
 	@echo "make bench   run the benchmarks"
 	@echo "make setup   only set up .venv"
@@ -22,6 +22,8 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@$(BIN)/python examples/noisy_neighbour.py
+	@echo
+	@$(BIN)/python examples/embedded.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -34,6 +36,7 @@ test: lint
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.scheduler
+	$(BIN)/python -m benchmarks.broker
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,8 +7,7 @@ import multiprocessing
 import os
 import tempfile
 
-from fairlead.assembly import BrokerConfig, open_broker
-from fairlead.model.message import NewMessage
+from fairlead.assembly import BrokerConfig, NewMessage, open_broker
 
 ON_ENQUEUE = """
 function on_enqueue(msg)
@@ -28,8 +27,7 @@ def send(tenant: str, endpoint: str, count: int) -> list[NewMessage]:
 def work_and_die(folder: str) -> None:
     broker = open_broker(BrokerConfig(path=folder))
     broker.create_queue("jobs", {"on_enqueue": ON_ENQUEUE, "visibility_timeout_ms": 500})
-    broker.set_config("throttle:mail-api:rate", "40")
-    broker.set_config("throttle:mail-api:burst", "4")
+    broker.set_throttle("mail-api", rate=40, burst=4)
     noisy = broker.enqueue_many("jobs", send("noisy", "mail-api", 60))
     broker.enqueue_many("jobs", send("quiet", "database", 5))
     print("Acknowledged: 60 jobs of noisy, 5 of quiet.")

@@ -1,7 +1,8 @@
-"""Fairlead: a fair, multi-tenant queue for Python.
+"""Fairlead: a durable, fair, multi-tenant queue for Python.
 
-The rooms of this package are its doors: ``fairlead.scheduler`` for fair picking inside a process, ``fairlead.asgi``
-for HTTP services. Importing one loads only those below it.
+The rooms of this package are its doors: ``fairlead.assembly`` opens a durable broker in this process,
+``fairlead.scheduler`` is fair picking without a disk, ``fairlead.asgi`` brings it to HTTP services, and
+``fairlead.testing`` helps to test programs and adapters built on them. Importing one loads only those below it.
 """
 
 __version__ = "0.1.0"

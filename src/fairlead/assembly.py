@@ -1,4 +1,7 @@
-"""Joins the broker with its adapters: a store on disk, Lua for hooks, the clock of the machine."""
+"""The door to the embedded broker: joins it with a store on disk, Lua for hooks and the clock of the machine.
+
+What a program names when it uses a broker can be imported from here.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,30 @@ from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Engine
+from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
+from fairlead.model.message import Delivery, NewMessage, Receipt
+from fairlead.model.policy import QueuePolicy
 from fairlead.ports.store import Store, StoredPage
+
+__all__ = [
+    "AsyncBroker",
+    "Broker",
+    "BrokerConfig",
+    "DeadLetterFilter",
+    "Delivery",
+    "HookLimits",
+    "NewMessage",
+    "QueuePolicy",
+    "Receipt",
+    "Settings",
+    "export_journal",
+    "open_async_broker",
+    "open_broker",
+]
 
 EXPORT_READER = "parquet-export"
 _GC_THRESHOLD = (50_000, 20, 100)
@@ -103,8 +125,8 @@ def _engine(config: BrokerConfig | Path | str | None) -> Engine:
 def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
     """Write the sealed segments of the journal that are not there yet to a folder, as Parquet, and return the files.
 
-    It may be interrupted and repeated at any time. Until it has been called, the journal is kept for it: it is a
-    registered reader named ``parquet-export``. Needs the extra ``fairlead[arrow]``.
+    It may be interrupted and repeated at any time. From its first call on it is a registered reader of the journal,
+    named ``parquet-export``, so what it has not exported is kept for it. Needs the extra ``fairlead[arrow]``.
 
     Raises:
         StoreFailed: a file could not be written.
@@ -112,10 +134,16 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
     """
     from fairlead.adapters.parquet_export import export_segment  # noqa: PLC0415 - only who exports needs pyarrow
 
+    positions = {reader.name: reader.position for reader in broker.readers()}
+    segments = broker.segments()
+    if EXPORT_READER not in positions:
+        positions[EXPORT_READER] = segments[0].first - 1 if segments else 0
+        broker.set_reader(EXPORT_READER, positions[EXPORT_READER])
     files = []
-    for segment in broker.segments():
+    for segment in segments:
         files.append(export_segment(segment, _pages(broker, segment), Path(folder)).path)
-        broker.set_reader(EXPORT_READER, segment.end - 1)
+        if segment.end - 1 > positions[EXPORT_READER]:
+            broker.set_reader(EXPORT_READER, segment.end - 1)
     return files
 
 

@@ -170,6 +170,13 @@ class StoreFailed(UnavailableError):
     remedy = "Repeat the request, with a dedup id if it was an enqueue; look after disk space and health of the store."
 
 
+class StoreLocked(UnavailableError):
+    """Another process has the store open."""
+
+    code = "store_locked"
+    remedy = "Close the other process, or use a folder of its own: one broker has one folder."
+
+
 class StoreCorrupt(UnavailableError):
     """The store holds something that can't be read, or that another version wrote."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from fairlead.errors import FairleadError, InvalidArgument, StoreCorrupt, StoreFailed
+from fairlead.errors import FairleadError, InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
 
 PAGES = "pages"
 BODIES = "bodies"
@@ -35,7 +35,7 @@ def failure(error: Exception, doing: str) -> FairleadError:
     if text.startswith("Corruption"):
         return StoreCorrupt(f"RocksDB could not {doing}: {text}.")
     if "LOCK:" in text:
-        return StoreFailed(f"The store is open elsewhere, and one process writes at a time: {text}.")
+        return StoreLocked(f"The store is open elsewhere: {text}.")
     return StoreFailed(f"RocksDB could not {doing}: {text}.")
 
 

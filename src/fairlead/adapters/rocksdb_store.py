@@ -1,4 +1,4 @@
-"""A store on the local disk, with RocksDB. Needs the extra ``fairlead[rocksdb]``.
+"""A store on the local disk, with RocksDB.
 
 A commit is one write batch, which RocksDB keeps whole; ``rocksdb_layout`` says what is in it.
 

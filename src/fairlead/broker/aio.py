@@ -223,14 +223,14 @@ class AsyncDeliveries:
         self._arrived.set()
         if self._broker._is_closed:
             return
-        unseen, self._ready = list(self._ready), deque()
-        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=unseen))
+        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=self._ready))
+        self._ready.clear()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery:
-        while not self._ready:
+        while self._is_over or not self._ready:
             if self._is_over or self._consumer.is_closed or self._broker._is_closed:
                 raise StopAsyncIteration
             self._arrived.clear()

@@ -50,6 +50,7 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
         failures=message.failures,
         state=state,
         state_etag=None if after is None or after.state is None else id_of(after.state),
+        errors=() if after is None else after.errors,
         dead=dead_letter_of(message),
     )
 

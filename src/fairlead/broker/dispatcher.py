@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from fairlead.broker.requests import Consumer, HandOut, Waiter
+from fairlead.core.decide.room import RETRY_AFTER_MS
 from fairlead.errors import TooManyWaiters
 from fairlead.journal.records import Acked, AnyRecord, Dead, OfMessages, Removed, Returned
 from fairlead.model.message import Receipt
@@ -61,7 +62,8 @@ class Dispatcher:
                         self._end(taker)
         if self._waiting < self._waiters_max:
             return None
-        return TooManyWaiters(f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}.")
+        cause = f"{self._waiting} consumers wait already; waiters_max is {self._waiters_max}."
+        return TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
 
     def detach(self, consumer: Consumer) -> list[Receipt]:
         """Let a consumer end, and return what it has in flight."""

@@ -127,8 +127,8 @@ class Engine:
         self._is_down = False
         self._is_opening = True
         self._is_applying = False
-        self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
         self._reclaim()
+        self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
 
     def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
         if self.hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None:
@@ -423,6 +423,7 @@ class Engine:
                 reply.set_exception(failure)
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()
+        self._handing_out.fail(turn)
         for hand_out in turn.hand_outs:
             self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
             if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():

@@ -8,7 +8,7 @@ from fairlead.broker.requests import Attach, Consumer, HandOut, Request, Waiter
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Lease, Nack
 from fairlead.errors import FairleadError, QueueNotFound
-from fairlead.model.message import Receipt
+from fairlead.model.message import Delivery, Receipt
 
 
 class HandingOut:
@@ -44,7 +44,17 @@ class HandingOut:
         elif consumer.queue not in desk.ledger.queues:
             turn.answer(asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
         else:
-            turn.answer(asked.reply, self._dispatcher.attach(consumer))
+            refusal = self._dispatcher.attach(consumer)
+            if refusal is None:
+                turn.begun.append(consumer)
+            turn.answer(asked.reply, refusal)
+
+    def fail(self, turn: Turn) -> None:
+        """Forget the consumers that began in a turn that has failed, and tell those that ended in it that they have."""
+        for consumer in turn.begun:
+            self._dispatcher.detach(consumer)
+        for consumer in turn.ended:
+            consumer.deliver([])
 
     @staticmethod
     def _take_back(desk: Desk, queue: str, receipts: list[Receipt], unseen: set[str], turn: Turn) -> None:
@@ -119,14 +129,22 @@ class HandingOut:
             return
         try:
             deliveries = deliveries_of(desk.bodies, hand_out)
-        except FairleadError as error:
-            # As failed attempts: a body that can't be read must not go round for ever.
-            command = Nack(queue=taker.queue, receipts=hand_out.receipts(), reason="release", error=str(error))
-            desk.submit(Request(command))
-            if isinstance(taker, Waiter):
-                taker.reply.set_exception(error)
-            return
+        except FairleadError:
+            deliveries = _readable(desk, hand_out)
         if isinstance(taker, Consumer):
             taker.deliver(deliveries)
         else:
             taker.reply.set_result(deliveries)
+
+
+def _readable(desk: Desk, hand_out: HandOut) -> list[Delivery]:
+    """Return the deliveries that can be read; the others go back, as failed attempts, lest they go round for ever."""
+    deliveries: list[Delivery] = []
+    for token, message in enumerate(hand_out.messages, hand_out.token):
+        single = HandOut(hand_out.taker, [message], token)
+        try:
+            deliveries.extend(deliveries_of(desk.bodies, single))
+        except FairleadError as error:
+            queue = hand_out.taker.queue
+            desk.submit(Request(Nack(queue=queue, receipts=single.receipts(), reason="release", error=str(error))))
+    return deliveries

@@ -7,6 +7,7 @@ redrive that is stopped, or whose broker dies, has lost nothing, and can be star
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,8 @@ from fairlead.ports.hooks import EnqueueQuestion
 
 _SCAN = 2_000
 _MOVE = 100
+_HELD = 1_000
+_COUNT = 50_000
 _PAUSE_MS = 100
 _KEPT = 100
 
@@ -157,9 +160,17 @@ class Redrives:
             f"redrive-{self._started}", queue, list(dlq.messages), wanted, count, rate, is_dry_run, by, now_ms, now_ms
         )
         self._jobs[job.id] = job
+        if is_dry_run:
+            self._count(job, dlq, now_ms)
         for old in [known for known in self._jobs.values() if known.status != "running"][:-_KEPT]:
             del self._jobs[old.id]
         return job.view()
+
+    def _count(self, job: _Job, dlq: Queue, now_ms: int) -> None:
+        """Count at once what a dry run is about, unless there is so much that others would wait for it."""
+        while job.status == "running" and job.scanned < _COUNT:
+            self._scan(job, dlq, now_ms)
+            self._end_if_done(job, now_ms)
 
     def view(self, redrive_id: str) -> RedriveView:
         """Return how far a redrive is.
@@ -215,15 +226,19 @@ class Redrives:
         self._scan(job, dlq, turn.now_ms)
         if not job.is_dry_run:
             self._move(desk, job, dlq, target, turn)
+        self._end_if_done(job, turn.now_ms)
+
+    @staticmethod
+    def _end_if_done(job: _Job, now_ms: int) -> None:
         is_full = job.count is not None and job.matched >= job.count
         if job.status == "running" and not job.waiting and (is_full or job.scanned >= len(job.numbers)):
-            job.end("done", turn.now_ms)
+            job.end("done", now_ms)
 
     @staticmethod
     def _scan(job: _Job, dlq: Queue, now_ms: int) -> None:
         """Look through the next dead letters for those that are meant."""
         end = min(job.scanned + _SCAN, len(job.numbers))
-        while job.scanned < end and len(job.waiting) < _MOVE and (job.count is None or job.matched < job.count):
+        while job.scanned < end and len(job.waiting) < _HELD and (job.count is None or job.matched < job.count):
             message = dlq.messages.get(job.numbers[job.scanned])
             job.scanned += 1
             if message is not None and not message.token and job.filter.admits(message, now_ms):
@@ -234,9 +249,9 @@ class Redrives:
     def _move(self, desk: Desk, job: _Job, dlq: Queue, target: Queue, turn: Turn) -> None:
         present = [dlq.messages[number] for number in job.waiting if number in dlq.messages]
         waiting = [message for message in present if not message.token]
-        room = self._room(job, desk.ledger, target, waiting, turn.now_ms)
-        messages = waiting[:room]
-        job.waiting = [message.number for message in waiting[room:]]
+        messages = self._chosen(job, desk.ledger, target, waiting, turn.now_ms)
+        chosen = {message.number for message in messages}
+        job.waiting = [message.number for message in waiting if message.number not in chosen]
         if messages:
             outcome = desk.execute(_command(desk, job, target, messages, turn.now_ms), turn)
             if isinstance(outcome, FairleadError):
@@ -247,16 +262,17 @@ class Redrives:
             job.next_ms = turn.now_ms + self._pause_ms(job, turn.now_ms)
 
     @staticmethod
-    def _room(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> int:
-        """Return how many may move now, by the redrive's rate and the limits of the queue they go to."""
+    def _chosen(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> list[Message]:
+        """Return those that may move now, by the redrive's rate and the limits of the queue they go to.
+
+        One of a key that is full waits, and lets those of other keys pass.
+        """
         most = _MOVE
         if job.rate is not None:
             most = min(most, int(job.rate * (now_ms - job.started_ms) / 1000) + 1 - job.moved)
         room = Room(ledger, target)
-        for count, message in enumerate(waiting[: max(0, most)]):
-            if room.take_in_queue(message.key, message.size) is not None:
-                return count
-        return min(len(waiting), max(0, most))
+        fitting = (message for message in waiting if room.take_in_queue(message.key, message.size) is None)
+        return list(islice(fitting, max(0, most)))
 
     @staticmethod
     def _pause_ms(job: _Job, now_ms: int) -> int:
@@ -274,7 +290,7 @@ def _command(desk: Desk, job: _Job, target: Queue, messages: list[Message], now_
         NewMessage(
             headers=head.headers,
             fairness_key=message.key,
-            weight=message.weight,
+            weight=message.weight or None,
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
             throttles=tuple(name.removeprefix(prefix) for name in message.throttles),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -100,13 +100,13 @@ class Attach:
     """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back, as failed attempts.
 
     Attributes:
-        unseen: messages that never reached it; these are deferred.
+        unseen: messages that never reached it, looked at when its turn has come; these are deferred.
     """
 
     consumer: Consumer
     reply: Reply
     is_closing: bool = False
-    unseen: Sequence[Delivery] = ()
+    unseen: Collection[Delivery] = ()
 
 
 Asked: TypeAlias = Request | Read | Waiter | Attach

@@ -234,11 +234,10 @@ class Deliveries:
             if self._is_over:
                 return
             self._is_over = True
-            unseen, self._ready = list(self._ready), deque()
             self._arrived.notify_all()
         if self._broker._is_closed:
             return
-        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=unseen))
+        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=self._ready))
 
     def __iter__(self) -> Self:
         return self
@@ -253,7 +252,7 @@ class Deliveries:
         """Return the next message; None when the stream is over or nothing came in time."""
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
-            return self._ready.popleft() if self._ready else None
+            return self._ready.popleft() if self._ready and not self._is_over else None
 
     def _has_ended(self) -> bool:
         return self._is_over or self._consumer.is_closed or self._broker._is_closed

@@ -26,6 +26,7 @@ class Turn:
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     questions: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
+    begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     current: Asked | None = None
 

@@ -49,6 +49,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting: messages that are not leased, delayed ones included.
         oldest_ms: when the oldest of its messages was enqueued.
+        active_keys: how many fairness keys have messages; counted by ``inspect`` only.
         keys: the fairness keys with the most messages, up to a hundred.
         throttles: those that its messages name and that have a rate.
     """
@@ -63,7 +64,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     dead: int
     oldest_ms: int | None
-    active_keys: int
+    active_keys: int | None
     waiters: int
     consumers: int
     keys: tuple[KeyView, ...] = ()
@@ -132,7 +133,7 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
         size=queue.size,
         dead=len(dlq.messages) if dlq is not None else 0,
         oldest_ms=oldest.enqueued_ms if oldest is not None else None,
-        active_keys=0,
+        active_keys=None,
         waiters=dispatcher.waiting(name),
         consumers=len(dispatcher.consumers.get(name, ())),
     )
@@ -252,7 +253,7 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         queue=message.queue.name,
         status=status,
         fairness_key=message.key,
-        weight=message.weight,
+        weight=message.weight or 1,
         cost=message.cost,
         priority=PRIORITY_NAMES[message.priority],
         throttles=message.throttles,
@@ -291,6 +292,6 @@ def explain(
     if reason != "eligible":
         return explained(reason, str(found), until_ms=found.until_ms, key=found.key, throttle=found.throttle)
     if not dispatcher.waiting(queue):
-        words = f"It may go, after {found.turns} turns of other keys, but no consumer is asking for messages."
+        words = f"{str(found).removesuffix('.')}, but no consumer is asking for messages."
         return explained("no_consumer", words, turns=found.turns)
     return explained("turn", str(found), turns=found.turns)

@@ -107,8 +107,8 @@ def _headers_fault(headers: object) -> str | None:
         if type(name) is not str or type(value) is not str or not (is_text(name) and is_text(value)):
             return f"Headers are text by name, not {value!r:.100} by {name!r:.100}."
         size += len(name) + len(value)
-    if size > limits.HEADERS_BYTES_MAX:
-        return f"Headers have at most {limits.HEADERS_BYTES_MAX} characters in all, not {size}."
+    if size > limits.HEADERS_LENGTH_MAX:
+        return f"Headers have at most {limits.HEADERS_LENGTH_MAX} characters in all, not {size}."
     return None
 
 

@@ -156,10 +156,9 @@ class SetState:
 
 @dataclass(slots=True, kw_only=True)
 class SetConfig:
-    """Set a config value, or with None remove it."""
+    """Set config values, or with None remove them: all of them or none."""
 
-    key: str
-    value: str | None
+    values: Mapping[str, str | None]
     by: str | None = None
 
 

@@ -15,7 +15,7 @@ class KeyPolicies:
     """Knows what each key of a queue is entitled to.
 
     Attributes:
-        told: weight and cap of keys as their latest message had them, where that is not the default.
+        told: weight and cap of keys, as the latest message that had one said.
     """
 
     __slots__ = ("_config", "_known", "_queue", "told")
@@ -31,8 +31,12 @@ class KeyPolicies:
         told = self.told
         changed: dict[Key, None] = {}
         for message in messages:
-            says = (message.weight, message.after.cap if message.after is not None else None)
-            if told.get(message.key, (1, None)) != says:
+            cap = message.after.cap if message.after is not None else None
+            if not message.weight and cap is None:
+                continue
+            before = told.get(message.key, (1, None))
+            says = (message.weight or before[0], before[1] if cap is None else cap)
+            if before != says:
                 told[message.key] = says
                 changed[message.key] = None
         if len(told) > _TOLD_MAX:

@@ -62,6 +62,7 @@ class Message(Item):
     """A message without its body. What it has as an ``Item`` is the schedule's, the rest is the ledger's.
 
     Attributes:
+        weight: the weight it brought for its key, 0 for none.
         line: the sequence at which it joined its line; the order of recovery.
         token: the fencing token of its lease, 0 when it has none.
     """

@@ -145,7 +145,7 @@ class Schedule:
 
     def _enqueued(self, record: Enqueued, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
-        if record.terms.weights is not None or record.terms.caps is not None or line.policies.told:
+        if record.terms.weights is not None or record.terms.caps is not None:
             for key in line.policies.learn(messages):
                 line.kernel.refresh_policy(key)
         line.kernel.offer_many(messages, now_ms)

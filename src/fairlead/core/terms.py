@@ -12,6 +12,8 @@ from fairlead.model.answers import EnqueueAnswer
 from fairlead.model.message import PRIORITY_NAMES, NewMessage, canonical
 
 DEFAULT_KEY = "default"
+UNSAID = 0
+"""The weight of a message that nobody gave one: it leaves its key's weight as it is."""
 _NORMAL = PRIORITY_NAMES.index("normal")
 _PRIORITIES: dict[str | None, int] = {None: _NORMAL} | {name: at for at, name in enumerate(PRIORITY_NAMES)}
 T = TypeVar("T")
@@ -46,7 +48,7 @@ def resolve(
 
 
 def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> None:
-    terms.weights = [message.weight or 1 for message in messages]
+    terms.weights = [message.weight or UNSAID for message in messages]
     terms.costs = [message.cost or 1 for message in messages]
     terms.priorities = [_PRIORITIES[message.priority] for message in messages]
     terms.throttles = [list(message.throttles) for message in messages]
@@ -59,13 +61,14 @@ def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None
     if rules.has_key:
         terms.keys = [rules.key(said) or wish for said, wish in zip(headers, terms.keys, strict=True)]
     if rules.has_weight:
-        terms.weights = _over(map(rules.weight, headers), terms.weights, 1)
+        terms.weights = _over(map(rules.weight, headers), terms.weights, UNSAID)
     if rules.has_cost:
         terms.costs = _over(map(rules.cost, headers), terms.costs, 1)
     if rules.has_priority:
         terms.priorities = _over(map(rules.priority, headers), terms.priorities, _NORMAL)
     if rules.has_throttles:
-        terms.throttles = [rules.throttles(said) for said in headers]
+        wishes = terms.throttles or [[] for _ in headers]
+        terms.throttles = [rules.throttles(said) + wish for said, wish in zip(headers, wishes, strict=True)]
     if rules.has_cap:
         terms.caps = [rules.cap(said) for said in headers]
 
@@ -79,7 +82,7 @@ def _over(said: Iterable[int | None], wishes: list[int] | None, default: int) ->
 def _add_answers(terms: Terms, answers: Sequence[EnqueueAnswer | None], now_ms: int) -> None:
     """Let what the hook answers win over everything else."""
     n = len(answers)
-    weights = terms.weights = terms.weights or [1] * n
+    weights = terms.weights = terms.weights or [UNSAID] * n
     costs = terms.costs = terms.costs or [1] * n
     priorities = terms.priorities = terms.priorities or [_NORMAL] * n
     throttles = terms.throttles = terms.throttles or [[] for _ in answers]
@@ -119,7 +122,7 @@ def collapse(terms: Terms) -> Terms:
     """Return terms with None for every column of nothing but defaults."""
     return Terms(
         terms.keys,
-        _unless_all(terms.weights, 1),
+        _unless_all(terms.weights, UNSAID),
         _unless_all(terms.costs, 1),
         _unless_all(terms.priorities, _NORMAL),
         terms.throttles if terms.throttles is not None and any(terms.throttles) else None,

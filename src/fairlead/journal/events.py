@@ -160,7 +160,8 @@ def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
     columns.put("fairness_key", map(_path, terms.keys))
-    _put_or_fill(columns, "weight", terms.weights, 1, count)
+    weights = None if terms.weights is None else [weight or 1 for weight in terms.weights]
+    _put_or_fill(columns, "weight", weights, 1, count)
     _put_or_fill(columns, "cost", terms.costs, 1, count)
     priorities = terms.priorities
     names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]

@@ -50,6 +50,7 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
 
     keys: list[Key]
     weights: list[int] | None = None
+    """0 for a message that was given none, and leaves its key's weight as it is."""
     costs: list[int] | None = None
     priorities: list[int] | None = None
     throttles: list[list[str]] | None = None

@@ -96,6 +96,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         failures: how many attempts have failed before.
         state: the workflow state, if it was asked for and there is one.
         state_etag: names that version of the state; None when there is no state.
+        errors: the latest failed attempts.
+        dead: why and from where it came to the dead-letter queue it was leased from.
     """
 
     id: str
@@ -113,6 +115,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     state: bytes | None = None
     state_etag: str | None = None
+    errors: tuple[FailedAttempt, ...] = ()
     dead: DeadLetter | None = None
 
 

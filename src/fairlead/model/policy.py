@@ -55,8 +55,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         priority_from: the source of a message's priority: ``high``, ``normal`` or ``low``.
         cap_from: the source of the key's cap.
         throttles_from: the sources of a message's throttles.
-        weights: weights of keys, by key; a path is written with slashes. They win over all other weights.
-        caps: caps of keys, by key; they win over all other caps.
+        weights: weights of keys, by key; a path is written with slashes. Only config wins over them.
+        caps: caps of keys, by key; only config wins over them.
         quantum: what one turn of a key is worth at weight 1.
         strict_priority: let higher priority go first across all keys, not only within one.
         throttle_scope: whether a throttle's name means the same in all queues, or this queue's own bucket.

@@ -227,7 +227,7 @@ class JournalAuditor:
         return NewMessage(
             headers=self._books.births[entry.number].message.headers,
             fairness_key=entry.path,
-            weight=entry.weight,
+            weight=entry.weight or None,
             cost=entry.cost,
             priority=("high", "normal", "low")[entry.priority],  # type: ignore[arg-type] # one of the names
             throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
@@ -341,7 +341,7 @@ def _rows(terms: r.Terms) -> list[dict[str, Any]]:
     count = len(terms.keys)
     columns = (
         [path_of(key) for key in terms.keys],
-        terms.weights or [1] * count,
+        terms.weights or [0] * count,
         terms.costs or [1] * count,
         [1] * count if terms.priorities is None else terms.priorities,
         [()] * count if terms.throttles is None else [tuple(names) for names in terms.throttles],

@@ -20,7 +20,7 @@ def expected_terms(queue: str, policy: QueuePolicy, message: NewMessage, at_ms: 
     deadline_ms = message.deadline_ms if message.deadline_ms is not None else policy.deadline_ms
     return {
         "path": _key(policy, message),
-        "weight": _whole(policy.weight_from, headers, least=1, most=WEIGHT_MAX) or message.weight or 1,
+        "weight": _whole(policy.weight_from, headers, least=1, most=WEIGHT_MAX) or message.weight or 0,
         "cost": _whole(policy.cost_from, headers, least=1, most=COST_MAX) or message.cost or 1,
         "priority": _priority(policy, message),
         "throttles": _throttles(queue, policy, message),

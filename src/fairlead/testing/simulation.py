@@ -331,7 +331,7 @@ class Simulation:
         books = self.auditor.books
         for key in sorted(books.config):
             if key.startswith(("throttle:", "cap:")):
-                self._do(commands.SetConfig(key=key, value=None))
+                self._do(commands.SetConfig(values={key: None}))
         for book in books.queues.values():
             self._do(commands.Pause(queue=book.name, is_paused=False))
             for key in sorted(book.paused):

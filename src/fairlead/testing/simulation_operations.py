@@ -245,13 +245,14 @@ class Everybody(Clients):
 
     def configure(self) -> None:
         """Change config."""
-        key, value = self.world.workload.setting()
+        draw = self.world.workload
+        values = dict(draw.setting() for _ in range(draw.one_of(1, 1, 2)))
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
             if isinstance(outcome, FairleadError) and outcome.code != "store_failed":
-                violated(f"{key}={value} was refused: {outcome!r}")
+                violated(f"{values} was refused: {outcome!r}")
 
-        self.do(f"config {key}={value}", commands.SetConfig(key=key, value=value), judge)
+        self.do(f"config {key}={value}", commands.SetConfig(values={key: value}), judge)
 
     def redrive(self) -> None:
         """Move dead letters back, some of them, at a rate at times, or only count them."""

@@ -128,6 +128,10 @@ class SteppedBroker(MessageVerbs, AdminVerbs):
         """Let a consumer vanish."""
         self._ask(lambda reply: Attach(consumer, reply, is_closing=True))
 
+    def close(self) -> None:
+        """Let go of the store."""
+        self._engine.close()
+
     def step(self) -> None:
         """Run turns until nothing more is asked."""
         self.turn()

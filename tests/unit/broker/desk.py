@@ -71,3 +71,9 @@ def bury(broker: SteppedBroker, payload: bytes = b"", *, error: str = "", **term
     assert delivery.id == message_id
     broker.nack(delivery, intent="dead", error=error)
     return message_id
+
+
+def buried(count: int, **policy: object) -> tuple[SteppedBroker, list[str]]:
+    """Return a broker with so many dead letters, of payloads 0, 1, 2 and so on, and their ids."""
+    broker = broker_with(policy)
+    return broker, [bury(broker, b"%d" % n) for n in range(count)]

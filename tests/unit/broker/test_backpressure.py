@@ -49,7 +49,11 @@ def test_a_full_key_leaves_room_for_others() -> None:
     assert codes(results) == [None, "key_full", None, "key_full"]
     broker.nack(lease_one(broker), delay_ms=0)
     broker.reopen()
-    assert codes(broker.enqueue_many("q", [message(fairness_key=key) for key in "abc"])) == ["key_full", "key_full", None]
+    assert codes(broker.enqueue_many("q", [message(fairness_key=key) for key in "abc"])) == [
+        "key_full",
+        "key_full",
+        None,
+    ]
 
 
 def test_a_limit_on_keys_set_later_counts_what_is_there() -> None:

@@ -1,23 +1,14 @@
-"""Dead letters: why they are there, looking through them, and bringing them back."""
+"""Dead letters: why they are there, and looking through them."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
 from fairlead.broker.redrives import DeadLetterFilter
-from fairlead.errors import InvalidArgument, QueueNotFound, RedriveNotFound
-from fairlead.testing.faulty_store import FaultyStore
-from fairlead.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, bury, lease_one, message, payloads
-
-
-def buried(count: int, **policy: object) -> tuple[SteppedBroker, list[str]]:
-    """Return a broker with so many dead letters, of payloads 0, 1, 2 and so on, and their ids."""
-    broker = broker_with(policy)
-    return broker, [bury(broker, b"%d" % n) for n in range(count)]
+from fairlead.errors import InvalidArgument
+from tests.unit.broker.desk import broker_with, buried, bury, lease_one, message
 
 
 def test_a_dead_letter_keeps_where_it_came_from_and_what_went_wrong() -> None:
@@ -145,143 +136,3 @@ def test_peek_takes_nothing() -> None:
         assert broker.get("q", message_id).attempts == 0
         assert broker.queue("q").waiting == 1
     assert lease_one(broker).attempt == 1
-
-
-# ---------------------------------------------------------------------------------------------------------- redriving
-
-
-def test_redrive_brings_all_back_with_their_attempts_forgotten() -> None:
-    """In the order of death, under their own ids, with payload and headers; durable."""
-    broker, ids = buried(3)
-    started = broker.redrive("q.dlq")
-    assert (started.status, started.total) == ("running", 3)
-    broker.advance(0)
-    view = broker.redrive_view(started.id)
-    assert (view.status, view.scanned, view.matched, view.moved, view.error) == ("done", 3, 3, 3, None)
-    broker.reopen()
-    back = broker.lease("q", 9)
-    assert [d.id for d in back] == ids
-    assert payloads(back) == [b"0", b"1", b"2"]
-    assert [(d.attempt, d.failures, d.dead) for d in back] == [(1, 0, None)] * 3
-    assert broker.queue("q.dlq").waiting == 0
-
-
-def test_redrive_by_count_and_by_filter_takes_only_those() -> None:
-    """The rest stay dead letters."""
-    broker = broker_with()
-    ids = [bury(broker, fairness_key=key) for key in "abab"]
-    one = broker.redrive("q.dlq", wanted=DeadLetterFilter(fairness_key="b"), count=1)
-    broker.advance(1_000)
-    assert broker.redrive_view(one.id).moved == 1
-    assert [view.id for view in broker.peek("q")] == [ids[1]]
-    assert [view.id for view in broker.peek("q.dlq")] == [ids[0], ids[2], ids[3]]
-
-
-def test_a_dry_run_counts_and_moves_nothing() -> None:
-    """It tells how many would be moved; the journal has nothing of it."""
-    broker, _ = buried(5)
-    before = broker.engine.ledger.next_sequence
-    dry = broker.redrive("q.dlq", is_dry_run=True, count=3)
-    broker.advance(1_000)
-    view = broker.redrive_view(dry.id)
-    assert (view.status, view.matched, view.moved, view.is_dry_run) == ("done", 3, 0, True)
-    assert broker.engine.ledger.next_sequence == before
-    assert broker.queue("q.dlq").waiting == 5
-
-
-def test_a_redrive_keeps_to_its_rate_and_can_be_stopped() -> None:
-    """At ten a second there are never more than elapsed time allows; stopped it moves no more, and the rest is there."""
-    broker, _ = buried(30)
-    started = broker.redrive("q.dlq", rate=10.0)
-    for elapsed_ms in range(0, 1_000, 50):
-        assert broker.queue("q").waiting <= elapsed_ms / 100 + 1
-        broker.advance(50)
-    moved = broker.stop_redrive(started.id).moved
-    assert 9 <= moved <= 11
-    broker.advance(10_000)
-    assert (broker.queue("q").waiting, broker.queue("q.dlq").waiting) == (moved, 30 - moved)
-    assert broker.redrive_view(started.id).status == "stopped"
-    assert [view.id for view in broker.redrives()] == [started.id]
-
-
-@pytest.mark.parametrize("bad", [{"count": 0}, {"count": -1}, {"count": "1"}, {"rate": 0}, {"rate": float("nan")}])
-def test_a_senseless_redrive_is_refused(bad: dict[str, Any]) -> None:
-    """Nothing is started; an unknown redrive is not found."""
-    broker, _ = buried(1)
-    with pytest.raises(InvalidArgument):
-        broker.redrive("q.dlq", **bad)
-    assert broker.redrives() == []
-    with pytest.raises(RedriveNotFound):
-        broker.redrive_view("redrive-9")
-    with pytest.raises(RedriveNotFound):
-        broker.stop_redrive("redrive-9")
-
-
-def test_an_interrupted_redrive_loses_nothing() -> None:
-    """Whether the process dies or a commit fails half-way, each letter is in one of the two queues; a second finishes."""
-    store = FaultyStore(random.Random(3))  # noqa: S311 - a seed
-    broker = broker_with(store=store)
-    ids = {bury(broker) for _ in range(20)}
-    broker.redrive("q.dlq", rate=10.0)
-    broker.advance(500)
-    store.faults.arm("after_write")
-    broker.advance(500)
-    assert {view.id for name in ("q", "q.dlq") for view in broker.peek(name, 99)} == ids
-    assert [view.status for view in broker.redrives()] == ["stopped"]
-    broker.reopen()
-    assert {view.id for name in ("q", "q.dlq") for view in broker.peek(name, 99)} == ids
-    broker.redrive("q.dlq")
-    broker.advance(1_000)
-    assert {view.id for view in broker.peek("q", 99)} == ids
-
-
-def test_a_leased_dead_letter_is_not_redriven() -> None:
-    """It stays with whoever holds it, who can ack it."""
-    broker, ids = buried(2)
-    held = lease_one(broker, "q.dlq")
-    broker.redrive("q.dlq")
-    broker.advance(1_000)
-    assert [view.id for view in broker.peek("q")] == ids[1:]
-    broker.ack(held)
-
-
-def test_redrive_runs_the_enqueue_flow_again() -> None:
-    """The hook and the declared keys as they are now give the terms, also where the dead letters' keys are counted."""
-    script = 'function on_enqueue(m) return { fairness_key = fairlead.get("key") or "old", weight = 2 } end'
-    broker = broker_with({"on_enqueue": script, "cost_from": "header:cost"})
-    broker.update_queue("q.dlq", {"key_waiting_max": 10})
-    bury(broker, headers={"cost": "4"})
-    broker.set_config("key", "new")
-    started = broker.redrive("q.dlq")
-    broker.advance(1_000)
-    assert broker.redrive_view(started.id).moved == 1
-    view = broker.peek("q")[0]
-    assert (view.fairness_key, view.weight, view.cost) == ("new", 2, 4)
-
-
-@pytest.mark.parametrize(
-    "limit", [{"waiting_max": 1}, {"waiting_bytes_max": 1}, {"key_waiting_max": 1}, {"key_waiting_bytes_max": 1}]
-)
-def test_a_redrive_waits_for_room_like_any_enqueue(limit: dict[str, Any]) -> None:
-    """It never takes the queue beyond a limit, goes on as acks make room, and in the end all are back."""
-    broker, _ = buried(3)
-    broker.update_queue("q", limit)
-    started = broker.redrive("q.dlq")
-    for left in (2, 1, 0):
-        broker.advance(500)
-        assert (broker.queue("q").waiting, broker.queue("q.dlq").waiting) == (1, left)
-        broker.ack(lease_one(broker))
-    broker.advance(500)
-    assert broker.redrive_view(started.id).status == "done"
-
-
-def test_a_redrive_ends_with_its_queue() -> None:
-    """Deleting the queue while it runs ends it as failed, with words."""
-    broker, _ = buried(3)
-    started = broker.redrive("q.dlq", rate=1.0)
-    broker.delete_queue("q")
-    broker.advance(5_000)
-    view = broker.redrive_view(started.id)
-    assert (view.status, bool(view.error)) == ("failed", True)
-    with pytest.raises(QueueNotFound):
-        broker.redrive("q.dlq")

@@ -27,8 +27,8 @@ def terms_of(broker: SteppedBroker, **terms: Any) -> tuple[Any, ...]:
 
 
 def test_the_declared_win_over_the_producer() -> None:
-    """Each field comes from the header that the policy names, whatever the producer wishes."""
-    declared = (("acme", "web"), 3, 5, "high", ("acme:web", "fixed"))
+    """Each field comes from the header that the policy names; of throttles a producer can only add more."""
+    declared = (("acme", "web"), 3, 5, "high", ("acme:web", "fixed", "w"))
     assert terms_of(broker_with(DECLARED), headers=HEADERS, **WISH) == declared
 
 
@@ -40,9 +40,10 @@ def test_without_the_headers_the_producer_has_its_wish() -> None:
     assert terms_of(broker, headers={"weight": "x", "cost": "", "priority": "urgent", "tenant": ""}, **WISH) == wished
 
 
-def test_declared_throttles_leave_none_of_the_producers() -> None:
-    """Where throttles are declared a producer can't talk itself out of them, even if a header is missing."""
-    assert terms_of(broker_with(DECLARED), **WISH)[4] == ("fixed",)
+def test_a_producer_can_not_talk_itself_out_of_declared_throttles() -> None:
+    """They hold whatever it wishes, as far as the headers give their names."""
+    assert terms_of(broker_with(DECLARED), **WISH)[4] == ("fixed", "w")
+    assert terms_of(broker_with(DECLARED), headers=HEADERS)[4] == ("acme:web", "fixed")
 
 
 def test_the_hook_wins_over_the_declared() -> None:

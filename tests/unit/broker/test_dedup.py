@@ -8,7 +8,9 @@ from tests.unit.broker.desk import broker_with, codes, lease_one, message, paylo
 def test_a_repeated_dedup_id_is_answered_with_the_first_id() -> None:
     """Within a batch, across batches, over a reopen and after the ack, the answer stays the same and one is stored."""
     broker = broker_with()
-    first, again, other = broker.enqueue_many("q", [message(b"1", dedup_id="a"), message(b"2", dedup_id="a"), message()])
+    first, again, other = broker.enqueue_many(
+        "q", [message(b"1", dedup_id="a"), message(b"2", dedup_id="a"), message()]
+    )
     assert first == again != other
     assert broker.enqueue("q", b"3", dedup_id="a") == first
     broker.reopen()

@@ -130,7 +130,8 @@ def test_when_on_failure_fails_the_policy_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["function on_enqueue(msg", "", "x = 1", "error('at load')", "while true do end", "function on_failure(m) end"]
+    "script",
+    ["function on_enqueue(msg", "", "x = 1", "error('at load')", "while true do end", "function on_failure(m) end"],
 )
 def test_a_script_that_can_not_be_used_is_refused_and_the_old_one_stays(script: str) -> None:
     """Neither create nor update takes it; the queue goes on with the script before, also after a reopen."""

@@ -140,7 +140,7 @@ def test_a_queue_can_ask_for_longer_retention() -> None:
 def test_nothing_is_trimmed_past_a_reader_that_is_waited_for() -> None:
     """While it moves, however slowly, all that it has not read is there."""
     broker = broker_with(settings=SMALL, carry_floor=10)
-    position = 5
+    position = 3
     broker.set_reader("slow", position)
     for _ in range(8):
         busy(broker, 80)
@@ -154,14 +154,14 @@ def test_nothing_is_trimmed_past_a_reader_that_is_waited_for() -> None:
 def test_a_reader_that_is_passed_is_named() -> None:
     """One that has not moved for longer than it is waited for is passed, and the record that does it says so."""
     broker = broker_with(settings=SMALL, carry_floor=10)
-    broker.set_reader("lost", 5)
+    broker.set_reader("lost", 3)
     busy(broker, 1_300)
     assert [(reader.name, reader.is_passed) for reader in broker.readers()] == [("lost", True)]
     begin = broker.engine.ledger.trimmed - 1
     named = [record.passed for record in records_after(broker, begin) if isinstance(record, Trimmed)]
     assert ["lost"] in named
     with pytest.raises(JournalTrimmed):
-        broker.read_journal(5)
+        broker.read_journal(3)
 
 
 def test_a_moved_base_and_a_trimmed_journal_lose_no_message() -> None:

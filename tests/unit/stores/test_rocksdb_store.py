@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed
+from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
 from fairlead.ports.store import Extent
 from fairlead.testing.store_samples import commit_of
 from tests.unit.stores.processes import held_open, write_and_die
@@ -103,7 +103,7 @@ def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
 def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
     """One process writes at a time, and the other is told; afterwards it can open."""
     store = RocksDbStore(tmp_path)
-    with held_open(tmp_path), pytest.raises(StoreFailed, match="open elsewhere"):
+    with held_open(tmp_path), pytest.raises(StoreLocked, match="open elsewhere"):
         store.recover()
     assert store.recover() == Extent(first=1, base=1, next_sequence=1)
     store.close()
@@ -112,7 +112,7 @@ def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
 def test_a_store_open_in_this_process_is_refused(tmp_path: Path) -> None:
     """A second store on the folder is refused, and the first goes on."""
     with opened(tmp_path) as store:
-        with pytest.raises(StoreFailed, match="open elsewhere"):
+        with pytest.raises(StoreLocked, match="open elsewhere"):
             RocksDbStore(tmp_path).recover()
         store.write(commit_of(1, 1))
         store.sync()

@@ -105,7 +105,23 @@ class AsyncAdminVerbs(AsyncAsking):
         Raises:
             InvalidArgument: nothing was changed.
         """
-        await self._do(commands.SetConfig(key=key, value=value, by=by))
+        await self._do(commands.SetConfig(values={key: value}, by=by))
+
+    async def set_throttle(
+        self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None
+    ) -> None:
+        """Set a throttle in one commit: tokens a second, and the most it saves up. Without a rate it is lifted.
+
+        A new one begins full. Without a burst it saves up one second's worth, at least 1.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+        """
+        values = {
+            f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
+            f"throttle:{name}:rate": None if rate is None else repr(rate),
+        }
+        await self._do(commands.SetConfig(values=values, by=by))
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""
@@ -213,9 +229,10 @@ class AsyncAdminVerbs(AsyncAsking):
     # --------------------------------------------------------------------------------------------------------- journal
 
     async def read_journal(self, after: int = 0, *, count: int = 10_000) -> JournalSlice:
-        """Return about so many events of the journal after a position, and the position they reach to.
+        """Return the pages of the journal with about so many events after a position, and the position they reach to.
 
         Only what is durable is returned. Read on from the position returned; it grows even where there are no events.
+        The first page may begin before the position asked for. ``fairlead.journal.events`` makes rows of pages.
 
         Raises:
             JournalTrimmed: the journal does not reach back so far any more.

@@ -73,6 +73,16 @@ def check_author(by: str | None) -> None:
         require(text_fault("by", by, most=limits.OWNER_LENGTH_MAX))
 
 
+def check_batch(items: Sequence[object]) -> None:
+    """Refuse more items than one request may have.
+
+    Raises:
+        InvalidArgument: there are more.
+    """
+    if len(items) > limits.BATCH_MAX:
+        raise InvalidArgument(f"One request has at most {limits.BATCH_MAX} items, not {len(items)}.")
+
+
 def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str | None) -> None:
     """Refuse what a consumer can't ask for.
 

@@ -8,7 +8,7 @@ from typing import Unpack, cast
 from fairlead.broker import views
 from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.broker.requests import Reply, Waiter
-from fairlead.broker.verbs.asking_aio import AsyncAsking, Leased, check_taking, only, require
+from fairlead.broker.verbs.asking_aio import AsyncAsking, Leased, check_batch, check_taking, only, require
 from fairlead.broker.views import Explained
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
@@ -120,6 +120,7 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was acked.
         """
+        check_batch(leased)
         command = commands.Ack(queue=queue, receipts=leased, costs=costs)  # type: ignore[arg-type] # they have id and token
         return cast("list[FairleadError | None]", await self._do(command))
 
@@ -151,6 +152,7 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was given back.
         """
+        check_batch(leased)
         command = commands.Nack(
             queue=queue,
             receipts=leased,  # type: ignore[arg-type] # they have id and token
@@ -177,6 +179,7 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was extended.
         """
+        check_batch(leased)
         command = commands.Extend(queue=queue, receipts=leased, visibility_ms=visibility_ms)  # type: ignore[arg-type] # they have id and token
         return cast("list[int | FairleadError]", await self._do(command))
 
@@ -194,6 +197,7 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound: there is no such queue.
         """
+        check_batch(message_ids)
         command = commands.Cancel(queue=queue, ids=message_ids)
         return cast("list[FairleadError | None]", await self._do(command))
 

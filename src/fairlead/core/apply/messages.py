@@ -57,11 +57,11 @@ def _rows(terms: Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
     if _is_plain(terms) and terms.weights is None and terms.costs is None:
-        return [(key, 1, 1, _NORMAL, (), None, None) for key in terms.keys]
+        return [(key, 0, 1, _NORMAL, (), None, None) for key in terms.keys]
     nothing: list[int | None] = [None] * n
     return zip(
         terms.keys,
-        terms.weights or [1] * n,
+        terms.weights or [0] * n,
         terms.costs or [1] * n,
         [_NORMAL] * n if terms.priorities is None else [PRIORITIES[priority] for priority in terms.priorities],
         _NO_THROTTLES * n if terms.throttles is None else [tuple(names) for names in terms.throttles],

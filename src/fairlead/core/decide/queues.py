@@ -101,15 +101,19 @@ def purge(ledger: Ledger, command: Purge, _now_ms: int) -> Decision:
 
 
 def set_config(ledger: Ledger, command: SetConfig, _now_ms: int) -> Decision:
-    """Set or remove a config value. Values that the broker itself acts on must make sense."""
-    fault = text_fault("A config key", command.key, most=limits.CONFIG_KEY_LENGTH_MAX)
-    if fault is None and command.value is not None:
-        fault = value_fault(command.key, command.value)
-    if fault is not None:
-        return refuse(InvalidArgument(fault))
-    if ledger.config.get(command.key) == command.value:
-        return Decision([])
-    return Decision([ConfigSet(ledger.next_sequence, command.key, command.value, command.by)])
+    """Set or remove config values. Those that the broker itself acts on must make sense."""
+    for key, value in command.values.items():
+        fault = text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX)
+        if fault is None and value is not None:
+            fault = value_fault(key, value)
+        if fault is not None:
+            return refuse(InvalidArgument(fault))
+    changed = [(key, value) for key, value in command.values.items() if ledger.config.get(key) != value]
+    records: list[AnyRecord] = [
+        ConfigSet(sequence, key, value, command.by)
+        for sequence, (key, value) in enumerate(changed, ledger.next_sequence)
+    ]
+    return Decision(records)
 
 
 def value_fault(key: str, value: object) -> str | None:

@@ -1,0 +1,161 @@
+"""Bugs planted one by one, each a line that could have been forgotten: the simulation must notice within thirty seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlead.broker.dispatcher import Dispatcher
+from fairlead.core import schedule as schedule_module
+from fairlead.core.apply import messages
+from fairlead.core.decide import leases
+from fairlead.core.ledger import Message
+from fairlead.model.message import Receipt
+from fairlead.model.names import number_of
+from fairlead.scheduler.buckets import Bucket
+from fairlead.scheduler.kernel import Kernel
+from fairlead.testing.simulate import main
+from fairlead.testing.simulation import Simulation, SimulationFailed
+from fairlead.testing.simulation_store import SimulatedDisk
+
+SEEDS = range(1, 31)
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def do_nothing(*_: Any, **__: Any) -> None:
+    """Forget what should be done."""
+
+
+def forget_to_release_a_cap(patch: pytest.MonkeyPatch) -> None:
+    """Keys at their caps stay there: waiters are left while messages wait, and nothing drains."""
+    patch.setattr(Kernel, "release", do_nothing)
+
+
+def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
+    """Whoever knows a message's id may ack it, under whatever lease."""
+    held = leases._held
+
+    def unfenced(queue: Any, receipts: Any, now_ms: int) -> Any:
+        known = [queue.messages.get(number_of(receipt.id) or 0) for receipt in receipts]
+        forged = [
+            Receipt(receipt.id, message.token) if message is not None and message.token else receipt
+            for receipt, message in zip(receipts, known, strict=True)
+        ]
+        return held(queue, forged, now_ms)
+
+    patch.setattr(leases, "_held", unfenced)
+
+
+class ForgetfulDisk(SimulatedDisk):
+    """Says that it has synced."""
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
+def forget_to_sync(patch: pytest.MonkeyPatch) -> None:
+    """What was acknowledged is lost with the next crash."""
+    patch.setattr(Simulation, "disk_type", ForgetfulDisk)
+
+
+def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
+    """Bodies of messages that are done stay in the store for good."""
+
+    def drop(ledger: Any, chunk: Any) -> None:
+        ledger.chunks.pop(chunk.number, None)
+
+    patch.setattr(messages, "_drop_chunk", drop)
+
+
+def forget_to_note_a_failure(patch: pytest.MonkeyPatch) -> None:
+    """Messages go round for ever."""
+    patch.setattr(messages, "_note_failure", do_nothing)
+
+
+def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
+    """Throttles hold nothing back."""
+    patch.setattr(Bucket, "take", do_nothing)
+
+
+def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a throttle gives a whole burst again."""
+    set_throttle = schedule_module.set_throttle
+
+    def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
+        del tokens
+        set_throttle(*arguments, **more)
+
+    patch.setattr(schedule_module, "set_throttle", full)
+
+
+def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
+    """A repeated enqueue makes a second message."""
+    patch.setattr(messages, "_remember", do_nothing)
+
+
+def forget_deadlines(patch: pytest.MonkeyPatch) -> None:
+    """Messages are handed out after their deadline."""
+    patch.setattr(Kernel, "_expire", do_nothing)
+
+
+def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
+    """Recovery puts a returned message where it was before: the journal and the memory disagree."""
+    returned = Message.set_times
+
+    def set_times(self: Message, **times: Any) -> None:
+        self.line = self.number
+        returned(self, **times)
+
+    patch.setattr(Message, "set_times", set_times)
+
+
+def forget_to_give_credit_back(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that acks gets nothing more."""
+    patch.setattr(Dispatcher, "note", do_nothing)
+
+
+PLANTS: list[Plant] = [
+    forget_to_release_a_cap,
+    forget_to_fence,
+    forget_to_sync,
+    forget_to_drop_a_body,
+    forget_to_note_a_failure,
+    forget_to_take_a_token,
+    let_buckets_start_full,
+    forget_dedup_ids,
+    forget_deadlines,
+    let_a_return_keep_its_place,
+    forget_to_give_credit_back,
+]
+
+
+def caught_by() -> tuple[int, str] | None:
+    """Return the first seed that notices, and what it says."""
+    for seed in SEEDS:
+        try:
+            Simulation(seed).run()
+        except SimulationFailed as failure:
+            return seed, str(failure)
+    return None
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation notices, and says under which seed and at which step, and what led to it."""
+    plant(monkeypatch)
+    caught = caught_by()
+    assert caught is not None
+    seed, text = caught
+    assert text.startswith(f"seed {seed}, step ")
+    assert "What led to it:" in text
+
+
+def test_the_command_fails_where_a_promise_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code is 1, and the trace is shown."""
+    forget_to_sync(monkeypatch)
+    assert main(["--seed", "1"]) == 1
+    assert "What led to it:" in capsys.readouterr().out
