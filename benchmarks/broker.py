@@ -276,7 +276,7 @@ def compare_hooks(report: Report, options: Options) -> None:
     report.goal("Lua hook, as messages in 5 µs", measured=5 / max(hooked - all_said, 1e-9), least=1)
 
 
-# ------------------------------------------------------------------------------------------------------------- a million
+# ------------------------------------------------------------------------------------------------------------ a million
 
 
 def measure_a_million(report: Report, options: Options) -> None:

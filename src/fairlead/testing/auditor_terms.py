@@ -66,8 +66,6 @@ def _priority(policy: QueuePolicy, message: NewMessage) -> int:
 
 
 def _throttles(queue: str, policy: QueuePolicy, message: NewMessage) -> tuple[str, ...]:
-    names: set[str] = set(message.throttles)
-    if policy.throttles_from:
-        names = {name for source in policy.throttles_from if (name := _text(source, message.headers))}
+    declared = {name for source in policy.throttles_from if (name := _text(source, message.headers))}
     scope = f"{queue}/" if policy.throttle_scope == "queue" else ""
-    return tuple(scope + name for name in sorted(names))
+    return tuple(scope + name for name in sorted(declared.union(message.throttles)))

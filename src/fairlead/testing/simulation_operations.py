@@ -252,7 +252,7 @@ class Everybody(Clients):
             if isinstance(outcome, FairleadError) and outcome.code != "store_failed":
                 violated(f"{values} was refused: {outcome!r}")
 
-        self.do(f"config {key}={value}", commands.SetConfig(values={key: value}), judge)
+        self.do(f"config {values}", commands.SetConfig(values=values), judge)
 
     def redrive(self) -> None:
         """Move dead letters back, some of them, at a rate at times, or only count them."""

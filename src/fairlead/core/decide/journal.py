@@ -108,7 +108,8 @@ def _old_dedups(ledger: Ledger, count: int, now_ms: int) -> tuple[list[DedupImag
     images: list[DedupImage] = []
     before = 0
     for home in ledger.dedup_homes:
-        if home.home >= ledger.baseline or len(images) >= count:
+        # What has one home goes together: the record says only up to where it speaks for all.
+        if home.home >= ledger.baseline or (len(images) >= count and home.home >= before):
             break
         before = home.home + 1
         if home.until_ms > now_ms:
