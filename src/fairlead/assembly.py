@@ -18,13 +18,13 @@ from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Engine
-from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
 from fairlead.model.message import Delivery, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.views import DeadLetterFilter
 from fairlead.ports.store import Store, StoredPage
 
 __all__ = [

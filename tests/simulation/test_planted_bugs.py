@@ -1,4 +1,4 @@
-"""Bugs planted one by one, each a line that could have been forgotten: the simulation must notice within thirty seeds."""
+"""Bugs planted one by one, each a line that could be forgotten: the simulation must notice within thirty seeds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
 
 def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
     """After a crash a throttle gives a whole burst again."""
-    set_throttle = schedule_module.set_throttle
+    set_throttle: Any = vars(schedule_module)["set_throttle"]
 
     def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
         del tokens

@@ -1,4 +1,4 @@
-"""The whole broker under drawn workloads, faults, crashes and clocks that jump; and proof that the auditor would notice."""
+"""The whole broker under drawn workloads, faults, crashes and jumping clocks, with an auditor beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_promise_holds_and_everything_drains(seed: int) -> None:
 
 
 def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
-    """Over a few seeds each kind of fault strikes, the process dies at each point, and the journal is carried and cut."""
+    """Over a few seeds every fault strikes, the process dies at every point, and the journal is carried and cut."""
     summaries = [Simulation(seed).run() for seed in range(101, 116)]
     struck = {fault for summary in summaries for fault in summary.faults}
     died = {point for summary in summaries for point in summary.crashes}

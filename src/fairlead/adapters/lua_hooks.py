@@ -18,7 +18,8 @@ from fairlead.adapters.lua_shapes import (
 )
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.limits import SCRIPT_LENGTH_MAX
-from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion, HookStatistics, HookTrial
+from fairlead.model.views import HookStatistics, HookTrial
+from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion
 
 _ON_ENQUEUE: Final = Dialogue("on_enqueue", flatten=flatten_enqueue, read=read_enqueue_answers)
 _ON_FAILURE: Final = Dialogue("on_failure", flatten=flatten_failure, read=read_failure_answers)

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Final, Generic, TypeVar
 
 from fairlead.adapters.lua_sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault, Value
-from fairlead.ports.hooks import HookStatistics
+from fairlead.model.views import HookStatistics
 
 _MESSAGES_MAX: Final = 64
 """Messages handed to Lua at once. Each crossing gives up the GIL, so that one for each message would be dear."""

@@ -9,6 +9,7 @@ from fairlead.core.ledger import Ledger
 from fairlead.errors import InvalidArgument, JournalTrimmed
 from fairlead.journal import codec
 from fairlead.journal.codec import Page
+from fairlead.model.views import ReaderView
 from fairlead.ports.store import Store
 
 
@@ -20,21 +21,6 @@ class JournalSlice(msgspec.Struct, frozen=True):
 
     pages: list[Page]
     position: int
-
-
-class ReaderView(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered reader of the journal.
-
-    Attributes:
-        behind: how many events it has not read.
-        is_passed: whether some of them are gone already.
-    """
-
-    name: str
-    position: int
-    at_ms: int
-    behind: int
-    is_passed: bool
 
 
 def read_journal(store: Store, ledger: Ledger, *, after: int, count: int) -> JournalSlice:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-import msgspec
-
 from fairlead.broker.turn import Desk, Turn
 from fairlead.core.commands import Redrive
 from fairlead.core.decide.room import Room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.errors import FairleadError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
-from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage, canonical
+from fairlead.model.message import PRIORITY_NAMES, NewMessage, canonical
 from fairlead.model.names import DLQ_SUFFIX, is_dlq
+from fairlead.model.views import DeadLetterFilter, RedriveView
 from fairlead.ports.hooks import EnqueueQuestion
 
 _SCAN = 2_000
@@ -29,58 +28,19 @@ _PAUSE_MS = 100
 _KEPT = 100
 
 
-class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters are meant: all of what is said must hold.
-
-    Attributes:
-        fairness_key: of this key.
-        error: one of its errors has this text in it.
-        reason: died for this reason.
-        older_than_ms: has been dead at least so long.
-        newer_than_ms: has been dead at most so long.
-    """
-
-    fairness_key: Key | None = None
-    error: str | None = None
-    reason: str | None = None
-    older_than_ms: int | None = None
-    newer_than_ms: int | None = None
-
-    def admits(self, message: Message, now_ms: int) -> bool:
-        """Tell whether a dead letter is meant."""
-        after = message.after
-        dead_ms = after.dead_ms if after is not None else message.enqueued_ms
-        age_ms = now_ms - dead_ms
-        errors = after.errors if after is not None else ()
-        return (
-            (self.fairness_key is None or message.key == canonical(self.fairness_key))
-            and (self.error is None or any(self.error in attempt.error for attempt in errors))
-            and (self.reason is None or (after is not None and after.dead_reason == self.reason))
-            and (self.older_than_ms is None or age_ms >= self.older_than_ms)
-            and (self.newer_than_ms is None or age_ms <= self.newer_than_ms)
-        )
-
-
-class RedriveView(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a redrive is.
-
-    Attributes:
-        scanned: dead letters looked at, of ``total``.
-        matched: those that were meant.
-        moved: those that are back in their queue; in a dry run always none.
-    """
-
-    id: str
-    queue: str
-    status: Literal["running", "done", "stopped", "failed"]
-    is_dry_run: bool
-    total: int
-    scanned: int
-    matched: int
-    moved: int
-    started_ms: int
-    ended_ms: int | None
-    error: str | None
+def admits(wanted: DeadLetterFilter, message: Message, now_ms: int) -> bool:
+    """Tell whether a filter means a message."""
+    after = message.after
+    dead_ms = after.dead_ms if after is not None else message.enqueued_ms
+    age_ms = now_ms - dead_ms
+    errors = after.errors if after is not None else ()
+    return (
+        (wanted.fairness_key is None or message.key == canonical(wanted.fairness_key))
+        and (wanted.error is None or any(wanted.error in attempt.error for attempt in errors))
+        and (wanted.reason is None or (after is not None and after.dead_reason == wanted.reason))
+        and (wanted.older_than_ms is None or age_ms >= wanted.older_than_ms)
+        and (wanted.newer_than_ms is None or age_ms <= wanted.newer_than_ms)
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -241,7 +201,7 @@ class Redrives:
         while job.scanned < end and len(job.waiting) < _HELD and (job.count is None or job.matched < job.count):
             message = dlq.messages.get(job.numbers[job.scanned])
             job.scanned += 1
-            if message is not None and not message.token and job.filter.admits(message, now_ms):
+            if message is not None and not message.token and admits(job.filter, message, now_ms):
                 job.matched += 1
                 if not job.is_dry_run:
                     job.waiting.append(message.number)

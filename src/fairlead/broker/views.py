@@ -11,86 +11,15 @@ import msgspec
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.deliveries import dead_letter_of
 from fairlead.broker.dispatcher import Dispatcher
-from fairlead.broker.redrives import DeadLetterFilter
+from fairlead.broker.redrives import admits
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.schedule import Schedule
 from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
-from fairlead.model.policy import QueuePolicy
+from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
 
 _KEYS_SHOWN = 100
-
-
-class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """One fairness key of a queue."""
-
-    key: Key
-    messages: int
-    leased: int
-    weight: int
-    cap: int | None
-    deficit: int
-    is_paused: bool
-
-
-class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
-    """One throttle that has a rate."""
-
-    name: str
-    rate: float
-    burst: float
-    tokens: int
-
-
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as an observer sees it.
-
-    Attributes:
-        waiting: messages that are not leased, delayed ones included.
-        oldest_ms: when the oldest of its messages was enqueued.
-        active_keys: how many fairness keys have messages; counted by ``inspect`` only.
-        keys: the fairness keys with the most messages, up to a hundred.
-        throttles: those that its messages name and that have a rate.
-    """
-
-    name: str
-    policy: QueuePolicy
-    created_ms: int
-    is_paused: bool
-    paused_keys: tuple[Key, ...]
-    waiting: int
-    leased: int
-    size: int
-    dead: int
-    oldest_ms: int | None
-    active_keys: int | None
-    waiters: int
-    consumers: int
-    keys: tuple[KeyView, ...] = ()
-    throttles: tuple[ThrottleView, ...] = ()
-
-
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a message is not being worked on, or that it is.
-
-    Attributes:
-        reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``not_due``, ``no_consumer``,
-            ``turn`` (others go first), or ``expired``.
-        words: the same for people.
-        until_ms: when the reason ends by itself, where that is known.
-        turns: how many turns of other keys come first, where that is known.
-    """
-
-    id: str
-    queue: str
-    reason: str
-    words: str
-    until_ms: int | None = None
-    turns: int | None = None
-    key: Key | None = None
-    throttle: str | None = None
-    owner: str | None = None
 
 
 def known(ledger: Ledger, name: str) -> Queue:
@@ -205,7 +134,7 @@ def peek(
     """Return messages of a queue without leasing them, in the order they came to it."""
     queue = known(ledger, name)
     messages = _from(queue, None if after is None else _cursor(queue, after))
-    found = list(islice((message for message in messages if wanted.admits(message, now_ms)), limit))
+    found = list(islice((message for message in messages if admits(wanted, message, now_ms)), limit))
     return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
 
 

@@ -12,27 +12,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
-
-
-class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of trying a script on a sample: an answer or a fault, and how long it took."""
-
-    answer: EnqueueAnswer | FailureAnswer | None
-    fault: str | None
-    elapsed_us: int
-
-
-class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How the scripts of one queue have done since the broker was opened."""
-
-    calls: int
-    faults: int
-    bypassed: int
-    """Calls not made because the breaker was open."""
-    elapsed_us: int
-    is_open: bool
-    """Whether the breaker is open, so that no script is run."""
-    last_fault: str | None
+from fairlead.model.views import HookStatistics, HookTrial
 
 
 class EnqueueQuestion(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from fairlead.errors import (
 )
 from fairlead.model.message import PRIORITY_NAMES, Delivery, NewMessage
 from fairlead.model.names import id_of
-from fairlead.testing.auditor_books import Books, Entry, path_of, violated
+from fairlead.testing.auditor_books import Books, Entry, Sent, path_of, violated
 from fairlead.testing.auditor_journal import JournalAuditor, picture_of_entry
 from fairlead.testing.auditor_rules import Rules
 from fairlead.testing.simulation_store import SimulatedDisk
@@ -40,7 +40,7 @@ class Auditor:
     def __init__(self, disk: SimulatedDisk, now_ms: Callable[[], int]) -> None:
         self.books = Books()
         self.rules = Rules(self.books)
-        self.sent: dict[bytes, tuple[str, NewMessage]] = {}
+        self.sent: dict[bytes, Sent] = {}
         self.journal = JournalAuditor(self.books, self.rules, self.sent)
         self._disk = disk
         self._now_ms = now_ms
@@ -52,6 +52,10 @@ class Auditor:
         self.rules.note_opening(max(self._now_ms(), self.books.at_ms))
 
     # ------------------------------------------------------------------------------------------------------ answers
+
+    def note_sent(self, queue: str, message: NewMessage) -> None:
+        """Take note of what a producer sends, be it the first time or again."""
+        self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
 
     def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
         """Check the answer to an enqueue: each id is a durable message, the one that was sent or the one it repeats."""
@@ -109,6 +113,11 @@ class Auditor:
                 self._accepted.add(delivery.token)
             elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self.holds(delivery, now_ms):
                 violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+
+    def has_hook(self, queue: str) -> bool:
+        """Tell whether a queue has, or may just have had, a script that decides about failures."""
+        book = self.books.queues.get(queue)
+        return book is None or book.policy.on_failure is not None or book.set_at >= self.books.commit_first
 
     def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
         """Check the answer to an extend."""
@@ -186,7 +195,7 @@ class Auditor:
             violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
         if {name: (reader.position, reader.at_ms) for name, reader in ledger.readers.items()} != books.readers:
             violated(f"the ledger has readers {ledger.readers}, the books {books.readers}")
-        segments = [(segment.first, segment.end, segment.first_ms, segment.last_ms) for segment in ledger.segments]
+        segments = [(one.first, one.end, one.first_ms, one.last_ms, one.size) for one in ledger.segments]
         if segments != books.segments or ledger.trimmed != books.trimmed:
             violated(f"the ledger has segments {segments} from {ledger.trimmed}, the books {books.segments}")
 
@@ -211,7 +220,7 @@ class Auditor:
             violated(f"{counts['Enqueued']} came in, {alive} are there, gone are {counts}")
 
     def check_timely(self, now_ms: int) -> None:
-        """Check that nothing is overdue: after a turn, no lease that has ended and no deadline that has passed is left."""
+        """Check that nothing is overdue after a turn: neither a lease that has ended nor a deadline that has passed."""
         for entry in self.books.alive():
             if entry.token and entry.expires_ms <= now_ms:
                 violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")

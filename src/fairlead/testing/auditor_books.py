@@ -90,6 +90,8 @@ class QueueBook:
     policy: QueuePolicy
     created_ms: int
     made_at: int
+    set_at: int = 0
+    """The sequence at which its policy was set."""
     is_paused: bool = False
     paused: set[Path] = field(default_factory=set)
     entries: dict[int, Entry] = field(default_factory=dict)
@@ -105,6 +107,15 @@ class QueueBook:
     def is_held_back(self, path: Path) -> bool:
         """Tell whether the queue, or a key or one above it, is paused."""
         return self.is_paused or any(above in self.paused for above in prefixes(path))
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a producer has sent, and where the journal ended then."""
+
+    queue: str
+    message: NewMessage
+    sequence: int
 
 
 @dataclass(slots=True)
@@ -144,7 +155,7 @@ class Books:
     states: dict[int, bytes] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)
     """How many messages of a chunk of bodies are not done."""
-    segments: list[tuple[int, int, int, int]] = field(default_factory=list)
+    segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     lanes: dict[Any, dict[int, Entry]] = field(default_factory=dict)
     """Fresh messages that wait, by lane, first come first."""
     next_sequence: int = 1

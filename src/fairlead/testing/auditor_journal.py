@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
+import msgspec
+
+from fairlead.broker.settings import Settings
 from fairlead.journal import codec
 from fairlead.journal import records as r
 from fairlead.model.message import NewMessage
+from fairlead.model.policy import QueuePolicy
 from fairlead.ports.store import Commit
 from fairlead.testing.auditor_books import (
     Birth,
@@ -16,6 +21,7 @@ from fairlead.testing.auditor_books import (
     Entry,
     LeaseNote,
     QueueBook,
+    Sent,
     path_of,
     prefixes,
     unpack,
@@ -23,6 +29,7 @@ from fairlead.testing.auditor_books import (
 )
 from fairlead.testing.auditor_rules import Rules
 from fairlead.testing.auditor_terms import expected_terms
+from fairlead.testing.simulation_hooks import ON_ENQUEUE, failure_answer
 
 _TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms", "cap")
 
@@ -30,12 +37,12 @@ _TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "dea
 class JournalAuditor:
     """Reads what becomes durable, and keeps the books."""
 
-    def __init__(self, books: Books, rules: Rules, sent: dict[bytes, tuple[str, NewMessage]]) -> None:
+    def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
         self._books = books
         self._rules = rules
         self._sent = sent
         self._bodies: dict[int, bytes] = {}
-        self.limits: tuple[int | None, int | None] = (None, None)
+        self.settings = Settings()
         self.digest = hashlib.sha256()
 
     def enter(self, commit: Commit) -> None:
@@ -71,7 +78,7 @@ class JournalAuditor:
         book = books.queues[record.queue]
         bounds = [*record.chunks, len(record.sizes)]
         rows = _rows(record.terms)
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             chunk = record.sequence + start
             if chunk not in self._bodies:
                 violated(f"the bodies of chunk {chunk} were not committed with it")
@@ -79,12 +86,13 @@ class JournalAuditor:
             bodies = unpack(self._bodies[chunk])
             for at, (headers, correlation_id, payload) in zip(range(start, end), bodies, strict=True):
                 number = record.sequence + at
-                queue, message = self._sent.get(payload, ("", NewMessage()))
-                if (queue, dict(message.headers), message.correlation_id) != (book.name, headers, correlation_id):
-                    violated(f"message {number} in queue {book.name} is not as sent: {payload[:30]!r} to {queue!r}")
-                expected = expected_terms(book.name, book.policy, message, at_ms)
-                if rows[at] != expected or record.sizes[at] != len(payload):
-                    violated(f"message {number} has terms {rows[at]} instead of {expected}")
+                sent = self._sent.get(payload, Sent("", NewMessage(), 0))
+                message = sent.message
+                if (sent.queue, dict(message.headers), message.correlation_id) != (book.name, headers, correlation_id):
+                    violated(f"message {number} in queue {book.name} is not as sent: {payload[:30]!r}, {sent}")
+                self._check_terms(book, sent, rows[at], at_ms)
+                if record.sizes[at] != len(payload):
+                    violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
                 dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
                 self._check_dedup(book, record, number, dedup_id, message, at_ms)
                 books.births[number] = Birth(book.name, message, dedup_id, at_ms)
@@ -92,6 +100,17 @@ class JournalAuditor:
                 entry.is_fresh = entry.due_ms is None
                 books.add(entry)
         self._check_limits(book, rows)
+
+    @staticmethod
+    def _check_terms(book: QueueBook, sent: Sent, row: dict[str, Any], at_ms: int) -> None:
+        """Check the terms of a new message. If the policy has changed while it waited for room, its hook may have."""
+        expected = [expected_terms(book.name, book.policy, sent.message, at_ms)]
+        if book.set_at >= sent.sequence:
+            for script in (None, ON_ENQUEUE):
+                policy = msgspec.structs.replace(book.policy, on_enqueue=script)
+                expected.append(expected_terms(book.name, policy, sent.message, at_ms))
+        if row not in expected:
+            violated(f"{sent} has terms {row} instead of {expected[0]}")
 
     def _check_dedup(
         self, book: QueueBook, record: r.Enqueued, number: int, dedup_id: str | None, message: NewMessage, at_ms: int
@@ -114,8 +133,8 @@ class JournalAuditor:
         amounts = [
             ("waiting_max", len(entries), policy.waiting_max),
             ("waiting_bytes_max", sum(entry.size for entry in entries), policy.waiting_bytes_max),
-            ("all waiting_max", len(everything), self.limits[0]),
-            ("all waiting_bytes_max", sum(entry.size for entry in everything), self.limits[1]),
+            ("all waiting_max", len(everything), self.settings.waiting_max),
+            ("all waiting_bytes_max", sum(entry.size for entry in everything), self.settings.waiting_bytes_max),
         ]
         for path in {row["path"] for row in rows}:
             sizes = [entry.size for entry in entries if entry.path == path]
@@ -160,12 +179,28 @@ class JournalAuditor:
             self._check_ended(entry, record.reason, at_ms)
             if record.reason != "defer":
                 entry.fail(at_ms, record.reason, record.errors[at] if record.errors is not None else "")
-                if 0 < policy.max_attempts <= entry.failures and not record.queue.endswith(".dlq"):
-                    violated(f"message {entry.number} goes round after {entry.failures} failures")
+                self._check_goes_round(entry, policy)
             due_ms = (record.due_ms[at] if record.due_ms is not None else 0) or None
             self._books.leases[entry.token].due_ms = due_ms
             self._books.end_lease(entry, f"returned:{record.reason}", at_ms)
             entry.due_ms, entry.line = due_ms, record.sequence + at
+
+    def _check_goes_round(self, entry: Entry, policy: QueuePolicy) -> None:
+        """Check that a message which has failed once more may be tried again."""
+        if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy).values()):
+            violated(f"message {entry.number} goes round after {entry.failures} failures")
+
+    def _verdicts(self, entry: Entry, policy: QueuePolicy) -> dict[str, bool]:
+        """Return whether it is over with a message: by whom that may be said, and what they say.
+
+        A hook decides if there is one, and has an answer, and could be asked: not where a read failed.
+        """
+        verdicts = {"max_attempts": 0 < policy.max_attempts <= entry.failures}
+        headers = self._books.births[entry.number].message.headers
+        answer = failure_answer(headers, entry.failures) if policy.on_failure is not None else None
+        if answer is not None:
+            verdicts["hook"] = answer.is_dead
+        return verdicts
 
     def _check_ended(self, entry: Entry, reason: str, at_ms: int) -> None:
         if not entry.token or (reason == "expiry") != (entry.expires_ms <= at_ms):
@@ -184,8 +219,8 @@ class JournalAuditor:
                 self._check_ended(entry, record.ended or "", at_ms)
                 entry.fail(at_ms, record.ended or "", record.errors[at] if record.errors is not None else "")
                 self._books.end_lease(entry, f"dead:{record.reason}", at_ms)
-                if record.reason == "max_attempts" and not 0 < policy.max_attempts <= entry.failures:
-                    violated(f"message {entry.number} is dead after {entry.failures} failures")
+                if record.reason != "requested" and not self._verdicts(entry, policy).get(record.reason):
+                    violated(f"message {entry.number} is dead after {entry.failures} failures by {record.reason}")
             entry.origin, entry.dead_reason, entry.dead_ms = record.queue, record.reason, at_ms
             entry.due_ms = entry.deadline_ms = None
             entry.line = record.sequence + at
@@ -229,7 +264,7 @@ class JournalAuditor:
             fairness_key=entry.path,
             weight=entry.weight or None,
             cost=entry.cost,
-            priority=("high", "normal", "low")[entry.priority],  # type: ignore[arg-type] # one of the names
+            priority=("high", "normal", "low")[entry.priority],
             throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
         )
 
@@ -253,6 +288,7 @@ class JournalAuditor:
             self._books.queues[record.queue] = QueueBook(record.queue, record.policy, at_ms, record.sequence)
         else:
             book.policy = record.policy
+            book.set_at = record.sequence
 
     def _queueremoved(self, record: r.QueueRemoved, at_ms: int) -> None:
         for entry in list(self._books.queues[record.queue].entries.values()):
@@ -283,15 +319,30 @@ class JournalAuditor:
         """Buckets start empty when the broker opens its store, which was before it could say so."""
 
     def _sealed(self, record: r.Sealed, _at_ms: int) -> None:
-        self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms))
+        self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms, record.size))
 
-    def _trimmed(self, record: r.Trimmed, _at_ms: int) -> None:
+    def _trimmed(self, record: r.Trimmed, at_ms: int) -> None:
         books = self._books
+        for name, (position, said_ms) in books.readers.items():
+            if position < record.to - 1 and at_ms - said_ms <= self.settings.reader_hold_ms:
+                violated(f"reader {name} at {position} is passed by a trim to {record.to}, {at_ms - said_ms} ms later")
+        self._check_trimmed_segments(record, at_ms)
         late = sorted(name for name, (position, _) in books.readers.items() if position < record.to - 1)
         if record.to > books.base or sorted(record.passed) != late:
             violated(f"trimmed to {record.to} with base {books.base}, passing {record.passed}, late are {late}")
         books.trimmed = record.to
         books.segments = [segment for segment in books.segments if segment[1] > record.to]
+
+    def _check_trimmed_segments(self, record: r.Trimmed, at_ms: int) -> None:
+        """Check that segments which go are too old, or too much."""
+        policies = [book.policy.journal_retention_ms or 0 for book in self._books.queues.values()]
+        retention_ms = max(self.settings.journal_retention_ms, *policies, 0)
+        size = sum(segment[4] for segment in self._books.segments)
+        for segment in self._books.segments:
+            if segment[1] <= record.to:
+                if at_ms - segment[3] <= retention_ms and size <= self.settings.journal_bytes_max:
+                    violated(f"segment {segment} is trimmed at {at_ms}, of {size} bytes, retention {retention_ms}")
+                size -= segment[4]
 
     def _carried(self, record: r.Carried, _at_ms: int) -> None:
         for image in record.messages:

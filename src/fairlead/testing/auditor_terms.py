@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from fairlead.model.limits import CAP_MAX, COST_MAX, WEIGHT_MAX
 from fairlead.model.message import NewMessage
 from fairlead.model.policy import QueuePolicy
 from fairlead.testing.auditor_books import path_of
+from fairlead.testing.simulation_hooks import enqueue_answer
 
 _PRIORITIES = {"high": 0, "normal": 1, "low": 2, "0": 0, "1": 1, "2": 2}
 
@@ -17,6 +20,12 @@ _PRIORITIES = {"high": 0, "normal": 1, "low": 2, "0": 0, "1": 1, "2": 2}
 def expected_terms(queue: str, policy: QueuePolicy, message: NewMessage, at_ms: int) -> dict[str, Any]:
     """Return the terms of a message that is enqueued at an instant."""
     headers = message.headers
+    answer = enqueue_answer(headers) if policy.on_enqueue is not None else None
+    if answer is not None:  # what a hook says wins over everything
+        policy = msgspec.structs.replace(policy, fairness_key_from=None, cost_from=None, throttles_from=())
+        message = msgspec.structs.replace(
+            message, fairness_key=answer.fairness_key, cost=answer.cost, throttles=answer.throttles or ()
+        )
     deadline_ms = message.deadline_ms if message.deadline_ms is not None else policy.deadline_ms
     return {
         "path": _key(policy, message),

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.broker.engine import Engine
 from fairlead.core import commands
 from fairlead.errors import FairleadError
@@ -23,6 +22,7 @@ from fairlead.testing.auditor import Auditor
 from fairlead.testing.auditor_books import Violation, violated
 from fairlead.testing.clock import FakeClock, SeededEntropy
 from fairlead.testing.faulty_store import Fault
+from fairlead.testing.simulation_hooks import SimulatedHooks
 from fairlead.testing.simulation_operations import Everybody
 from fairlead.testing.simulation_store import ProcessDied, SimulatedDisk
 from fairlead.testing.workload import Workload
@@ -92,7 +92,7 @@ class Simulation:
         self.auditor = Auditor(self.disk, self.now_ms)
         self.settings = self.workload.settings()
         self._carry_floor = self.workload.one_of(20, 50, 200, 100_000)
-        self.auditor.journal.limits = (self.settings.waiting_max, self.settings.waiting_bytes_max)
+        self.auditor.journal.settings = self.settings
         self._trouble = self.workload.one_of(0.0, 0.05, 0.15, 0.3)
         self._step = 0
         self._trace: deque[str] = deque(maxlen=_TRACE)
@@ -109,7 +109,7 @@ class Simulation:
     def _new_engine(self) -> Engine:
         return Engine(
             self.disk,
-            hooks=LuaHooks(lambda _key: None),
+            hooks=SimulatedHooks(),
             clock=self.clock,
             entropy=self._entropy,
             settings=self.settings,
@@ -149,7 +149,8 @@ class Simulation:
         logger.propagate = False
         try:
             self._boot()
-            for self._step in range(1, self._steps + 1):
+            while self._step < self._steps:
+                self._step += 1
                 self.step()
             self._heal()
             self._drain()
@@ -334,8 +335,8 @@ class Simulation:
                 self._do(commands.SetConfig(values={key: None}))
         for book in books.queues.values():
             self._do(commands.Pause(queue=book.name, is_paused=False))
-            for key in sorted(book.paused):
-                self._do(commands.Pause(queue=book.name, is_paused=False, key=key))
+            for path in sorted(book.paused):
+                self._do(commands.Pause(queue=book.name, is_paused=False, key=path))
             if not book.is_dlq:
                 policy = self.workload.policy(before=book.policy)
                 while policy.caps or policy.deadline_ms is not None:

@@ -163,7 +163,7 @@ class Clients:
         auditor = self.world.auditor
         rows = [row for row in range(len(messages)) if row not in bad]
         for row in rows:
-            auditor.sent[messages[row].payload] = (queue, messages[row])
+            auditor.note_sent(queue, messages[row])
         unclear = Unclear(queue, [messages[row] for row in rows])
         self.unclear.append(unclear)
 
@@ -237,6 +237,8 @@ class Clients:
                 if len(outcome) > count:
                     violated(f"{len(outcome)} were delivered to one who asked for {count}")
                 self._receive(outcome, with_state=with_state)
+                if outcome:
+                    self._check_in_line(queue, answer)
                 if not outcome and self.world.now_ms() < until_ms:
                     violated(f"a waiter at {queue} was sent away at {self.world.now_ms()}, before {until_ms}")
                 if not outcome and not wait_ms:
@@ -255,7 +257,15 @@ class Clients:
             self.waiters.append((waiter, answer))
             return waiter
 
-        self.ask(f"lease {count} of {queue}, wait {wait_ms}", make, judge, until_ms=until_ms)
+        answer = self.ask(f"lease {count} of {queue}, wait {wait_ms}", make, judge, until_ms=until_ms)
+
+    def _check_in_line(self, queue: str, served: Answer) -> None:
+        """Check that nobody who came to a queue before the one just answered still waits, unless for longer."""
+        for waiter, answer in self.waiters:
+            if answer is served:
+                return
+            if waiter.queue == queue and not answer.done() and answer.until_ms <= served.until_ms:
+                violated(f"{served.label} was answered before {answer.label}, which came first")
 
     def _receive(self, deliveries: Sequence[Delivery], *, with_state: bool) -> None:
         for delivery in deliveries:

@@ -7,10 +7,10 @@ from typing import Any
 
 from fairlead.broker import views
 from fairlead.broker.journal_reading import read_journal
-from fairlead.broker.redrives import DeadLetterFilter, RedriveView
 from fairlead.core import commands
 from fairlead.errors import FairleadError, QueueExists
-from fairlead.model.message import Delivery, Receipt
+from fairlead.model.message import Delivery, MessageView, Receipt
+from fairlead.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
 from fairlead.testing.auditor_books import violated
 from fairlead.testing.simulation_clients import Clients, Holding
 from fairlead.testing.workload import QUEUES
@@ -96,7 +96,7 @@ class Everybody(Clients):
         targets = {self._queue(): draw.messages() for _ in range(draw.one_of(1, 1, 2))}
         for target, messages in targets.items():
             for message in messages:
-                auditor.sent[message.payload] = (target, message)
+                auditor.note_sent(target, message)
         parts = [commands.Enqueue(queue=target, messages=messages) for target, messages in targets.items()]
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
@@ -121,7 +121,11 @@ class Everybody(Clients):
         intent = draw.one_of("failure", "failure", "defer", "dead")
         delay_ms = draw.one_of(None, None, 0, draw.span_ms())
         error = "" if intent == "defer" else draw.one_of("", "boom", "no route " * 3)
-        how = {"failure": ("returned:failure", "dead:max"), "defer": ("returned:defer",), "dead": ("dead:requested",)}
+        how = {
+            "failure": ("returned:failure", "dead:max", "dead:hook"),
+            "defer": ("returned:defer",),
+            "dead": ("dead:requested",),
+        }
         expected = how[intent] if not (queue.endswith(".dlq") and intent == "dead") else ("returned:failure",)
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
@@ -133,6 +137,7 @@ class Everybody(Clients):
                     result is None
                     and note.ended.startswith("returned")
                     and delay_ms is not None
+                    and (intent == "defer" or not auditor.has_hook(queue))
                     and note.due_ms != due_ms
                 ):
                     violated(
@@ -308,7 +313,7 @@ class Everybody(Clients):
         books = self.world.auditor.books
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
-            if isinstance(outcome, views.QueueView):
+            if isinstance(outcome, QueueView):
                 book, dlq = books.queues[queue], books.queues[f"{queue}.dlq"]
                 leased = sum(1 for entry in book.entries.values() if entry.token)
                 size = sum(entry.size for entry in book.entries.values())
@@ -317,13 +322,13 @@ class Everybody(Clients):
                 if found != expected:
                     violated(f"queue {queue} was shown as {found}, and is {expected}")
 
-        def ask() -> views.QueueView:
+        def ask() -> QueueView:
             return views.queue_details(engine.ledger, engine.schedule, engine.dispatcher, queue, engine.now_ms())
 
         self.read(f"inspect {queue}", ask, judge)
 
     def _look_at_message(self) -> None:
-        alive = [entry for entry in self.world.auditor.books.alive()]
+        alive = list(self.world.auditor.books.alive())
         if not alive:
             return
         entry, engine = self.world.workload.chance.choice(alive), self.world.engine
@@ -331,15 +336,31 @@ class Everybody(Clients):
 
         def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
             now = self.world.auditor.books.entry(queue, int(message_id, 16))
-            if isinstance(outcome, views.Explained) and (
-                now is None or bool(now.token) != (outcome.reason == "leased")
-            ):
+            if isinstance(outcome, Explained) and (now is None or bool(now.token) != (outcome.reason == "leased")):
                 violated(f"message {message_id} was explained as {outcome}, and is {now}")
 
-        def ask() -> views.Explained:
+        def ask() -> Explained:
             return views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
 
         self.read(f"explain {message_id} of {queue}", ask, judge)
+        self._get(queue, message_id)
+
+    def _get(self, queue: str, message_id: str) -> None:
+        engine, books = self.world.engine, self.world.auditor.books
+
+        def judge(outcome: Any) -> None:  # noqa: ANN401 - see Answer
+            if isinstance(outcome, MessageView):
+                number = int(message_id, 16)
+                entry, sent = books.must_have(queue, number, "showing"), books.births[number].message
+                found = (outcome.payload, outcome.headers, outcome.attempts, outcome.failures, outcome.token or 0)
+                if found != (sent.payload, sent.headers, entry.attempts, entry.failures, entry.token):
+                    violated(f"message {message_id} was shown as {outcome}, and is {entry}")
+
+        def ask() -> MessageView:
+            message = views.known_message(engine.ledger, queue, message_id)
+            return views.views_of(engine.bodies, [message], with_body=True, now_ms=engine.now_ms())[0]
+
+        self.read(f"get {message_id} of {queue}", ask, judge)
 
     def _look_at_journal(self) -> None:
         engine, books = self.world.engine, self.world.auditor.books

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.broker.settings import Settings
 from fairlead.model.message import Key, NewMessage
 from fairlead.model.policy import QueuePolicy
+from fairlead.testing.simulation_hooks import ON_ENQUEUE, ON_FAILURE
 
 QUEUES = ("alpha", "beta", "gamma", "delta")
 THROTTLES = ("api", "db", "mail")
@@ -93,6 +94,8 @@ class Workload:
             strict_priority=self.happens(0.2),
             throttle_scope=self.one_of("shared", "shared", "queue"),
             journal_retention_ms=self.one_of(None, None, 120_000),
+            on_enqueue=self.one_of(None, None, ON_ENQUEUE),
+            on_failure=self.one_of(None, None, ON_FAILURE),
         )
         return msgspec.structs.replace(policy, **self._limits()) if self.happens(0.5) else policy
 

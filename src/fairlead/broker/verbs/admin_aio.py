@@ -9,17 +9,24 @@ from typing import cast
 import msgspec
 
 from fairlead.broker import views
-from fairlead.broker.journal_reading import JournalSlice, ReaderView, read_journal, reader_views
-from fairlead.broker.redrives import DeadLetterFilter, RedriveView
+from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
 from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, require
-from fairlead.broker.views import QueueView
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
-from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion, HookStatistics, HookTrial
+from fairlead.model.views import (
+    DeadLetterFilter,
+    HookStatistics,
+    HookTrial,
+    QueueView,
+    ReaderView,
+    RedriveView,
+    ThrottleView,
+)
+from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion
 from fairlead.ports.store import StoredPage
 
 _EVERYTHING = DeadLetterFilter()
@@ -133,7 +140,7 @@ class AsyncAdminVerbs(AsyncAsking):
             lambda: {key: value for key, value in sorted(self._engine.ledger.config.items()) if key.startswith(prefix)}
         )
 
-    async def throttles(self) -> list[views.ThrottleView]:
+    async def throttles(self) -> list[ThrottleView]:
         """Return all throttles that have a rate, with the tokens they have now."""
         engine = self._engine
         return await self._read(lambda: views.throttle_views(engine.schedule, engine.now_ms()))

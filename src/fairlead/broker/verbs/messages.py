@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack, cast
 
 from fairlead.broker import views
-from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.broker.requests import Reply, Waiter
 from fairlead.broker.verbs.asking import Asking, Leased, check_batch, check_taking, only, require
-from fairlead.broker.views import Explained
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
 from fairlead.core.commands import NackIntent
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model import limits
 from fairlead.model.message import Delivery, MessageTerms, MessageView, NewMessage, Receipt
+from fairlead.model.views import DeadLetterFilter, Explained
 
 ENQUEUE_WAIT_MS = 30_000
 _EVERYTHING = DeadLetterFilter()

@@ -1,0 +1,158 @@
+"""What observers and operators see: queues, keys, reasons, redrives, readers, hooks. Values only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from fairlead.model.answers import EnqueueAnswer, FailureAnswer
+from fairlead.model.message import Key
+from fairlead.model.policy import QueuePolicy
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """One fairness key of a queue."""
+
+    key: Key
+    messages: int
+    leased: int
+    weight: int
+    cap: int | None
+    deficit: int
+    is_paused: bool
+
+
+class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
+    """One throttle that has a rate."""
+
+    name: str
+    rate: float
+    burst: float
+    tokens: int
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as an observer sees it.
+
+    Attributes:
+        waiting: messages that are not leased, delayed ones included.
+        oldest_ms: when the oldest of its messages was enqueued.
+        active_keys: how many fairness keys have messages; counted by ``inspect`` only.
+        keys: the fairness keys with the most messages, up to a hundred.
+        throttles: those that its messages name and that have a rate.
+    """
+
+    name: str
+    policy: QueuePolicy
+    created_ms: int
+    is_paused: bool
+    paused_keys: tuple[Key, ...]
+    waiting: int
+    leased: int
+    size: int
+    dead: int
+    oldest_ms: int | None
+    active_keys: int | None
+    waiters: int
+    consumers: int
+    keys: tuple[KeyView, ...] = ()
+    throttles: tuple[ThrottleView, ...] = ()
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a message is not being worked on, or that it is.
+
+    Attributes:
+        reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``not_due``, ``no_consumer``,
+            ``turn`` (others go first), or ``expired``.
+        words: the same for people.
+        until_ms: when the reason ends by itself, where that is known.
+        turns: how many turns of other keys come first, where that is known.
+    """
+
+    id: str
+    queue: str
+    reason: str
+    words: str
+    until_ms: int | None = None
+    turns: int | None = None
+    key: Key | None = None
+    throttle: str | None = None
+    owner: str | None = None
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters are meant: all of what is said must hold.
+
+    Attributes:
+        fairness_key: of this key.
+        error: one of its errors has this text in it.
+        reason: died for this reason.
+        older_than_ms: has been dead at least so long.
+        newer_than_ms: has been dead at most so long.
+    """
+
+    fairness_key: Key | None = None
+    error: str | None = None
+    reason: str | None = None
+    older_than_ms: int | None = None
+    newer_than_ms: int | None = None
+
+
+class RedriveView(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a redrive is.
+
+    Attributes:
+        scanned: dead letters looked at, of ``total``.
+        matched: those that were meant.
+        moved: those that are back in their queue; in a dry run always none.
+    """
+
+    id: str
+    queue: str
+    status: Literal["running", "done", "stopped", "failed"]
+    is_dry_run: bool
+    total: int
+    scanned: int
+    matched: int
+    moved: int
+    started_ms: int
+    ended_ms: int | None
+    error: str | None
+
+
+class ReaderView(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered reader of the journal.
+
+    Attributes:
+        behind: how many events it has not read.
+        is_passed: whether some of them are gone already.
+    """
+
+    name: str
+    position: int
+    at_ms: int
+    behind: int
+    is_passed: bool
+
+
+class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of trying a script on a sample: an answer or a fault, and how long it took."""
+
+    answer: EnqueueAnswer | FailureAnswer | None
+    fault: str | None
+    elapsed_us: int
+
+
+class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """How the scripts of one queue have done since the broker was opened."""
+
+    calls: int
+    faults: int
+    bypassed: int
+    """Calls not made because the breaker was open."""
+    elapsed_us: int
+    is_open: bool
+    """Whether the breaker is open, so that no script is run."""
+    last_fault: str | None

@@ -1,0 +1,64 @@
+"""Commands of every kind, sensible or not, about what is in a ledger."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from fairlead.core import commands
+from fairlead.core.ledger import Ledger
+from fairlead.model.message import NewMessage, Receipt
+from fairlead.model.names import id_of
+from fairlead.model.policy import QueuePolicy
+
+
+def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Command]:
+    """Return commands about one queue of a ledger and the messages in it."""
+    messages = list(ledger.queues[queue].messages.values())
+    numbers = [message.number for message in messages] or [1]
+    waiting = [message.number for message in messages if not message.token]
+    receipts = [Receipt(id_of(message.number), message.token) for message in messages]
+    receipts += [Receipt(id_of(number), 1) for number in numbers]
+    some = st.lists(st.sampled_from(receipts), max_size=4)
+    of_waiting = st.lists(st.sampled_from(waiting or [0]), max_size=4, unique=True) if waiting else st.just([])
+    dice = st.just([500] * 4)
+    news = st.lists(
+        st.sampled_from((NewMessage(dedup_id="d1"), NewMessage(cost=0), NewMessage(payload=b"x"))), max_size=3
+    )
+    name = st.just(queue)
+    return st.one_of(
+        st.builds(commands.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just(QueuePolicy())),
+        st.builds(commands.UpdateQueue, queue=name, policy=st.just(QueuePolicy(key_waiting_max=1))),
+        st.builds(commands.DeleteQueue, queue=name),
+        st.builds(commands.Pause, queue=name, is_paused=st.booleans(), key=st.sampled_from((None, "x"))),
+        st.builds(commands.Purge, queue=name),
+        st.builds(
+            commands.SetConfig, key=st.sampled_from(("a", "weight:a:x")), value=st.sampled_from((None, "2", "x"))
+        ),
+        st.builds(commands.Enqueue, queue=name, messages=news),
+        st.builds(commands.Lease, queue=name, numbers=of_waiting, visibility_ms=st.just(5)),
+        st.builds(commands.Remove, queue=name, numbers=of_waiting, reason=st.just("deadline")),
+        st.builds(commands.Cancel, queue=name, ids=st.lists(st.sampled_from([id_of(n) for n in numbers]), max_size=3)),
+        st.builds(commands.Ack, queue=name, receipts=some),
+        st.builds(
+            commands.Ack,
+            queue=name,
+            receipts=some,
+            forward=st.lists(st.builds(commands.Enqueue, queue=name, messages=news)),
+        ),
+        st.builds(
+            commands.Nack, queue=name, receipts=some, intent=st.sampled_from(("failure", "defer", "dead")), dice=dice
+        ),
+        st.builds(commands.Extend, queue=name, receipts=some),
+        st.builds(
+            commands.SetState,
+            queue=name,
+            receipt=st.sampled_from(receipts),
+            state=st.sampled_from((None, b"x")),
+            etag=st.none(),
+        ),
+        of_waiting.map(
+            lambda found: commands.Redrive(queue=queue, numbers=found, messages=[NewMessage()] * len(found))
+        ),
+        st.builds(commands.SetReader, name=st.just("reader"), position=st.sampled_from((None, 0, 10**9))),
+        st.sampled_from((commands.Open(), commands.Seal(size=1), commands.MoveBase(), commands.Carry(count=3))),
+    )

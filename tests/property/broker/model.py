@@ -1,0 +1,113 @@
+"""A naive broker: a dict of messages, and rules written down a second time, slowly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fairlead.model.message import Delivery
+
+MAX_ATTEMPTS = 3
+BACKOFF_MS = 100
+WINDOW_MS = 500
+ROOM = 12
+POLICY: dict[str, object] = {
+    "max_attempts": MAX_ATTEMPTS,
+    "backoff_ms": BACKOFF_MS,
+    "backoff_factor": 1.0,
+    "backoff_jitter": 0.0,
+    "dedup_window_ms": WINDOW_MS,
+    "waiting_max": ROOM,
+}
+DLQ_POLICY: dict[str, object] = {**POLICY, "max_attempts": 0, "waiting_max": None}
+QUEUES = ("a", "b", "a.dlq", "b.dlq")
+
+
+@dataclass
+class Known:
+    """A message that is there."""
+
+    queue: str
+    payload: bytes
+    key: str
+    due_ms: int = 0
+    deadline_ms: int | None = None
+    token: int = 0
+    expires_ms: int = 0
+    failures: int = 0
+    state: tuple[str, bytes] | None = None
+
+
+@dataclass
+class Model:
+    """What there should be."""
+
+    now_ms: int
+    messages: dict[str, Known] = field(default_factory=dict)
+    dedups: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    paused_keys: set[tuple[str, str]] = field(default_factory=set)
+    last_token: int = 0
+
+    def of(self, queue: str) -> dict[str, Known]:
+        return {message_id: known for message_id, known in self.messages.items() if known.queue == queue}
+
+    def room(self, queue: str) -> int:
+        return 10**9 if queue.endswith(".dlq") else ROOM - len(self.of(queue))
+
+    def eligible(self, queue: str) -> set[str]:
+        if queue in self.paused:
+            return set()
+        return {
+            message_id
+            for message_id, known in self.of(queue).items()
+            if not known.token and known.due_ms <= self.now_ms and (queue, known.key) not in self.paused_keys
+        }
+
+    def is_held(self, message_id: str, token: int) -> bool:
+        known = self.messages.get(message_id)
+        return known is not None and known.token == token != 0 and known.expires_ms > self.now_ms
+
+    def lease(self, delivery: Delivery) -> None:
+        known = self.messages[delivery.id]
+        assert delivery.payload == known.payload
+        assert delivery.failures == known.failures
+        assert delivery.token > self.last_token
+        self.last_token = known.token = delivery.token
+        known.expires_ms = delivery.expires_ms
+
+    def give_back(self, message_id: str, *, failed: bool, at_ms: int, delay_ms: int, dead: bool = False) -> None:
+        known = self.messages[message_id]
+        known.token, known.due_ms = 0, at_ms + delay_ms if delay_ms else 0
+        known.failures += failed
+        is_last = failed and known.failures >= MAX_ATTEMPTS
+        if (dead or is_last) and not known.queue.endswith(".dlq"):
+            self.bury(known)
+
+    @staticmethod
+    def bury(known: Known) -> None:
+        known.queue += ".dlq"
+        known.due_ms, known.deadline_ms = 0, None
+
+    def pass_time(self, to_ms: int, *, asleep: bool = False) -> None:
+        """Let leases and deadlines end; if nobody was awake, leases are found ended only now."""
+        self.now_ms = to_ms
+        for message_id, known in self.messages.items():
+            if known.token and known.expires_ms <= to_ms:
+                at_ms = to_ms if asleep else known.expires_ms
+                self.give_back(message_id, failed=True, at_ms=at_ms, delay_ms=BACKOFF_MS)
+        self.meet_deadlines()
+
+    def meet_deadlines(self) -> None:
+        for message_id, known in list(self.messages.items()):
+            if not known.token and known.deadline_ms is not None and known.deadline_ms < self.now_ms:
+                if known.queue == "b":
+                    self.bury(known)
+                else:
+                    del self.messages[message_id]
+
+    def drop_queue(self, queue: str) -> None:
+        names = (queue, f"{queue}.dlq")
+        self.messages = {i: known for i, known in self.messages.items() if known.queue not in names}
+        self.dedups = {entry: found for entry, found in self.dedups.items() if entry[0] not in names}
+        self.paused -= set(names)
+        self.paused_keys = {entry for entry in self.paused_keys if entry[0] not in names}

@@ -1,0 +1,76 @@
+"""A ledger as plain values, to be compared: nothing here is asked of the ledger but its fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.core.apply import apply
+from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue
+from fairlead.journal import codec
+from fairlead.ports.store import Store
+
+
+def message_picture(message: Message) -> dict[str, Any]:
+    after = message.after if message.after is not None else Aftermath()
+    return {
+        "number": message.number,
+        "queue": message.queue.name,
+        "chunk": message.chunk.number,
+        "size": message.size,
+        "terms": (message.key, message.weight, message.cost, int(message.priority), tuple(message.throttles)),
+        "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.line),
+        "lease": (message.token, message.expires_ms, message.owner),
+        "attempts": (message.attempts, message.failures),
+        "errors": tuple(after.errors),
+        "dead": (after.origin, after.dead_reason, after.dead_ms),
+        "state": after.state,
+        "cap": after.cap,
+    }
+
+
+def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
+    tallies = queue.tallies
+    return {
+        "policy": queue.policy,
+        "created_ms": queue.created_ms,
+        "paused": (queue.is_paused, sorted(queue.paused_keys, key=str)),
+        "messages": {number: message_picture(message) for number, message in queue.messages.items()},
+        "counts": (queue.leased, queue.size),
+        "dedups": {name: entry for name, entry in queue.dedups.items() if entry[1] > at_ms},
+        "tallies": None if tallies is None else {key: (tally.messages, tally.size) for key, tally in tallies.items()},
+    }
+
+
+def contents(ledger: Ledger) -> dict[str, Any]:
+    """Return what matters to users: queues with their messages, and config."""
+    return {
+        "queues": {name: queue_picture(queue, ledger.at_ms) for name, queue in ledger.queues.items()},
+        "config": dict(ledger.config),
+        "counts": (ledger.messages, ledger.size),
+    }
+
+
+def picture(ledger: Ledger) -> dict[str, Any]:
+    """Return everything that the journal says, its own affairs included."""
+    homes = [home for home in ledger.dedup_homes if home.until_ms > ledger.at_ms]
+    return {
+        **contents(ledger),
+        "sequence": (ledger.next_sequence, ledger.at_ms),
+        "readers": dict(ledger.readers),
+        "segments": (list(ledger.segments), ledger.segment_first, ledger.segment_first_ms),
+        "bases": (ledger.trimmed, ledger.base, ledger.baseline),
+        "chunks": [(chunk.queue, chunk.number, chunk.home, chunk.live) for chunk in ledger.chunks.values()],
+        "dedup_homes": [(home.queue, home.until_ms, home.home, dict(home.numbers)) for home in homes],
+    }
+
+
+def folded(store: Store, base: int, limits: Limits) -> Ledger:
+    """Return what the journal from the base on adds up to, from an empty ledger."""
+    ledger = Ledger(limits)
+    ledger.next_sequence = ledger.base = base
+    for stored in store.pages(base - 1):
+        page = codec.decode(stored.page)
+        for record in page.records:
+            if record.sequence >= base:
+                apply(ledger, record, page.at_ms)
+    return ledger
