@@ -169,13 +169,15 @@ class Engine:
         at_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
         if not self._setbacks:
             return at_ms
-        if self._handing_out.unserved:
+        if self._inbox or self._handing_out.unserved:
             return self._calm_until_ms
         return None if at_ms is None else max(at_ms, self._calm_until_ms)
 
     def has_requests(self) -> bool:
         """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
-        return bool(self._inbox) or (bool(self._handing_out.unserved) and not self._setbacks)
+        if not self._setbacks:
+            return bool(self._inbox or self._handing_out.unserved)
+        return any(asked.reply is not None for asked in self._inbox)  # what the broker asks of itself can wait
 
     def submit(self, asked: Asked) -> None:
         """Put a request in line for the next turn."""
@@ -205,11 +207,11 @@ class Engine:
         except FairleadError as error:
             self._pause()
             self._handing_out.unserved = {}
-            while self._inbox:
-                asked = self._inbox.popleft()
-                reply = asked.reply
-                if reply is not None and not reply.done():
-                    reply.set_exception(error)
+            asked_by_others = [asked for asked in self._inbox if asked.reply is not None]
+            self._inbox = deque(asked for asked in self._inbox if asked.reply is None)
+            for asked in asked_by_others:
+                if asked.reply is not None and not asked.reply.done():
+                    asked.reply.set_exception(error)
 
     def _run(self, turn: Turn) -> None:
         now_ms = turn.now_ms
@@ -226,6 +228,8 @@ class Engine:
         while self._inbox and (is_first or self._fits(turn)):
             is_first = False
             asked = turn.current = self._inbox.popleft()
+            if asked.reply is None:
+                turn.own.append(asked)
             try:
                 self._take(asked, turn, queues)
             except Exception as error:
@@ -421,6 +425,7 @@ class Engine:
         for reply in replies:
             if not reply.done():
                 reply.set_exception(failure)
+        self._inbox.extendleft(reversed(turn.own))  # nobody else would give back what nobody has
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()
         self._handing_out.fail(turn)

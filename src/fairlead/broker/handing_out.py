@@ -129,8 +129,12 @@ class HandingOut:
             return
         try:
             deliveries = deliveries_of(desk.bodies, hand_out)
-        except FairleadError:
+        except FairleadError as error:
             deliveries = _readable(desk, hand_out)
+            if not deliveries:
+                if isinstance(taker, Waiter):
+                    taker.reply.set_exception(error)
+                return
         if isinstance(taker, Consumer):
             taker.deliver(deliveries)
         else:

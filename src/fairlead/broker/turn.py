@@ -29,6 +29,7 @@ class Turn:
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     current: Asked | None = None
+    own: list[Asked] = field(default_factory=list)
 
     def answer(self, reply: Reply | None, outcome: object) -> None:
         """Answer with an outcome, an error being a refusal, once the turn is durable."""
