@@ -149,6 +149,41 @@ class RedriveNotFound(RequestError):
     remedy = "Start it anew: what has been moved stays moved."
 
 
+class Unauthenticated(RequestError):
+    """The caller did not say who it is, or nobody by that key is known."""
+
+    code = "unauthenticated"
+    remedy = "Send a valid API key; ask the operator for one."
+
+
+class Forbidden(RequestError):
+    """The caller's key does not give the right to do this; nothing was done."""
+
+    code = "forbidden"
+    remedy = "Ask the operator for a key with this right."
+
+
+class RouteNotFound(RequestError):
+    """There is nothing at this address."""
+
+    code = "route_not_found"
+    remedy = "Look up the address in the API's description."
+
+
+class InternalError(FairleadError):
+    """Something went wrong that should not have; it is a fault of ours."""
+
+    code = "internal"
+    remedy = "Look into the server's log, and report it."
+
+
+class Disconnected(UnavailableError):
+    """The connection was lost. What was being asked may have been done or not."""
+
+    code = "disconnected"
+    remedy = "Repeat the request, with a dedup id if it was an enqueue."
+
+
 class QueueFull(UnavailableError):
     """A queue has as many messages, or bytes, as it may; the new one was not accepted."""
 
