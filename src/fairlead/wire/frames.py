@@ -6,7 +6,8 @@ A client sends ``Call`` frames, each with a number of its own choosing that is n
 nacked nor expired. ``stop`` closes a channel. When the connection goes, its channels are closed and what they had in
 flight goes back to its queue.
 
-Frames are arrays, told apart by their first element.
+Frames are arrays, told apart by their first element. A WebSocket message holds one frame, or an array of frames, which
+costs less where many are small. A server sends arrays of frames only on a connection on which the client has sent one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fairlead.wire.errors import ErrorBody
 from fairlead.wire.verbs import Shape
 
 VERSION = 1
+SUBPROTOCOL = "fairlead.v1"
+"""The name of the stream in the handshake of the WebSocket, at ``/v1/stream``."""
 CONSUME, STOP = "consume", "stop"
 """The verbs that only the stream has."""
 
@@ -78,3 +81,44 @@ class Ended(msgspec.Struct, array_like=True, tag=4, gc=False):
 
 
 FromServer: TypeAlias = Answer | Refused | Deliver | Ended
+
+_FIRST_OF_ARRAY = 0x80
+"""The first byte of a frame's tag is below this, that of a frame within an array of frames is not."""
+_ARRAY_16, _ARRAY_32 = 0xDC, 0xDD
+
+
+def is_many(data: bytes) -> bool:
+    """Tell whether a message holds an array of frames rather than one frame."""
+    if len(data) < 2:  # noqa: PLR2004 - the head of an array and something in it
+        return False
+    head = data[0]
+    at = 3 if head == _ARRAY_16 else 5 if head == _ARRAY_32 else 1
+    return len(data) > at and data[at] >= _FIRST_OF_ARRAY
+
+
+_encoder = msgspec.msgpack.Encoder()
+_call, _calls = msgspec.msgpack.Decoder(Call), msgspec.msgpack.Decoder(list[Call])
+_frame, _frames = msgspec.msgpack.Decoder(FromServer), msgspec.msgpack.Decoder(list[FromServer])
+
+
+def calls_of(data: bytes) -> list[Call]:
+    """Return the calls in a message from a client.
+
+    Raises:
+        msgspec.DecodeError: it holds none.
+    """
+    return _calls.decode(data) if is_many(data) else [_call.decode(data)]
+
+
+def frames_of(data: bytes) -> list[FromServer]:
+    """Return the frames in a message from a server.
+
+    Raises:
+        msgspec.DecodeError: it holds none.
+    """
+    return _frames.decode(data) if is_many(data) else [_frame.decode(data)]
+
+
+def message_of(frames: list[Call] | list[FromServer]) -> bytes:
+    """Return the message that holds these frames, as an array of them."""
+    return _encoder.encode(frames)
