@@ -38,10 +38,16 @@ class Consume(Shape, frozen=True, kw_only=True):
 
 
 class Stop(Shape, frozen=True, kw_only=True):
-    """Close a channel. What it had in flight goes back: as deferred what is named here, the rest as failed attempts."""
+    """Close a channel. What it had in flight goes back: as deferred what nobody has seen, the rest as failed attempts.
+
+    Attributes:
+        unseen: messages that have come but were not looked at.
+        received: how many messages have come on the channel in all; those sent after them are unseen too.
+    """
 
     channel: int
     unseen: tuple[str, ...] = ()
+    received: int | None = None
 
 
 class Call(msgspec.Struct, array_like=True, tag=0, gc=False):

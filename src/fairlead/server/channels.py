@@ -1,0 +1,147 @@
+"""Channels: the consumers of one connection of the stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.broker.requests import Attach, Consumer
+from fairlead.broker.verbs.asking_aio import check_taking
+from fairlead.errors import Closed, FairleadError, InvalidArgument, QueueNotFound
+from fairlead.model.message import Delivery, Receipt
+from fairlead.server.doors import Doors
+from fairlead.server.outbox import Outbox
+from fairlead.wire.errors import body_of
+from fairlead.wire.frames import Consume, Deliver, Ended, Stop
+from fairlead.wire.verbs import Nothing
+
+_NOTHING = Nothing()
+
+
+class Channel:
+    """One consumer that stays: what it is handed goes out as frames."""
+
+    def __init__(self, number: int, request: Consume, doors: Doors, outbox: Outbox) -> None:
+        self.number = number
+        self._doors = doors
+        self._outbox = outbox
+        self._is_answered = False
+        self._is_ended = False
+        self._sent = 0
+        self._latest: deque[str] = deque(maxlen=request.credit)  # what is in flight is among these
+        self.consumer = Consumer(
+            queue=request.queue,
+            credit=request.credit,
+            deliver=self._deliver,
+            visibility_ms=request.visibility_ms,
+            owner=request.owner,
+            with_state=request.with_state,
+        )
+
+    def answer(self) -> None:
+        """Tell the client that the channel is open, before anything comes on it."""
+        if not self._is_answered:
+            self._is_answered = True
+            self._outbox.put((1, self.number, _NOTHING))
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        self.answer()
+        if deliveries:
+            self._sent += len(deliveries)
+            self._latest.extend([delivery.id for delivery in deliveries])
+            self._doors.tally.delivered += len(deliveries)
+            self._outbox.put(Deliver(self.number, deliveries))
+        elif self.consumer.is_closed:
+            self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
+
+    def end(self, error: FairleadError) -> None:
+        """Tell the client that nothing comes any more. What it has in flight it still may ack."""
+        self.consumer.credit = 0
+        if not self._is_ended:
+            self._is_ended = True
+            self.answer()
+            self._outbox.put(Ended(self.number, body_of(error)))
+
+    def unseen(self, stop: Stop | None) -> list[Receipt]:
+        """Return what nobody has seen: what was not sent, what the client names, what was sent after it stopped."""
+        ids = list(stop.unseen) if stop is not None else []
+        if stop is not None and stop.received is not None and stop.received < self._sent:
+            ids += list(self._latest)[stop.received - self._sent :]
+        ids += [delivery.id for frame in self._unsent() for delivery in frame.deliveries]
+        return [Receipt(message_id, 0) for message_id in ids]
+
+    def _unsent(self) -> Iterable[Deliver]:
+        waiting = self._outbox.waiting()
+        return [frame for frame in waiting if isinstance(frame, Deliver) and frame.channel == self.number]
+
+    def take_out_unsent(self) -> None:
+        """Do not send what is to go back."""
+        self._outbox.take_out(list(self._unsent()))
+
+
+class Channels:
+    """The channels of one connection, by number."""
+
+    def __init__(self, doors: Doors, outbox: Outbox) -> None:
+        self._doors = doors
+        self._outbox = outbox
+        self._open: dict[int, Channel] = {}
+
+    async def open(self, number: int, request: Consume) -> None:
+        """Open a channel, and answer the call that asks for it.
+
+        Raises:
+            InvalidArgument, QueueNotFound, TooManyWaiters: there is no new channel.
+        """
+        check_taking(request.credit, 0, request.visibility_ms, request.owner)
+        if number in self._open:
+            raise InvalidArgument(f"Channel {number} is open already.")
+        channel = Channel(number, request, self._doors, self._outbox)
+        self._open[number] = channel
+        try:
+            await self._doors.broker._ask(lambda reply: Attach(channel.consumer, reply))
+        except BaseException:
+            del self._open[number]
+            raise
+        channel.answer()
+        if self._doors.draining.is_set():
+            channel.end(going_down())
+
+    async def stop(self, request: Stop) -> Nothing:
+        """Close a channel.
+
+        Raises:
+            InvalidArgument: there is none of this number.
+        """
+        channel = self._open.pop(request.channel, None)
+        if channel is None:
+            raise InvalidArgument(f"There is no channel {request.channel}.")
+        await self._detach(channel, channel.unseen(request))
+        channel.take_out_unsent()
+        return _NOTHING
+
+    async def _detach(self, channel: Channel, unseen: list[Receipt]) -> None:
+        def closing(reply: Any) -> Attach:  # noqa: ANN401 - futures of any answer
+            return Attach(channel.consumer, reply, is_closing=True, unseen=unseen)  # type: ignore[arg-type] # ids do
+
+        await self._doors.broker._ask(closing)
+
+    def end_all(self) -> None:
+        """Let nothing come any more on any channel, since the server goes down."""
+        for channel in self._open.values():
+            channel.end(going_down())
+
+    async def close_all(self) -> None:
+        """Close all channels, because the connection is gone."""
+        channels, self._open = list(self._open.values()), {}
+        for channel in channels:
+            try:
+                await self._detach(channel, channel.unseen(None))
+            except FairleadError:  # the broker is closed, or has had to recover, and then nothing is held
+                continue
+
+
+def going_down() -> Closed:
+    """Return the error of a server that goes down."""
+    return Closed("The server is going down.")

@@ -1,0 +1,98 @@
+"""What all doors share: the broker, who may call, what is counted, and whether the server goes down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fairlead.broker.aio import AsyncBroker
+from fairlead.errors import Closed, FairleadError, InternalError
+from fairlead.model.limits import PAYLOAD_BYTES_MAX
+from fairlead.server.callers import Caller
+from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
+from fairlead.server.keys import KeyRing
+from fairlead.wire.verbs import Shape
+
+_log = logging.getLogger("fairlead.server")
+_ROOM_FOR_THE_REST = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorLimits:
+    """What one caller may take at once.
+
+    Attributes:
+        body_bytes_max: bytes in one request, or in one message of the stream.
+        calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
+        connections_max: connections of the stream, and HTTP requests that stream deliveries, at the same time.
+        wait_ms_max: how long a request over HTTP may wait for messages or room.
+    """
+
+    body_bytes_max: int = PAYLOAD_BYTES_MAX + _ROOM_FOR_THE_REST
+    calls_max: int = 1024
+    connections_max: int = 4096
+    wait_ms_max: int = 60_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been counted since the server was started."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    enqueued: int = 0
+    delivered: int = 0
+    commits: int = 0
+    streams: int = 0
+    subscriptions: int = 0
+
+
+class Doors:
+    """What HTTP and the stream are opened upon."""
+
+    def __init__(self, broker: AsyncBroker, *, keys: KeyRing | None = None, limits: DoorLimits | None = None) -> None:
+        self.broker = broker
+        self.keys = keys if keys is not None else KeyRing(broker)
+        self.limits = limits if limits is not None else DoorLimits()
+        self.tally = Tally()
+        self.draining = asyncio.Event()
+        """Set when the server goes down: no new work is taken, what has begun may be finished."""
+        broker._engine.taps.append(self._count_commit)
+
+    def _count_commit(self, *_: object) -> None:
+        self.tally.commits += 1
+
+    async def call(self, name: str, request: Shape, caller: Caller) -> Answer:
+        """Do what a verb says.
+
+        Raises:
+            FairleadError: it was refused; nothing else is ever raised, but for being cancelled.
+        """
+        self.tally.calls[name] += 1
+        try:
+            self.check_open(name)
+            check_rights(name, request, caller)
+            return await HANDLERS[name](self.broker, request, caller)
+        except FairleadError as error:
+            self.tally.errors[error.code] += 1
+            raise
+        except Exception as error:
+            self.tally.errors[InternalError.code] += 1
+            raise self.fault(name, error) from error
+
+    def check_open(self, name: str) -> None:
+        """Refuse new work when the server goes down.
+
+        Raises:
+            Closed: it does.
+        """
+        if name in NEW_WORK and self.draining.is_set():
+            raise Closed("The server is going down.")
+
+    @staticmethod
+    def fault(name: str, error: Exception) -> InternalError:
+        """Note a fault of ours in the log, and return it as an error that says no more than a caller should know."""
+        _log.error("The verb %s failed.", name, exc_info=error)
+        return InternalError(f"The verb {name} failed: {type(error).__name__}.")

@@ -1,0 +1,91 @@
+"""What a connection of the stream still has to send: in order, many small frames in one message, and bounded.
+
+Frames are put here by the loop's callbacks and sent by one task, so that nobody else waits for a slow reader. Those
+who put are asked to stop when too much lies here (``has_room``), which is how a slow reader slows down its own calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from fairlead.server.asgi import Send
+
+Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
+"""A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its inside is encoded in one go."""
+
+FRAMES_MAX: Final = 64
+"""Frames in one message: enough to be cheap, few enough that a reader gets to see the first soon."""
+BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class Outbox:
+    """Frames on their way to one client.
+
+    Attributes:
+        sends_many: whether frames may go together; the client has to have shown that it knows how.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._frames: list[Frame] = []
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._encode = msgspec.msgpack.Encoder().encode
+        self.sends_many = False
+
+    def put(self, frame: Frame) -> None:
+        """Send a frame after all that were put before."""
+        self._frames.append(frame)
+        self._arrived.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until what was put has been taken by the connection."""
+        await self._room.wait()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client keeps up with reading."""
+        return self._room.is_set()
+
+    def unsent(self) -> Iterator[Frame]:
+        """Return what has not been sent, and never will be."""
+        frames, self._frames = self._frames, []
+        return iter(frames)
+
+    def take_out(self, frames: list[Frame]) -> None:
+        """Do not send these."""
+        self._frames = [frame for frame in self._frames if frame not in frames]
+
+    def waiting(self) -> list[Frame]:
+        """Return what has not been sent yet."""
+        return self._frames
+
+    async def run(self) -> None:
+        """Send what is put, until cancelled or the connection is gone."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._frames:
+                await self._flush()
+            self._room.set()
+
+    async def _flush(self) -> None:
+        frames = self._frames
+        if not self.sends_many:
+            batch, data = frames[:1], self._encode(frames[0])
+        else:
+            batch = frames[:FRAMES_MAX]
+            data = self._encode(batch)
+        del frames[: len(batch)]
+        if len(data) > BYTES_MAX or len(frames) > FRAMES_MAX:
+            self._room.clear()
+        try:
+            await self._send({"type": "websocket.send", "bytes": data})
+        except BaseException:
+            self._frames[:0] = batch  # it did not go, or nobody knows whether it did
+            raise

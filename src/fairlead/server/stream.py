@@ -1,0 +1,179 @@
+"""The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries as they come.
+
+One task reads frames and starts a task for each call; one task sends (see ``outbox``). Three things bound what a
+connection can make the server hold: calls in flight, of which there are at most ``calls_max`` before reading stops;
+answers that a slow client does not read, which stop the reading too; and the credit of channels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, Unauthenticated
+from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.callers import Caller
+from fairlead.server.channels import Channels
+from fairlead.server.dispatch import decoded
+from fairlead.server.doors import Doors
+from fairlead.server.outbox import Outbox
+from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
+from fairlead.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
+from fairlead.wire.verbs import VERBS, Leased, Shape
+
+PATH: Final = "/v1/stream"
+_UNSUPPORTED, _MALFORMED, _POLICY, _TRY_LATER = 1003, 1007, 1008, 1013
+_REASON_BYTES_MAX: Final = 120
+_SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
+    CONSUME: Consume,
+    STOP: Stop,
+}
+_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
+
+
+async def serve_stream(doors: Doors, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one WebSocket from its handshake to its end."""
+    await receive()  # websocket.connect
+    try:
+        if scope["path"] != PATH:
+            raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
+        caller = doors.keys.caller(header(scope, b"authorization"))
+        if SUBPROTOCOL not in scope["subprotocols"]:
+            raise InvalidArgument(f"The stream asks for the subprotocol {SUBPROTOCOL!r}.")
+    except FairleadError as error:
+        await _refuse(error, scope, send)
+        return
+    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
+    if doors.tally.streams >= doors.limits.connections_max:
+        await _close(send, _TRY_LATER, f"There are {doors.tally.streams} connections; connections_max is reached.")
+        return
+    doors.tally.streams += 1
+    try:
+        await _Stream(doors, caller, scope, receive, send).run()
+    finally:
+        doors.tally.streams -= 1
+
+
+async def _refuse(error: FairleadError, scope: Scope, send: Send) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": _POLICY, "reason": error.code})
+        return
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "websocket.http.response.start", "status": HTTP_STATUS[error.code], "headers": headers})
+    body = msgspec.json.encode(ErrorAnswer(error=body_of(error)))
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _close(send: Send, code: int, reason: str) -> None:
+    short = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+    await send({"type": "websocket.close", "code": code, "reason": short})
+
+
+class _Stream:
+    """One connection."""
+
+    def __init__(self, doors: Doors, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        self._doors = doors
+        self._caller = caller
+        self._authorization = header(scope, b"authorization")
+        self._receive = receive
+        self._send = send
+        self._outbox = Outbox(send)
+        self._channels = Channels(doors, self._outbox)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._one_done = asyncio.Event()
+        self._calls_max = doors.limits.calls_max
+
+    async def run(self) -> None:
+        """Read and answer until the connection ends; then let go of everything it had."""
+        sending = asyncio.create_task(self._outbox.run())
+        draining = asyncio.create_task(self._drain())
+        try:
+            await self._read()
+        finally:
+            for task in (sending, draining, *self._calls):
+                task.cancel()
+            await asyncio.gather(sending, draining, *self._calls, return_exceptions=True)
+            await asyncio.shield(self._let_go())
+
+    async def _drain(self) -> None:
+        await self._doors.draining.wait()
+        self._channels.end_all()
+
+    async def _let_go(self) -> None:
+        await self._channels.close_all()
+        for frame in self._outbox.unsent():
+            if isinstance(frame, tuple) and isinstance(frame[2], Leased) and frame[2].deliveries:
+                deliveries = frame[2].deliveries
+                self._doors.broker._engine.give_back(deliveries[0].queue, deliveries)
+                self._doors.broker._wake()
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    async def _read(self) -> None:
+        receive, outbox = self._receive, self._outbox
+        while True:
+            event = await receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            data = event.get("bytes")
+            if data is None:
+                await _close(self._send, _UNSUPPORTED, "The stream speaks msgpack, in binary messages.")
+                return
+            try:
+                self._take(data)
+            except msgspec.DecodeError as error:
+                await _close(self._send, _MALFORMED, f"A message is no frame: {error}.")
+                return
+            except Unauthenticated as error:
+                await _close(self._send, _POLICY, error.cause)
+                return
+            while len(self._calls) >= self._calls_max:
+                self._one_done.clear()
+                await self._one_done.wait()
+            if not outbox.has_room:
+                await outbox.wait_for_room()
+
+    def _take(self, data: bytes) -> None:
+        if is_many(data):
+            self._outbox.sends_many = True
+        calls = calls_of(data)
+        if self._doors.keys.is_required:
+            self._caller = self._doors.keys.caller(self._authorization)  # it may have been revoked, or have expired
+        for call in calls:
+            task = asyncio.create_task(self._answer(call))
+            self._calls.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._one_done.set()
+
+    # ------------------------------------------------------------------------------------------------------- answering
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            answer = await self._run(call)
+        except FairleadError as error:
+            self._outbox.put(Refused(call.number, body_of(error)))
+        else:
+            if answer is not None:
+                self._outbox.put((1, call.number, answer))
+
+    async def _run(self, call: Call) -> Any:  # noqa: ANN401 - what a verb answers depends on the verb
+        name = call.verb
+        decode = _DECODERS.get(name)
+        if decode is None:
+            raise RouteNotFound(f"There is no verb {name!r:.100}.")
+        request = decoded(decode, call.request, name)
+        if isinstance(request, Consume):
+            self._doors.tally.calls[name] += 1
+            self._doors.check_open(name)
+            self._caller.check("consume", request.queue)
+            await self._channels.open(call.number, request)
+            return None
+        if isinstance(request, Stop):
+            return await self._channels.stop(request)
+        return await self._doors.call(name, request, self._caller)

@@ -1,0 +1,1 @@
+"""What each verb does, the same for every door."""
