@@ -1,0 +1,5 @@
+"""Lets ``python -m fairlead`` be the command ``fairlead``."""
+
+from fairlead.cli.main import main
+
+main()

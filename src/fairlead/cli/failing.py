@@ -1,0 +1,86 @@
+"""How a command fails: exit codes, and errors for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final
+
+import click
+
+from fairlead.errors import Closed, FairleadError, UnavailableError
+
+OK: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+UNAVAILABLE: Final = 3
+NOTHING: Final = 4
+INTERRUPTED: Final = 130
+
+
+class Stop(click.exceptions.Exit):
+    """The command is over, with this exit code; whatever there was to say has been said."""
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code that an error means."""
+    match error:
+        case click.ClickException():
+            return error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            return INTERRUPTED
+        case UnavailableError() | Closed() | ConnectionError() | TimeoutError():
+            return UNAVAILABLE
+    return REFUSED
+
+
+def facts_of(error: BaseException) -> dict[str, object]:
+    """Return an error as programs read it."""
+    match error:
+        case FairleadError():
+            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": error.remedy}
+            retry_after_ms = getattr(error, "retry_after_ms", None)
+            return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
+        case click.ClickException():
+            context = getattr(error, "ctx", None)
+            remedy = f"See {context.command_path} --help." if context is not None else "Correct it and call again."
+            return {"code": _click_code(error), "cause": error.format_message(), "remedy": remedy}
+        case ConnectionError() | TimeoutError():
+            remedy = "Start a server with fairlead serve, or name another with --server."
+            return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": remedy}
+        case OSError():
+            return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
+    return {"code": "interrupted", "cause": "Interrupted.", "remedy": "Call again for the rest."}
+
+
+def _click_code(error: click.ClickException) -> str:
+    return "usage" if isinstance(error, click.UsageError) else "file"
+
+
+def report(error: BaseException, *, is_json: bool) -> None:
+    """Say on standard error what went wrong, and what to do."""
+    tell(facts_of(error), is_json=is_json)
+
+
+def tell(facts: Mapping[str, object], *, is_json: bool) -> None:
+    """Write the facts of an error to standard error."""
+    if is_json:
+        click.echo(json.dumps({"error": facts}, ensure_ascii=False), err=True)
+        return
+    head = click.style(f"error[{facts['code']}]", fg="red", bold=True)
+    click.echo(f"{head}: {facts['cause']}", err=True)
+    click.echo(f"remedy: {facts['remedy']}", err=True)
+
+
+def wants_json(error: BaseException, arguments: list[str]) -> bool:
+    """Tell whether whoever called wants JSON, also where its options were not understood."""
+    context = getattr(error, "ctx", None)
+    if context is not None and "output" in context.find_root().params:
+        return bool(context.find_root().params["output"] == "json")
+    pairs = pairwise(arguments)
+    return (
+        "--output=json" in arguments
+        or "-ojson" in arguments
+        or any(name in ("--output", "-o") and value == "json" for name, value in pairs)
+    )

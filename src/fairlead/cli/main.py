@@ -1,0 +1,146 @@
+"""The command ``fairlead``: its options, its commands, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from fairlead import __version__
+from fairlead.cli.failing import exit_code_of, report, wants_json
+from fairlead.cli.session import DEFAULT_SERVER, Place, Session
+from fairlead.cli.session import connect as connect_to
+from fairlead.errors import FairleadError
+
+SECTIONS = {
+    "Server": {
+        "serve": ("serving", "Run a server."),
+        "key": ("keys", "Make, list and revoke API keys of a server."),
+        "config": ("config", "Set, get and list config values; check the settings of a server."),
+    },
+    "Queues": {
+        "queue": ("queues", "Make, change, look at and remove queues."),
+        "stats": ("stats", "Show how queues do, or the fairness keys of one queue."),
+        "top": ("stats", "Watch all queues."),
+        "hook": ("hooks", "Try Lua hooks on samples."),
+    },
+    "Messages": {
+        "enqueue": ("producing", "Enqueue a message, or many from a file or standard input."),
+        "consume": ("consuming", "Print the payloads of messages, and ack them."),
+        "peek": ("looking", "Look at messages without leasing them."),
+        "explain": ("looking", "Tell why a message waits."),
+    },
+    "Messages, one at a time, in a shell": {
+        "dequeue": ("leases", "Lease a message and export what ack, nack and extend need."),
+        "ack": ("leases", "Let a leased message be done."),
+        "nack": ("leases", "Give a leased message back."),
+        "extend": ("leases", "Let a lease last longer."),
+    },
+    "Dead letters": {
+        "dlq": ("dead_letters", "Look at dead letters."),
+        "redrive": ("redriving", "Move dead letters back to their queue."),
+    },
+    "Shell": {
+        "completion": ("completing", "Print the script that completes commands in a shell."),
+    },
+}
+"""Where each command is, and what it does; so the help needs to import none of them."""
+
+_COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Fairlead(click.Group):
+    """The group of all commands. Commands are imported when they are called, and errors become exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(import_module(f"fairlead.cli.{_COMMANDS[cmd_name][0]}"), f"{cmd_name}_command")
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - see above
+        """Write the commands by topic."""
+        width = max(map(len, _COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in section.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        windows_expand_args: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,  # noqa: ANN401 - click's signature
+    ) -> Any:  # noqa: ANN401 - click's signature
+        """Run a command; whatever is expected to go wrong ends as an exit code and a few words."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        name = prog_name or "fairlead"
+        if not standalone_mode:
+            return super().main(arguments, name, complete_var, standalone_mode=False, **extra)
+        try:
+            result = super().main(
+                arguments, name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
+            )
+        except BrokenPipeError:
+            _leave_quietly()
+        except (FairleadError, click.ClickException, click.Abort, OSError) as error:
+            report(error, is_json=wants_json(error, arguments))
+            sys.exit(exit_code_of(error))
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _leave_quietly() -> None:
+    """End without a word, since nobody reads what is written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+@click.group(cls=Fairlead, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="FAIRLEAD_SERVER",
+    default=DEFAULT_SERVER,
+    show_default=True,
+    show_envvar=True,
+    help="The server to talk to.",
+)
+@click.option(
+    "--api-key",
+    metavar="KEY",
+    envvar="FAIRLEAD_API_KEY",
+    show_envvar=True,
+    help="Who you are. Others can see your options: the environment is the better place.",
+)
+@click.option(
+    "--data",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Work on the data in a folder, without a server.",
+)
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
+@click.version_option(__version__, "--version", prog_name="fairlead", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, *, server: str, api_key: str | None, data: str | None, output: str) -> None:
+    """A durable, fair, multi-tenant message queue.
+
+    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 unavailable for now, 4 nothing there, 130 interrupted.
+    """
+    place = Place(server=server, api_key=api_key, data=data)
+    context.obj = Session(place=place, is_json=output == "json", connect=context.obj or connect_to)
+
+
+def main() -> None:
+    """Run the command ``fairlead``."""
+    cli()

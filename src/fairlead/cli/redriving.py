@@ -1,0 +1,75 @@
+"""The command ``redrive``."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any
+
+import click
+
+from fairlead.cli import tables
+from fairlead.cli.dead_letters import dlq_meant, filter_options, wanted_by
+from fairlead.cli.door import Door
+from fairlead.cli.failing import REFUSED, Stop
+from fairlead.cli.progress import progress
+from fairlead.cli.session import Session, pass_session
+from fairlead.cli.showing import answer
+from fairlead.model.views import RedriveView
+
+_LOOK_S = 0.1
+
+
+@click.command(name="redrive")
+@click.argument("queue")
+@click.option("--count", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
+@click.option("--wait/--no-wait", default=True, help="Stay until it is done, and stop it when interrupted; or don't.")
+@filter_options
+@pass_session
+def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Move dead letters back to their queue. QUEUE is the queue or its dead-letter queue.
+
+    What has moved stays moved, however it ends. On a folder it always waits, since nobody else would go on.
+    """
+    with session.door() as door:
+        view = door.redrive(
+            dlq_meant(queue),
+            wanted=wanted_by(options),
+            count=options["count"],
+            rate=options["rate"],
+            is_dry_run=options["is_dry_run"],
+        )
+        if options["wait"] or view.is_dry_run or session.place.is_embedded:
+            view = _follow(door, view)
+    answer(view, _words(view), is_json=session.is_json)
+    if view.status == "failed":
+        raise Stop(REFUSED)
+
+
+def _follow(door: Door, view: RedriveView) -> RedriveView:
+    """Show a redrive until it ends; whoever interrupts stops it."""
+    pause = Event()
+    try:
+        with progress(f"From {view.queue}") as bar:
+            while view.status == "running":
+                bar.set(view.scanned, view.total)
+                pause.wait(_LOOK_S)
+                view = door.redrive_view(view.id)
+    except KeyboardInterrupt:
+        click.echo(f"\n{_words(door.stop_redrive(view.id))}", err=True)
+        raise
+    return view
+
+
+def _words(view: RedriveView) -> str:
+    if view.is_dry_run:
+        return f"{tables.messages(view.matched)} of {view.total} in {view.queue} would be moved."
+    match view.status:
+        case "running":
+            return f"Redrive {view.id} of {view.queue} has begun."
+        case "failed":
+            return f"{tables.messages(view.moved)} moved from {view.queue}; then it failed: {view.error}"
+        case "stopped":
+            return f"{tables.messages(view.moved)} moved from {view.queue}; then it was stopped."
+    return f"{tables.messages(view.moved)} moved from {view.queue}."

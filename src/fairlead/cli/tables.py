@@ -1,0 +1,191 @@
+"""What people see of queues, keys and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from fairlead.cli.durations import words
+from fairlead.cli.shares import shares_of
+from fairlead.cli.showing import Table, excerpt, instant
+from fairlead.cli.values import written
+from fairlead.model.message import MessageView
+from fairlead.model.policy import QueuePolicy
+from fairlead.model.views import KeyView, QueueView, ThrottleView
+
+_QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size"})
+_KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap"})
+
+
+def messages(count: int) -> str:
+    """Return a number of messages in words."""
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
+def now_ms() -> int:
+    """Return the instant at which somebody looks."""
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def age(at_ms: int | None, at: int) -> str:
+    """Return how long ago something was."""
+    return "-" if at_ms is None else words(max(0, at - at_ms))
+
+
+def of_queues(views: Sequence[QueueView]) -> Table:
+    """Return a table of queues."""
+    at = now_ms()
+    rows = [
+        [
+            view.name,
+            str(view.waiting),
+            str(view.leased),
+            str(view.dead),
+            size(view.size),
+            age(view.oldest_ms, at),
+            str(view.waiters + view.consumers),
+            "paused" if view.is_paused else "open",
+        ]
+        for view in views
+    ]
+    columns = ["queue", "waiting", "leased", "dead", "size", "oldest", "waiters", "state"]
+    return Table(columns, rows, numbers=_QUEUE_NUMBERS)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:  # noqa: PLR2004 - what the units mean
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def of_queue(view: QueueView) -> list[Table]:
+    """Return the tables of one queue: facts, what its policy says, keys and throttles."""
+    facts = [
+        ["queue", view.name],
+        ["state", "paused" if view.is_paused else "open"],
+        ["waiting", str(view.waiting)],
+        ["leased", str(view.leased)],
+        ["dead letters", str(view.dead)],
+        ["size", size(view.size)],
+        ["oldest", age(view.oldest_ms, now_ms())],
+        ["waiters", str(view.waiters + view.consumers)],
+        ["made", instant(view.created_ms)],
+        *([["paused keys", ", ".join(map(written, view.paused_keys))]] if view.paused_keys else []),
+    ]
+    return [Table([], facts), Table([], _policy(view.policy), title="Policy"), *of_keys(view)]
+
+
+def _policy(policy: QueuePolicy) -> list[list[str]]:
+    """Return the fields of a policy that are not what they are by default, or that say so much about a queue."""
+    default, always = QueuePolicy(), ("visibility_timeout_ms", "max_attempts")
+    fields = msgspec.structs.asdict(policy).items()
+    return [[name, _value(name, value)] for name, value in fields if name in always or value != getattr(default, name)]
+
+
+def _value(name: str, value: object) -> str:
+    if name.startswith("on_") and isinstance(value, str):
+        return f"a script of {len(value.splitlines())} lines"
+    if name.endswith("_ms") and isinstance(value, int):
+        return words(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={part}" for key, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def of_keys(view: QueueView) -> list[Table]:
+    """Return tables of a queue's fairness keys and of the throttles its messages name."""
+    found = []
+    if view.keys:
+        rows = [_key(key, share) for key, share in zip(view.keys, shares_of(view), strict=True)]
+        shown = f"{len(view.keys)} of " if (view.active_keys or 0) > len(view.keys) else ""
+        title = f"{shown}{view.active_keys} fairness key{'' if view.active_keys == 1 else 's'}"
+        columns = ["key", "share", "weight", "waiting", "leased", "cap", "state"]
+        found.append(Table(columns, rows, title=title, numbers=_KEY_NUMBERS))
+    if view.throttles:
+        rows = [_throttle(throttle) for throttle in view.throttles]
+        numbers = frozenset({"rate", "burst", "tokens"})
+        found.append(Table(["throttle", "rate", "burst", "tokens", "state"], rows, title="Throttles", numbers=numbers))
+    return found
+
+
+def _key(view: KeyView, share: float) -> list[str]:
+    is_capped = view.cap is not None and view.leased >= view.cap
+    return [
+        written(view.key),
+        f"{share:.1%}",
+        str(view.weight),
+        str(view.messages - view.leased),
+        str(view.leased),
+        "-" if view.cap is None else str(view.cap),
+        "paused" if view.is_paused else "capped" if is_capped else "open",
+    ]
+
+
+def _throttle(view: ThrottleView) -> list[str]:
+    return [
+        view.name,
+        f"{view.rate:g}/s",
+        f"{view.burst:g}",
+        str(view.tokens),
+        "throttled" if view.tokens < 1 else "open",
+    ]
+
+
+def of_messages(views: Sequence[MessageView]) -> Table:
+    """Return a table of messages; of dead ones also why they died."""
+    at = now_ms()
+    is_dead = any(view.dead is not None for view in views)
+    columns = ["id", "key", "state", "age", "failures", "size", "payload"]
+    rows = [
+        [
+            view.id,
+            written(view.fairness_key),
+            view.status,
+            age(view.enqueued_ms, at),
+            str(view.failures),
+            size(view.size),
+            excerpt(view.payload),
+            *([_death(view), view.errors[-1].error if view.errors else ""] if is_dead else []),
+        ]
+        for view in views
+    ]
+    return Table(columns + ["died of", "last error"] * is_dead, rows, numbers=frozenset({"failures", "size"}))
+
+
+def _death(view: MessageView) -> str:
+    return view.dead.reason if view.dead is not None else "-"
+
+
+def of_message(view: MessageView) -> list[Table]:
+    """Return the tables of one message: facts, headers, failed attempts and payload."""
+    facts = [
+        ["id", view.id],
+        ["queue", view.queue],
+        ["state", view.status],
+        ["key", written(view.fairness_key)],
+        ["weight, cost", f"{view.weight}, {view.cost}"],
+        ["priority", view.priority],
+        ["throttles", ", ".join(view.throttles) or "-"],
+        ["enqueued", instant(view.enqueued_ms)],
+        ["attempts", f"{view.attempts}, {view.failures} failed"],
+        ["size", size(view.size)],
+        ["correlation id", view.correlation_id or "-"],
+        *([["leased by", f"{view.owner or '-'} until {instant(view.expires_ms)}"]] if view.status == "leased" else []),
+        *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
+        *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
+        *([["died of", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+        ["payload", excerpt(view.payload, 400)],
+    ]
+    found = [Table([], facts)]
+    if view.headers:
+        found.append(Table(["header", "value"], [list(pair) for pair in sorted(view.headers.items())]))
+    if view.errors:
+        rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
+        found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed attempts"))
+    return found
