@@ -1,0 +1,219 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import secrets
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from fairlead.client.admin_aio import AsyncAdminVerbs
+from fairlead.client.asking_aio import Held, errors_of, ids_of, receipt_of
+from fairlead.client.gathering import Gatherer
+from fairlead.client.messages_aio import AsyncMessageVerbs
+from fairlead.client.producer_aio import AsyncProducer
+from fairlead.client.retrying import Retries, is_passing, is_repeatable
+from fairlead.client.stream_aio import AsyncStream
+from fairlead.client.transport import Transport
+from fairlead.client.websocket import WebSocketTransport
+from fairlead.errors import FairleadError
+from fairlead.model.message import NewMessage
+from fairlead.wire import verbs
+from fairlead.wire.frames import Consume
+
+CREDIT = 32
+_FAILURES_KEPT = 10_000
+EMBEDDING = "fairlead.testing.embedded"
+"""The module that joins clients and brokers, by name: the client knows the wire, never the broker's inside."""
+
+
+class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
+    """Speaks to a Fairlead server, or to a broker in this process. Use it as a context manager, in one event loop.
+
+    It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises
+    ``Disconnected``. Each message gets a dedup id unless it has one, so that an enqueue can be repeated.
+    """
+
+    def __init__(
+        self,
+        server: str | Transport,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        tls: ssl.SSLContext | None = None,
+        dedup: bool = True,
+    ) -> None:
+        """Prepare, without connecting yet.
+
+        Args:
+            server: the server's address such as ``ws://127.0.0.1:7420`` or ``https://queue.example``, or a transport.
+            api_key: who we are.
+            timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
+            retries: how to repeat what may be repeated.
+            tls: how to verify a server at an address with ``wss`` or ``https``, and who we are.
+            dedup: give each message a dedup id. Without, an enqueue whose answer was lost raises ``Disconnected``.
+        """
+        self.retries = retries or Retries()
+        self.transport: Transport = (
+            WebSocketTransport(server, api_key=api_key, timeout=timeout, retries=self.retries, tls=tls)
+            if isinstance(server, str)
+            else server
+        )
+        self._dedup = dedup
+        self._prefix = secrets.token_urlsafe(12)
+        self._numbers = count()
+        self._failed: deque[tuple[str, FairleadError]] = deque(maxlen=_FAILURES_KEPT)
+        self._acks: Gatherer[str, verbs.Receipt, None] | None = None
+        self._enqueues: Gatherer[tuple[str, int], NewMessage, str] | None = None
+
+    @classmethod
+    def embedded(cls, path: Path | str | None = None) -> Self:
+        """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
+        return cls(importlib.import_module(EMBEDDING).EmbeddedTransport(path))
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connect to the server, now or not at all.
+
+        Raises:
+            Disconnected: there is none that answers.
+            Unauthenticated, Forbidden: it does not let us in.
+        """
+        await self.transport.connect()
+        self._gatherers()
+
+    async def close(self) -> None:
+        """Let go of the connection, after what is under way."""
+        await self.drained()
+        await self.transport.close()
+
+    # -------------------------------------------------------------------------------------------------------- streaming
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> AsyncStream:
+        """Return a stream of leased messages, to be entered with ``async with`` and iterated with ``async for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        request = Consume(queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state)
+        return AsyncStream(self, request)
+
+    def producer(
+        self,
+        queue: str,
+        *,
+        batch: int = 100,
+        linger_ms: int = 5,
+        in_flight: int = 8,
+        on_failure: Callable[[NewMessage, FairleadError], None] | None = None,
+    ) -> AsyncProducer:
+        """Return a buffered producer, which sends ``batch`` messages at once, or what it has after ``linger_ms``.
+
+        At most ``in_flight`` batches are under way, and as many messages are buffered; ``send`` waits for room.
+        ``on_failure`` is told of each message that was refused; without it, ``flush`` and leaving raise them.
+        """
+        return AsyncProducer(self, queue, batch=batch, linger_ms=linger_ms, in_flight=in_flight, on_failure=on_failure)
+
+    def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
+        """Ack a leased message with the next acks that are sent; see ``flush``."""
+        self.ack_receipt_soon(message.queue, receipt_of(message, cost))
+
+    def ack_receipt_soon(self, queue: str, receipt: verbs.Receipt) -> None:
+        """Do ``ack_soon`` for one who has only a receipt."""
+        acks, _ = self._gatherers()
+
+        def done(reply: asyncio.Future[None]) -> None:
+            if not reply.cancelled() and isinstance(error := reply.exception(), FairleadError):
+                self._failed.append((receipt.id, error))
+
+        acks.add(queue, receipt).add_done_callback(done)
+
+    async def flush(self) -> list[tuple[str, FairleadError]]:
+        """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed.
+
+        Those messages come again, or have come to another already.
+        """
+        await self.drained()
+        failed = list(self._failed)
+        self._failed.clear()
+        return failed
+
+    async def drained(self) -> None:
+        """Wait until what is being acked and enqueued one by one has its answers."""
+        for gatherer in self._gatherers():
+            await gatherer.drained()
+
+    # ---------------------------------------------------------------------------------------------------------- asking
+
+    async def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
+        try:
+            return await self.transport.call(verb, request, wait_ms=wait_ms)
+        except FairleadError as error:
+            if not (is_passing(error) and is_repeatable(verb, request)):
+                raise
+        return await self._repeat(verb, request, wait_ms)
+
+    async def _repeat(self, verb: str, request: verbs.Shape, wait_ms: int) -> Any:  # noqa: ANN401 - see Asking
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.retries.patience_s
+        for wait_s in self.retries.waits_s():
+            await asyncio.sleep(wait_s)
+            try:
+                return await self.transport.call(verb, request, wait_ms=wait_ms)
+            except FairleadError as error:
+                if not is_passing(error) or loop.time() > until:
+                    raise
+        raise AssertionError("waits never end")
+
+    async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+        _, enqueues = self._gatherers()
+        return await enqueues.add((queue, wait_ms), message, size=len(message.payload))
+
+    async def _ack_one(self, queue: str, receipt: verbs.Receipt) -> None:
+        acks, _ = self._gatherers()
+        await acks.add(queue, receipt)
+
+    async def _send_acks(self, queue: str, receipts: list[verbs.Receipt]) -> Sequence[FairleadError | None]:
+        answer: verbs.Results = await self._call("ack", verbs.Ack(queue=queue, receipts=receipts))
+        return errors_of(answer.results)
+
+    async def _send_enqueues(self, group: tuple[str, int], messages: list[NewMessage]) -> Sequence[str | FairleadError]:
+        queue, wait_ms = group
+        request = verbs.Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
+        answer: verbs.Enqueued = await self._call("enqueue", request, wait_ms=wait_ms)
+        return ids_of(answer.results)
+
+    def _gatherers(self) -> tuple[Gatherer[str, verbs.Receipt, None], Gatherer[tuple[str, int], NewMessage, str]]:
+        if self._acks is None or self._enqueues is None:
+            self._acks, self._enqueues = Gatherer(self._send_acks), Gatherer(self._send_enqueues)
+        return self._acks, self._enqueues
+
+    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        if not self._dedup:
+            return list(messages)
+        prefix, numbers, replace = self._prefix, self._numbers, msgspec.structs.replace
+        return [
+            message if message.dedup_id is not None else replace(message, dedup_id=f"{prefix}-{next(numbers):x}")
+            for message in messages
+        ]

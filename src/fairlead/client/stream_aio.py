@@ -1,0 +1,144 @@
+"""A stream of leased messages, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol, Self
+
+from fairlead.client.message_aio import AsyncMessage, AsyncSettling
+from fairlead.client.retrying import Retries, is_passing
+from fairlead.client.transport import Channel, Transport
+from fairlead.errors import Closed, Disconnected, FairleadError
+from fairlead.model.message import Delivery
+from fairlead.wire.frames import Consume
+
+
+class AsyncStreaming(AsyncSettling, Protocol):
+    """What a stream needs of its client."""
+
+    transport: Transport
+    retries: Retries
+
+    async def drained(self) -> None:
+        """Wait until the acks that are under way have their answers."""
+
+
+class AsyncStream:
+    """Leased messages as they come: enter it with ``async with``, iterate it with ``async for``.
+
+    At most its credit of messages is in the stream or out of it and not yet acked, nacked or expired. Leaving it gives
+    back what was not acked: what it still holds was never seen, and is deferred; what it has given out counts as a
+    failed attempt. When the connection is lost, what it holds is given back by the server, and it opens anew.
+    """
+
+    def __init__(self, client: AsyncStreaming, request: Consume) -> None:
+        self._client = client
+        self._request = request
+        self._ready: deque[Delivery] = deque()
+        self._arrived = asyncio.Event()
+        self._channel: Channel | None = None
+        self._reopening: asyncio.Task[None] | None = None
+        self._error: FairleadError | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncMessage:
+        while not self._ready:
+            await self._wait()
+        return AsyncMessage(self._ready.popleft(), self._client)
+
+    async def open(self) -> None:
+        """Begin, if it has not begun.
+
+        Raises:
+            QueueNotFound, InvalidArgument, Disconnected: it can't.
+        """
+        if self._channel is None and not self._is_closed:
+            self._channel = await self._client.transport.open(self._request, self)
+
+    async def take(self) -> list[Delivery]:
+        """Return all that has come, waiting for the first; an empty list when the stream is closed."""
+        while not self._ready:
+            try:
+                await self._wait()
+            except StopAsyncIteration:
+                return []
+        taken = list(self._ready)
+        self._ready.clear()
+        return taken
+
+    async def close(self, *, unseen: Sequence[Delivery] = ()) -> None:
+        """End the stream; ``unseen`` are messages that were taken from it and not looked at."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._arrived.set()
+        if self._reopening is not None:
+            self._reopening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reopening
+        await self._client.drained()
+        if self._channel is not None:
+            with suppress(Disconnected, Closed):  # then all of it is given back already
+                await self._channel.stop((*unseen, *self._ready))
+        self._ready.clear()
+
+    # ------------------------------------------------------------------------------------------------ what is delivered
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take in leased messages; see ``Sink``."""
+        self._ready.extend(deliveries)
+        self._arrived.set()
+
+    def ended(self, error: FairleadError) -> None:
+        """Open anew, unless the queue is gone; see ``Sink``."""
+        if self._is_closed:
+            return
+        if is_passing(error) or isinstance(error, Closed):
+            if self._reopening is None or self._reopening.done():
+                self._reopening = asyncio.get_running_loop().create_task(self._reopen(error))
+            return
+        self._error = error
+        self._arrived.set()
+
+    async def _reopen(self, error: FairleadError) -> None:
+        unseen = tuple(self._ready)
+        self._ready.clear()
+        channel, self._channel = self._channel, None
+        if channel is not None and not isinstance(error, Disconnected):
+            with suppress(FairleadError):  # it goes down, but still takes what was not seen
+                await channel.stop(unseen)
+        until = asyncio.get_running_loop().time() + self._client.retries.patience_s
+        for wait_s in self._client.retries.waits_s():
+            try:
+                self._channel = await self._client.transport.open(self._request, self)
+            except FairleadError as refused:
+                if not is_passing(refused) or asyncio.get_running_loop().time() > until:
+                    self._error = refused
+                    self._arrived.set()
+                    return
+            else:
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise StopAsyncIteration
+        await self.open()
+        if not self._ready:
+            self._arrived.clear()
+            await self._arrived.wait()

@@ -1,0 +1,153 @@
+"""The client for threads: the asyncio client in a loop of its own, with verbs that wait.
+
+Calls of many threads share one connection, and what they ask at the same time travels together. A call costs a hop to
+the loop's thread and back; streams and producers hop once for many messages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from fairlead.client.admin import AdminVerbs
+from fairlead.client.aio import CREDIT, EMBEDDING, AsyncClient
+from fairlead.client.asking import Held, receipt_of
+from fairlead.client.messages import MessageVerbs
+from fairlead.client.portal import Portal
+from fairlead.client.producer import Producer
+from fairlead.client.retrying import Retries
+from fairlead.client.stream import Stream
+from fairlead.client.transport import Transport
+from fairlead.errors import FairleadError
+from fairlead.model.message import NewMessage
+from fairlead.wire import verbs
+
+
+class Client(MessageVerbs, AdminVerbs):
+    """Speaks to a Fairlead server, or to a broker in this process; for any number of threads.
+
+    Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.
+    """
+
+    def __init__(
+        self,
+        server: str | Transport,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        tls: ssl.SSLContext | None = None,
+        dedup: bool = True,
+    ) -> None:
+        self._async = AsyncClient(server, api_key=api_key, timeout=timeout, retries=retries, tls=tls, dedup=dedup)
+        self._portal: Portal | None = None
+        self._soon: list[tuple[str, verbs.Receipt]] = []
+
+    @classmethod
+    def embedded(cls, path: Path | str | None = None) -> Self:
+        """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
+        return cls(importlib.import_module(EMBEDDING).EmbeddedTransport(path))
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect to the server, now or not at all.
+
+        Raises:
+            Disconnected: there is none that answers.
+            Unauthenticated, Forbidden: it does not let us in.
+        """
+        portal = Portal()
+        try:
+            portal.run(self._async.connect())
+        except BaseException:
+            portal.close()
+            raise
+        self._portal = portal
+
+    def close(self) -> None:
+        """Let go of the connection, after what is under way."""
+        if self._portal is not None:
+            portal, self._portal = self._portal, None
+            try:
+                portal.run(self._async.close())
+            finally:
+                portal.close()
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> Stream:
+        """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        stream = self._async.consume(
+            queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+        return Stream(self, self._running(), stream)
+
+    def producer(
+        self,
+        queue: str,
+        *,
+        batch: int = 100,
+        linger_ms: int = 5,
+        in_flight: int = 8,
+        on_failure: Callable[[NewMessage, FairleadError], None] | None = None,
+    ) -> Producer:
+        """Return a buffered producer; see ``AsyncClient.producer``. ``on_failure`` is called in the client's thread."""
+        options = {"batch": batch, "linger_ms": linger_ms, "in_flight": in_flight}
+        return Producer(self._async, self._running(), queue, on_failure=on_failure, **options)
+
+    def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
+        """Ack a leased message with the next acks that are sent; see ``flush``."""
+        self._soon.append((message.queue, receipt_of(message, cost)))
+        if len(self._soon) == 1:
+            self._running().soon(self._send_soon)
+
+    def flush(self) -> list[tuple[str, FairleadError]]:
+        """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed."""
+        return self._running().run(self._flush())
+
+    # ---------------------------------------------------------------------------------------------------------- asking
+
+    def _running(self) -> Portal:
+        if self._portal is None:
+            self.connect()
+        assert self._portal is not None  # noqa: S101 - for the type checker
+        return self._portal
+
+    def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
+        return self._running().run(self._async._call(verb, request, wait_ms=wait_ms))
+
+    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+        return self._running().run(self._async._enqueue_one(queue, message, wait_ms))
+
+    def _ack_one(self, queue: str, receipt: verbs.Receipt) -> None:
+        self._running().run(self._async._ack_one(queue, receipt))
+
+    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        return self._async._stamped(messages)
+
+    async def _flush(self) -> list[tuple[str, FairleadError]]:
+        self._send_soon()
+        return await self._async.flush()
+
+    def _send_soon(self) -> None:
+        waiting, self._soon = self._soon, []
+        for queue, receipt in waiting:
+            self._async.ack_receipt_soon(queue, receipt)
