@@ -28,8 +28,6 @@ def exit_code_of(error: BaseException) -> int:
     match error:
         case click.ClickException():
             return error.exit_code
-        case click.Abort() | KeyboardInterrupt():
-            return INTERRUPTED
         case UnavailableError() | Closed() | ConnectionError() | TimeoutError():
             return UNAVAILABLE
     return REFUSED
@@ -51,7 +49,7 @@ def facts_of(error: BaseException) -> dict[str, object]:
             return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": remedy}
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
-    return {"code": "interrupted", "cause": "Interrupted.", "remedy": "Call again for the rest."}
+    return {"code": "internal", "cause": f"{error}", "remedy": "Report it."}
 
 
 def _click_code(error: click.ClickException) -> str:

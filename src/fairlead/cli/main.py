@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fairlead import __version__
-from fairlead.cli.failing import exit_code_of, report, wants_json
+from fairlead.cli.failing import INTERRUPTED, exit_code_of, report, wants_json
 from fairlead.cli.session import DEFAULT_SERVER, Place, Session
 from fairlead.cli.session import connect as connect_to
 from fairlead.errors import FairleadError
@@ -74,6 +74,14 @@ class Fairlead(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, (_, text) in section.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run a command; if whoever reads its output goes away, it ends without a word."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still held back can go nowhere else
+            return None
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -92,21 +100,15 @@ class Fairlead(click.Group):
             result = super().main(
                 arguments, name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
             )
-        except BrokenPipeError:
-            _leave_quietly()
-        except (FairleadError, click.ClickException, click.Abort, OSError) as error:
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except (FairleadError, click.ClickException, OSError) as error:
             report(error, is_json=wants_json(error, arguments))
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _leave_quietly() -> None:
-    """End without a word, since nobody reads what is written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
-
-
-@click.group(cls=Fairlead, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("fairlead", cls=Fairlead, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--server",
     metavar="URL",

@@ -1,0 +1,20 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.assembly import open_broker
+from tests.unit.cli.shell import Shell
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """Yield a shell on a broker in memory with a queue ``jobs``, and nothing in the environment."""
+    for name in ("FAIRLEAD_SERVER", "FAIRLEAD_API_KEY", "FAIRLEAD_QUEUE_NAME", "FAIRLEAD_QUEUE_MESSAGE_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with open_broker() as broker:
+        broker.create_queue("jobs", {"max_attempts": 1})
+        yield Shell(broker)

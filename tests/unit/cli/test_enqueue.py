@@ -1,0 +1,171 @@
+"""The command ``enqueue``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import Disconnected
+from tests.unit.cli.shell import Shell
+
+
+def payloads(shell: Shell) -> list[bytes | None]:
+    """Return what is in the queue."""
+    return [view.payload for view in shell.broker.peek("jobs", 100, with_body=True)]
+
+
+def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
+    """Every option becomes a term of the message, and its id is printed."""
+    shell.broker.update_queue("jobs", {"dedup_window_ms": 60_000})
+    terms = (
+        "--key acme/mobile --weight 3 --cost 2 --priority high --throttle api --throttle db --delay 1h --deadline 2h"
+        " --dedup-id d1 --correlation-id c1 --header a=b --header c=d=e"
+    ).split()
+    message_id = shell.ok("enqueue", "jobs", "hello", *terms).out.strip()
+    view = shell.broker.get("jobs", message_id)
+    assert (view.payload, view.headers, view.correlation_id) == (b"hello", {"a": "b", "c": "d=e"}, "c1")
+    assert (view.fairness_key, view.weight, view.cost, view.priority) == (("acme", "mobile"), 3, 2, "high")
+    assert (view.throttles, view.status) == (("api", "db"), "delayed")
+    assert view.due_ms == view.enqueued_ms + 3_600_000
+    assert view.deadline_ms == view.enqueued_ms + 7_200_000
+    assert shell.ok("-o", "json", "enqueue", "jobs", "again", *terms).json == {"id": message_id, "queue": "jobs"}
+
+
+def test_a_payload_comes_from_standard_input(shell: Shell) -> None:
+    """Without a payload, or with a dash, all of standard input is one."""
+    shell.ok("enqueue", "jobs", feed=b"one\ntwo\n\xff")
+    shell.ok("enqueue", "jobs", "-", feed=b"three")
+    assert payloads(shell) == [b"one\ntwo\n\xff", b"three"]
+
+
+def test_a_payload_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    """A whole file is one payload."""
+    (tmp_path / "picture").write_bytes(b"\x00\xff\n")
+    shell.ok("enqueue", "jobs", "--file", str(tmp_path / "picture"))
+    assert payloads(shell) == [b"\x00\xff\n"]
+
+
+def test_lines_are_messages(shell: Shell, tmp_path: Path) -> None:
+    """Each line is a payload, empty ones too, with the terms of the options."""
+    assert shell.ok("enqueue", "jobs", "--lines", "--key", "acme", feed="a\r\n\nb").out == "3 messages enqueued.\n"
+    assert payloads(shell) == [b"a", b"", b"b"]
+    assert {view.fairness_key for view in shell.broker.peek("jobs")} == {"acme"}
+    (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(1_200)))
+    outcome = shell.ok("-o", "json", "enqueue", "jobs", "--stdin-lines", "--file", str(tmp_path / "lines"))
+    assert outcome.json == {"queue": "jobs", "enqueued": 1_200, "failed": 0, "errors": []}
+    assert shell.broker.queue("jobs").waiting == 1_203
+
+
+def test_json_lines_are_messages(shell: Shell) -> None:
+    """A line has the fields of a message; what it does not say is taken from the options."""
+    lines = [
+        {"payload": "text", "fairness_key": "acme", "headers": {"b": "2"}},
+        {"payload": {"any": ["json", 1]}, "delay": "1h", "weight": 2},
+        {"payload_base64": "AP8=", "fairness_key": ["a", "b"], "priority": "low", "throttles": ["t"]},
+    ]
+    feed = "\n\n".join(map(json.dumps, lines))
+    shell.ok("enqueue", "jobs", "--jsonl", "--key", "default", "--header", "a=1", feed=feed)
+    views = shell.broker.peek("jobs", with_body=True)
+    assert [view.payload for view in views] == [b"text", b'{"any":["json",1]}', b"\x00\xff"]
+    assert [view.headers for view in views] == [{"a": "1", "b": "2"}, {"a": "1"}, {"a": "1"}]
+    assert [view.fairness_key for view in views] == ["acme", "default", ("a", "b")]
+    assert [(view.status, view.weight) for view in views][1] == ("delayed", 2)
+
+
+BAD_LINES = [
+    ("{", "Expecting"),
+    ("[]", "JSON object"),
+    ('{"headers": {}}', "has a payload"),
+    ('{"payload": "x", "unknown": 1}', "unknown"),
+    ('{"payload": "x", "weight": "heavy"}', "weight"),
+    ('{"payload": "x", "headers": {"a": 1}}', "headers"),
+    ('{"payload": "x", "delay": "soon"}', "duration"),
+    ('{"payload_base64": "%%%"}', "base64"),
+    ('{"payload_base64": 3}', "base64"),
+    ("\xff\xfe", "line"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), BAD_LINES)
+def test_a_bad_line_does_not_hold_up_the_others(shell: Shell, line: str, said: str) -> None:
+    """It is told with its number, the rest is enqueued, and the exit code says that something was refused."""
+    feed = b'{"payload": "1"}\n' + line.encode("latin-1") + b'\n{"payload": "2"}\n'
+    outcome = shell.run("enqueue", "jobs", "--jsonl", feed=feed)
+    assert (outcome.code, outcome.out) == (1, "2 messages enqueued, 1 refused.\n")
+    assert outcome.err.startswith("error[invalid_argument]: line 2: ")
+    assert said in outcome.err
+    assert payloads(shell) == [b"1", b"2"]
+
+
+def test_a_full_queue_is_unavailable(shell: Shell) -> None:
+    """What found no room is counted, the first of it told, and the exit code says to come back."""
+    shell.broker.update_queue("jobs", {"waiting_max": 2})
+    outcome = shell.run("-o", "json", "enqueue", "jobs", "--lines", feed="x\n" * 20)
+    assert outcome.code == 3
+    assert (outcome.json["enqueued"], outcome.json["failed"], len(outcome.json["errors"])) == (2, 18, 10)
+    assert outcome.json["errors"][0]["line"] == 3
+    assert outcome.json["errors"][0]["code"] == "queue_full"
+    assert shell.run("enqueue", "jobs", "one more").code == 3
+
+
+def test_lines_can_be_sent_twice(shell: Shell) -> None:
+    """With a dedup prefix a repetition adds nothing."""
+    for _ in range(2):
+        shell.ok("enqueue", "jobs", "--lines", "--dedup-prefix", "load-1", feed="a\nb\n")
+    assert payloads(shell) == [b"a", b"b"]
+
+
+def test_an_end_in_the_middle_says_how_far_it_came(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is interrupted or cut off knows from which line to go on."""
+    send = shell.broker.enqueue_many
+    batches: list[int] = []
+
+    def break_down(queue: str, messages: object, **more: object) -> object:
+        batches.append(1)
+        if len(batches) > 1:
+            raise Disconnected("The line is dead.")
+        return send(queue, messages, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shell.broker, "enqueue_many", break_down)
+    outcome = shell.run("enqueue", "jobs", "--lines", feed="x\n" * 700)
+    assert outcome.code == 3
+    assert outcome.err.splitlines()[0] == "500 messages enqueued, up to line 500; then it ended."
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["payload", "--lines"],
+        ["payload", "--file", "x"],
+        ["--lines", "--jsonl"],
+        ["--lines", "--dedup-id", "x"],
+        ["payload", "--dedup-prefix", "x"],
+        ["payload", "--delay", "5"],
+        ["payload", "--delay", "5 minutes"],
+        ["payload", "--key", "a//b"],
+        ["payload", "--header", "x"],
+        ["payload", "--weight", "much"],
+        ["payload", "--priority", "urgent"],
+    ],
+)
+def test_wrong_usage(shell: Shell, arguments: list[str]) -> None:
+    """What makes no sense is refused before anything is asked of a broker."""
+    outcome = shell.run("-o", "json", "enqueue", "jobs", *arguments)
+    assert (outcome.code, outcome.error["code"], shell.places) == (2, "usage", [])
+    assert outcome.error["remedy"] == "See fairlead enqueue --help."
+
+
+def test_what_the_broker_refuses(shell: Shell) -> None:
+    """A missing queue and a term out of range are refused with their codes."""
+    assert shell.run("-o", "json", "enqueue", "no", "x").error["code"] == "queue_not_found"
+    assert shell.run("-o", "json", "enqueue", "no", "--lines", feed="x").error["code"] == "queue_not_found"
+    assert shell.run("-o", "json", "enqueue", "jobs", "x", "--weight", "0").error["code"] == "invalid_argument"
+
+
+def test_a_file_that_is_not_there(shell: Shell) -> None:
+    """A missing file is an error of the caller, with a remedy and without a traceback."""
+    outcome = shell.run("enqueue", "jobs", "--file", "/nowhere/at/all")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error[file]: ")

@@ -1,0 +1,188 @@
+"""The commands ``queue …``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.shell import Shell
+
+HOOK = 'function on_enqueue(msg) return { fairness_key = "x" } end'
+
+
+def test_a_queue_is_made_with_fields_of_its_policy(shell: Shell) -> None:
+    """Fields may be numbers, durations with or without their unit, tables, lists, texts and none."""
+    settings = [
+        "max_attempts=3",
+        "visibility_timeout=1m30s",
+        "backoff_ms=250",
+        "backoff_jitter=0.5",
+        "deadline=none",
+        "weights.acme=5",
+        'caps={"acme": 2}',
+        "throttles_from=header:a,header:b",
+        "fairness_key_from=header:tenant,header:user",
+        "weight_from=header:weight",
+        "strict_priority=true",
+        "backpressure=wait",
+        f"on_enqueue={HOOK}",
+    ]
+    shell.ok("queue", "create", "mail", *(part for field in settings for part in ("--set", field)))
+    policy = shell.broker.queue("mail").policy
+    assert (policy.max_attempts, policy.visibility_timeout_ms, policy.backoff_ms) == (3, 90_000, 250)
+    assert (policy.backoff_jitter, policy.deadline_ms, policy.weights, policy.caps) == (
+        0.5,
+        None,
+        {"acme": 5},
+        {"acme": 2},
+    )
+    assert policy.throttles_from == ("header:a", "header:b")
+    assert policy.fairness_key_from == ("header:tenant", "header:user")
+    assert (policy.weight_from, policy.strict_priority, policy.backpressure) == ("header:weight", True, "wait")
+    assert policy.on_enqueue == HOOK
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("policy.toml", 'max_attempts = 7\non_enqueue = "@hook.lua"\n[weights]\nacme = 4\n'),
+        ("policy.json", '{"max_attempts": 7, "on_enqueue": "@hook.lua", "weights": {"acme": 4}}'),
+    ],
+)
+def test_a_policy_comes_from_a_file(shell: Shell, tmp_path: Path, name: str, text: str) -> None:
+    """TOML and JSON are read, scripts are taken from files beside them, and --set wins."""
+    (tmp_path / "hook.lua").write_text(HOOK)
+    (tmp_path / name).write_text(text)
+    shell.ok("queue", "create", "mail", "--policy", str(tmp_path / name), "--set", "max_attempts=8")
+    policy = shell.broker.queue("mail").policy
+    assert (policy.max_attempts, policy.on_enqueue, policy.weights) == (8, HOOK, {"acme": 4})
+
+
+def test_a_script_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    """An at sign says that a script is in a file."""
+    (tmp_path / "hook.lua").write_text(HOOK)
+    shell.ok("queue", "update", "jobs", "--set", f"on_enqueue=@{tmp_path / 'hook.lua'}")
+    assert shell.broker.queue("jobs").policy.on_enqueue == HOOK
+
+
+def test_an_update_changes_only_what_it_names(shell: Shell) -> None:
+    """The other fields stay, and the answer says what has changed."""
+    outcome = shell.ok("-o", "json", "queue", "update", "jobs", "--set", "quantum=3", "--set", "backoff=2s")
+    assert outcome.json == {"queue": "jobs", "changed": ["backoff_ms", "quantum"]}
+    policy = shell.broker.queue("jobs").policy
+    assert (policy.max_attempts, policy.quantum, policy.backoff_ms) == (1, 3, 2_000)
+
+
+def test_an_update_says_what_is_to_change(shell: Shell) -> None:
+    """An update of nothing is a mistake."""
+    assert shell.run("queue", "update", "jobs").code == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("nope=1", "no field 'nope'"),
+        ("max_attempts=many", "max_attempts"),
+        ("visibility_timeout=soon", "500ms"),
+        ("weights.acme=much", "weights.acme"),
+        ("on_enqueue=@/nowhere/hook.lua", "hook.lua"),
+        ("caps={", "caps"),
+        ("max_attempts", "NAME=VALUE"),
+    ],
+)
+def test_a_bad_setting_is_wrong_usage(shell: Shell, setting: str, said: str) -> None:
+    """What can't be understood is refused before anything is asked of a broker."""
+    outcome = shell.run("queue", "create", "mail", "--set", setting)
+    assert (outcome.code, shell.places) == (2, [])
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize(("name", "text"), [("p.toml", "max_attempts = "), ("p.json", "[1]"), ("p.json", "{")])
+def test_a_bad_policy_file_is_wrong_usage(shell: Shell, tmp_path: Path, name: str, text: str) -> None:
+    """A file that is no table of fields is refused."""
+    (tmp_path / name).write_text(text)
+    outcome = shell.run("queue", "create", "mail", "--policy", str(tmp_path / name))
+    assert outcome.code == 2
+    assert name in outcome.err
+
+
+def test_a_value_out_of_range_is_refused_by_the_broker(shell: Shell) -> None:
+    """What is understood but makes no sense is refused with its code and a remedy."""
+    outcome = shell.run("queue", "create", "mail", "--set", "backoff_factor=1000")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error[invalid_argument]: ")
+    assert "\nremedy: Correct the value" in outcome.err
+
+
+def test_queues_are_listed(shell: Shell) -> None:
+    """People get a table, programs get JSON."""
+    shell.broker.enqueue("jobs", b"1")
+    table = shell.ok("queue", "list").out.splitlines()
+    assert [line.split()[0] for line in table] == ["QUEUE", "jobs", "jobs.dlq"]
+    views = shell.ok("--output", "json", "queue", "list").json
+    assert [(view["name"], view["waiting"]) for view in views] == [("jobs", 1), ("jobs.dlq", 0)]
+
+
+def test_a_queue_is_inspected(shell: Shell) -> None:
+    """Facts, policy, keys with their shares, and throttles are shown."""
+    shell.broker.set_throttle("api", rate=5)
+    shell.broker.enqueue("jobs", b"1", fairness_key="acme", weight=3, throttles=("api",))
+    shell.broker.enqueue("jobs", b"2", fairness_key=("bakery", "shop"))
+    shell.ok("queue", "pause", "jobs", "--key", "bakery/shop")
+    lines = [line.split() for line in shell.ok("queue", "inspect", "jobs").out.splitlines()]
+    assert ["max_attempts", "1"] in lines
+    assert ["acme", "75.0%", "3", "1", "0", "-", "open"] in lines
+    assert ["bakery/shop", "25.0%", "1", "1", "0", "-", "paused"] in lines
+    assert ["api", "5/s", "5", "5", "open"] in lines
+    view = shell.ok("-o", "json", "queue", "inspect", "jobs").json
+    assert {key["weight"] for key in view["keys"]} == {1, 3}
+
+
+def test_a_queue_is_paused_and_resumed(shell: Shell) -> None:
+    """A pause holds for a queue or a key of it until it is undone."""
+    assert shell.ok("queue", "pause", "jobs").out == "Queue jobs is paused.\n"
+    assert shell.broker.queue("jobs").is_paused
+    assert shell.ok("-o", "json", "queue", "resume", "jobs").json == {"queue": "jobs", "key": None, "paused": False}
+    assert not shell.broker.queue("jobs").is_paused
+    shell.ok("queue", "pause", "jobs", "--key", "a/b")
+    assert shell.broker.queue("jobs").paused_keys == (("a", "b"),)
+    assert shell.ok("queue", "resume", "jobs", "--key", "a/b").out == "Key a/b of queue jobs goes on.\n"
+
+
+def test_a_purge_asks_first(shell: Shell) -> None:
+    """No leaves everything, yes or --yes removes it."""
+    shell.broker.enqueue("jobs", b"1")
+    refused = shell.run("queue", "purge", "jobs", feed="n\n")
+    assert (refused.code, shell.broker.queue("jobs").waiting) == (1, 1)
+    assert "Nothing was done." in refused.err
+    assert shell.ok("queue", "purge", "jobs", feed="y\n").out == "1 message removed.\n"
+    assert shell.ok("-o", "json", "queue", "purge", "jobs", "--yes").json == {"queue": "jobs", "purged": 0}
+
+
+@pytest.mark.parametrize("verb", ["purge", "delete"])
+def test_where_nobody_can_be_asked_nothing_is_removed(shell: Shell, verb: str) -> None:
+    """Without a terminal and without --yes it is wrong usage."""
+    outcome = shell.run("queue", verb, "jobs", feed="")
+    assert (outcome.code, "--yes" in outcome.err) == (2, True)
+    assert shell.broker.queue("jobs").name == "jobs"
+
+
+def test_a_queue_is_deleted(shell: Shell) -> None:
+    """It is gone with its dead letters."""
+    shell.ok("queue", "delete", "jobs", "-y")
+    assert shell.broker.queues() == []
+
+
+def test_what_is_not_there_is_refused(shell: Shell) -> None:
+    """Every verb on a queue says that there is none."""
+    for arguments in (
+        ["inspect", "no"],
+        ["pause", "no"],
+        ["resume", "no"],
+        ["purge", "no", "-y"],
+        ["delete", "no", "-y"],
+    ):
+        outcome = shell.run("-o", "json", "queue", *arguments)
+        assert (outcome.code, outcome.error["code"], outcome.out) == (1, "queue_not_found", "")
+    assert shell.run("queue", "create", "jobs").err.startswith("error[queue_exists]: ")
