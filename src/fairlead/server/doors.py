@@ -8,9 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.errors import Closed, FairleadError, InternalError
+from fairlead.errors import Closed, FairleadError, Forbidden, InternalError
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
-from fairlead.server.callers import Caller
+from fairlead.server.asgi import Scope, header
+from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
 from fairlead.wire.verbs import Shape
@@ -52,13 +53,24 @@ class Tally:
 class Doors:
     """What HTTP and the stream are opened upon."""
 
-    def __init__(self, broker: AsyncBroker, *, keys: KeyRing | None = None, limits: DoorLimits | None = None) -> None:
+    def __init__(
+        self,
+        broker: AsyncBroker,
+        *,
+        keys: KeyRing | None = None,
+        limits: DoorLimits | None = None,
+        hosts: frozenset[str] | None = None,
+    ) -> None:
         self.broker = broker
+        self.hosts = hosts
+        """The names under which the server may be called where no keys are asked for; None for any."""
         self.keys = keys if keys is not None else KeyRing(broker)
         self.limits = limits if limits is not None else DoorLimits()
         self.tally = Tally()
         self.draining = asyncio.Event()
         """Set when the server goes down: no new work is taken, what has begun may be finished."""
+        self.closing = asyncio.Event()
+        """Set a while later: every connection is to end now."""
         broker._engine.taps.append(self._count_commit)
 
     def _count_commit(self, *_: object) -> None:
@@ -81,6 +93,27 @@ class Doors:
         except Exception as error:
             self.tally.errors[InternalError.code] += 1
             raise self.fault(name, error) from error
+
+    def caller(self, scope: Scope) -> Caller:
+        """Return who makes a request.
+
+        Where no keys are asked for, a page of another site must not be able to call through a browser of this machine:
+        it would betray itself by its origin, or by a name of this server that is not one.
+
+        Raises:
+            Unauthenticated: a key is asked for, and there is none, or none that is good.
+            Forbidden: it comes from a page of another site.
+        """
+        if self.keys.is_required:
+            return self.keys.caller(header(scope, b"authorization"))
+        host = header(scope, b"host") or ""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self.hosts is not None and name.strip("[]").lower() not in self.hosts:
+            raise Forbidden(f"The server is not called {host!r:.100}; it answers to {', '.join(sorted(self.hosts))}.")
+        origin = header(scope, b"origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Forbidden(f"Pages of {origin!r:.100} may not call a server that asks for no keys.")
+        return ANYBODY
 
     def check_open(self, name: str) -> None:
         """Refuse new work when the server goes down.

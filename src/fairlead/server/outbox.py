@@ -59,7 +59,8 @@ class Outbox:
 
     def take_out(self, frames: list[Frame]) -> None:
         """Do not send these."""
-        self._frames = [frame for frame in self._frames if frame not in frames]
+        unwanted = {id(frame) for frame in frames}
+        self._frames = [frame for frame in self._frames if id(frame) not in unwanted]
 
     def waiting(self) -> list[Frame]:
         """Return what has not been sent yet."""

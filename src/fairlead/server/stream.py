@@ -24,7 +24,7 @@ from fairlead.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refu
 from fairlead.wire.verbs import VERBS, Leased, Shape
 
 PATH: Final = "/v1/stream"
-_UNSUPPORTED, _MALFORMED, _POLICY, _TRY_LATER = 1003, 1007, 1008, 1013
+_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
@@ -39,7 +39,7 @@ async def serve_stream(doors: Doors, scope: Scope, receive: Receive, send: Send)
     try:
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
-        caller = doors.keys.caller(header(scope, b"authorization"))
+        caller = doors.caller(scope)
         if SUBPROTOCOL not in scope["subprotocols"]:
             raise InvalidArgument(f"The stream asks for the subprotocol {SUBPROTOCOL!r}.")
     except FairleadError as error:
@@ -101,6 +101,8 @@ class _Stream:
     async def _drain(self) -> None:
         await self._doors.draining.wait()
         self._channels.end_all()
+        await self._doors.closing.wait()
+        await _close(self._send, _RESTART, "The server is going down.")
 
     async def _let_go(self) -> None:
         await self._channels.close_all()

@@ -1,0 +1,177 @@
+"""One HTTP request and its answer: bodies with a limit, JSON or msgpack, errors in one shape, correlation ids."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge, UnavailableError
+from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX
+from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.dispatch import decoded
+from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
+
+T = TypeVar("T")
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+_KINDS: Final = {
+    JSON: JSON,
+    MSGPACK: MSGPACK,
+    "application/x-msgpack": MSGPACK,
+    "application/vnd.msgpack": MSGPACK,
+}
+_json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
+
+
+class Gone(Exception):
+    """The caller has hung up."""
+
+
+class Exchange:
+    """A request that is being answered."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self._receive = receive
+        self._send = send
+        self._body_bytes_max = body_bytes_max
+        self.is_begun = False
+        self.correlation_id = secrets.token_hex(16)
+        self._accept = (header(scope, b"accept") or "").lower()
+        self._kind = JSON
+
+    def read_correlation_id(self) -> None:
+        """Take the correlation id that the caller gives, if it gives one.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        given = header(self.scope, b"x-correlation-id")
+        if given is None:
+            return
+        if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
+            raise InvalidArgument(
+                f"X-Correlation-Id has from 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters."
+            )
+        self.correlation_id = given
+
+    # --------------------------------------------------------------------------------------------------------- request
+
+    def query(self, *names: str) -> dict[str, str]:
+        """Return the parameters behind the path.
+
+        Raises:
+            InvalidArgument: there is one beside those named here.
+        """
+        given = dict(parse_qsl(self.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
+        for name in given:
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise InvalidArgument(f"There is no parameter {name!r:.100}; there is {known}.")
+        return given
+
+    def accepts(self, kind: str) -> bool:
+        """Tell whether the caller asks for a kind of content by name."""
+        return kind in self._accept
+
+    async def request(self, shape: type[T], name: str) -> T:
+        """Return the body of the request.
+
+        Raises:
+            InvalidArgument, PayloadTooLarge: it is not as it should be.
+            Gone: the caller has hung up.
+        """
+        data = await self._body()
+        given = header(self.scope, b"content-type")
+        kind = _KINDS.get((given or "").partition(";")[0].strip().lower())
+        if kind is None:
+            if data or given is not None:  # forms are what pages of other sites can send without asking
+                raise InvalidArgument(f"A request is {JSON} or {MSGPACK}, as Content-Type says, not {given!r:.100}.")
+            kind = JSON
+        self._kind = kind
+        decode = msgspec.json.decode if kind is JSON else msgspec.msgpack.decode
+        empty = b"{}" if kind is JSON else b"\x80"
+        return decoded(lambda body: decode(body, type=shape), data or empty, name)
+
+    async def _body(self) -> bytes:
+        most = self._body_bytes_max
+        length = header(self.scope, b"content-length")
+        if length is not None and length.isdigit() and int(length) > most:
+            raise PayloadTooLarge(f"A request has at most {most} bytes, not {length}.")
+        parts, size = [], 0
+        while True:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise Gone
+            part = event.get("body", b"")
+            size += len(part)
+            if size > most:
+                raise PayloadTooLarge(f"A request has at most {most} bytes.")
+            parts.append(part)
+            if not event.get("more_body", False):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def hung_up(self) -> None:
+        """Return when the caller hangs up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    # ---------------------------------------------------------------------------------------------------------- answer
+
+    @property
+    def kind(self) -> str:
+        """The kind of the answer: what is asked for, or else what was sent."""
+        if any(name in self._accept for name, kind in _KINDS.items() if kind is MSGPACK):
+            return MSGPACK
+        return JSON if JSON in self._accept else self._kind
+
+    async def answer(self, answer: object, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Answer with a value."""
+        kind = self.kind
+        body = _json.encode(answer) if kind is JSON else _msgpack.encode(answer)
+        await self.answer_bytes(body, kind, status=status, headers=headers)
+
+    async def answer_bytes(
+        self, body: bytes, kind: str, *, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        """Answer with bytes."""
+        await self.begin(kind, status=status, headers={"content-length": str(len(body)), **(headers or {})})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Begin an answer that comes bit by bit."""
+        self.is_begun = True
+        fields = {"content-type": kind, "x-correlation-id": self.correlation_id, **(headers or {})}
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def more(self, data: bytes) -> None:
+        """Send a bit of an answer; it waits for a slow reader."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """End an answer that came bit by bit."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, error: FairleadError, *, status: int | None = None, **more: str) -> None:
+        """Answer with an error."""
+        headers = dict(more)
+        if isinstance(error, UnavailableError) and error.retry_after_ms is not None:
+            headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
+        if error.code == "unauthenticated":
+            headers["www-authenticate"] = "Bearer"
+        answer = ErrorAnswer(error=body_of(error))
+        await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
+
+
+def line_of(value: Any, kind: str) -> bytes:  # noqa: ANN401 - whatever can be encoded
+    """Return a value as one piece of a stream: a line of JSON, or msgpack behind its length in four bytes."""
+    if kind is JSON:
+        return _json.encode(value) + b"\n"
+    data = _msgpack.encode(value)
+    return len(data).to_bytes(4) + data

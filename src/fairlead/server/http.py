@@ -1,0 +1,149 @@
+"""The HTTP door: a plain ASGI application.
+
+Every verb is a POST of its request to its path. Beside the verbs there are streams of deliveries, pages to be looked at
+with GET, and what operators' machines ask for: health, metrics and a description of it all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from fairlead.errors import FairleadError, InternalError, InvalidArgument, RouteNotFound
+from fairlead.model.message import NewMessage
+from fairlead.server import browsing, key_verbs, subscribing
+from fairlead.server.asgi import Receive, Scope, Send
+from fairlead.server.callers import Caller
+from fairlead.server.doors import Doors
+from fairlead.server.exchange import Exchange, Gone
+from fairlead.server.polling import lease_or_hang_up
+from fairlead.server.stream import serve_stream
+from fairlead.wire.verbs import VERBS, Enqueue, Forward, Lease, Shape
+
+Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
+_log = logging.getLogger("fairlead.access")
+
+
+async def _verb(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    request = await exchange.request(VERBS[name].request, name)
+    await _answer(name, request, doors, exchange, caller)
+
+
+async def _dequeue_with_state(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    request = await exchange.request(Lease, "dequeueWithState")
+    await _answer("lease", msgspec.structs.replace(request, with_state=True), doors, exchange, caller)
+
+
+async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    if isinstance(request, (Lease, Enqueue)) and request.wait_ms > doors.limits.wait_ms_max:
+        raise InvalidArgument(f"wait_ms is at most {doors.limits.wait_ms_max}, not {request.wait_ms}.")
+    if isinstance(request, Lease):
+        answer = await lease_or_hang_up(doors, exchange, request, caller)
+        if len(answer.deliveries) == 1:
+            exchange.correlation_id = answer.deliveries[0].correlation_id
+        await exchange.answer(answer)
+        return
+    await exchange.answer(await doors.call(name, _correlated(request, exchange.correlation_id), caller))
+
+
+def _correlated(request: Shape, correlation_id: str) -> Shape:
+    """Return the request with the correlation id on each message that has none."""
+    if isinstance(request, Enqueue):
+        return msgspec.structs.replace(request, messages=_with_id(request.messages, correlation_id))
+    if isinstance(request, Forward):
+        messages = {queue: _with_id(news, correlation_id) for queue, news in request.messages.items()}
+        return msgspec.structs.replace(request, messages=messages)
+    return request
+
+
+def _with_id(messages: list[NewMessage], correlation_id: str) -> list[NewMessage]:
+    replace = msgspec.structs.replace
+    return [
+        message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
+        for message in messages
+    ]
+
+
+def _routes() -> dict[tuple[str, str], Route]:
+    routes: dict[tuple[str, str], Route] = {
+        ("POST", f"/v1/{verb.path}"): partial(_verb, name) for name, verb in VERBS.items()
+    }
+    return routes | {
+        ("POST", "/v1/queue/dequeueWithState"): _dequeue_with_state,
+        ("POST", "/v1/queue/subscribe"): subscribing.subscribe,
+        ("POST", "/v1/queue/subscribeWithState"): subscribing.subscribe_with_state,
+        ("POST", "/v1/queue/watch"): subscribing.watch,
+        ("GET", "/v1/queue/watch"): subscribing.watch,
+        ("POST", "/v1/keys/create"): key_verbs.create,
+        ("POST", "/v1/keys/list"): key_verbs.shown,
+        ("POST", "/v1/keys/revoke"): key_verbs.revoke,
+        ("GET", "/v1/queues"): browsing.queues,
+        ("GET", "/v1/config"): browsing.config,
+        ("GET", "/v1/journal"): browsing.journal,
+        ("GET", "/metrics"): browsing.metrics,
+    }
+
+
+ROUTES: Final = _routes()
+_QUEUE: Final = "/v1/queues/"
+_METHODS: Final = {path: {method for method, at in ROUTES if at == path} for _, path in ROUTES}
+
+
+class HttpDoor:
+    """The ASGI application: HTTP here, WebSockets on to the stream."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or connection."""
+        if scope["type"] == "websocket":
+            await serve_stream(self._doors, scope, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(Exchange(scope, receive, send, body_bytes_max=self._doors.limits.body_bytes_max))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        try:
+            await self._route(exchange)
+        except Gone:
+            return
+        except FairleadError as error:
+            await self._refuse(exchange, error)
+        except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
+            await self._refuse(exchange, Doors.fault(exchange.path, error))
+
+    async def _refuse(self, exchange: Exchange, error: FairleadError) -> None:
+        level = logging.ERROR if isinstance(error, InternalError) else logging.INFO
+        extra = {"code": error.code, "correlation_id": exchange.correlation_id}
+        _log.log(level, "%s %s was refused: %s", exchange.method, exchange.path, error.code, extra=extra)
+        if not exchange.is_begun:
+            await exchange.refuse(error)
+
+    async def _route(self, exchange: Exchange) -> None:
+        doors, path = self._doors, exchange.path
+        public = browsing.PUBLIC.get(path) if exchange.method == "GET" else None
+        if public is not None:
+            await public(doors, exchange)
+            return
+        exchange.read_correlation_id()
+        caller = doors.caller(exchange.scope)
+        route = ROUTES.get((exchange.method, path))
+        if route is not None:
+            await route(doors, exchange, caller)
+        elif path.startswith(_QUEUE) and exchange.method == "GET":
+            await browsing.queue(path.removeprefix(_QUEUE), doors, exchange, caller)
+        else:
+            await self._lost(exchange)
+
+    @staticmethod
+    async def _lost(exchange: Exchange) -> None:
+        methods = _METHODS.get(exchange.path, set()) | ({"GET"} if exchange.path in browsing.PUBLIC else set())
+        if not methods:
+            raise RouteNotFound(f"There is nothing at {exchange.path!r:.150}; /docs says what there is.")
+        allowed = ", ".join(sorted(methods))
+        error = RouteNotFound(f"{exchange.path} is asked with {allowed}, not {exchange.method:.20}.")
+        await exchange.refuse(error, status=405, allow=allowed)

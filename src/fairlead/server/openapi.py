@@ -1,0 +1,123 @@
+"""The OpenAPI description, made from the table of verbs, so that it can't say anything else than the server does."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from fairlead import __version__
+from fairlead.model.message import Delivery
+from fairlead.model.views import QueueView
+from fairlead.server.exchange import JSON, MSGPACK
+from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
+from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer
+from fairlead.wire.frames import Consume
+from fairlead.wire.verbs import VERBS, Config, Lease, Leased, Nothing, QueueRequest, Queues
+
+_Post: TypeAlias = tuple[str, type[msgspec.Struct], type[msgspec.Struct], str]
+_VERBS: Final[dict[str, _Post]] = {
+    f"/v1/{verb.path}": (name, verb.request, verb.answer, verb.right) for name, verb in VERBS.items()
+}
+_POSTS: Final[dict[str, _Post]] = _VERBS | {
+    "/v1/queue/dequeueWithState": ("dequeue_with_state", Lease, Leased, "consume"),
+    "/v1/keys/create": ("create_key", CreateKey, CreatedKey, "admin"),
+    "/v1/keys/list": ("list_keys", Nothing, Keys, "admin"),
+    "/v1/keys/revoke": ("revoke_key", RevokeKey, Nothing, "admin"),
+}
+_STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None, str, str]]] = {
+    "/v1/queue/subscribe": (
+        "subscribe",
+        Consume,
+        Delivery,
+        "application/jsonl",
+        "Deliveries as they come, a line each.",
+    ),
+    "/v1/queue/subscribeWithState": (
+        "subscribe_with_state",
+        Consume,
+        Delivery,
+        "application/jsonl",
+        "The same with state.",
+    ),
+    "/v1/queue/watch": ("watch", QueueRequest, None, "text/event-stream", "An event whenever messages have come."),
+}
+_GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str]]] = {
+    "/v1/queues": ("get_queues", Queues, (), "All queues."),
+    "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys."),
+    "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys."),
+    "/v1/journal": ("get_journal", None, ("after", "count"), "Events of the journal, a line each, or as Arrow."),
+    "/healthz": ("healthz", None, (), "Whether the process lives."),
+    "/readyz": ("readyz", None, (), "Whether work is taken."),
+    "/metrics": ("metrics", None, (), "What is counted, for Prometheus."),
+}
+
+
+def description() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
+    shapes |= {Consume, Delivery, QueueRequest, Queues, QueueView, Config, ErrorAnswer}
+    ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
+    refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    ref_of = dict(zip(ordered, refs, strict=True))
+    paths: dict[str, Any] = {}
+    for path, (name, asked, answered, right) in _POSTS.items():
+        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+    for path, (name, asked, delivered, kind, told) in _STREAMS.items():
+        schema = ref_of[delivered] if delivered is not None else {"type": "string"}
+        operation = _post(name, asked, ref_of[asked], schema, "consume")
+        operation["summary"] = told
+        operation["responses"]["200"]["content"] = {kind: {"schema": schema}}
+        paths.setdefault(path, {})["post"] = operation
+    for path, (name, found, parameters, told) in _GETS.items():
+        paths.setdefault(path, {})["get"] = _get(name, path, ref_of[found] if found else {}, parameters, told)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Fairlead", "version": __version__, "description": "A durable, fair, multi-tenant queue."},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "responses": {"error": _content("A refusal, with a code, a cause and a remedy.", ref_of[ErrorAnswer])},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
+    return {
+        "operationId": name,
+        "summary": (asked.__doc__ or "").strip().partition("\n")[0],
+        "description": f"Needs the right to {right}.",
+        "tags": [right],
+        "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in (JSON, MSGPACK)}},
+        "responses": {"200": _content("Done.", answer), **_refusals()},
+    }
+
+
+def _get(name: str, path: str, answer: Any, parameters: tuple[str, ...], told: str) -> dict[str, Any]:  # noqa: ANN401
+    places = [("path", "name")] if "{name}" in path else []
+    places += [("query", parameter) for parameter in parameters]
+    return {
+        "operationId": name,
+        "summary": told,
+        "tags": ["look"],
+        "parameters": [
+            {
+                "name": parameter,
+                "in": place,
+                "required": place == "path",
+                "schema": {"type": "integer", "minimum": 0} if parameter in ("after", "count") else {"type": "string"},
+            }
+            for place, parameter in places
+        ],
+        "responses": {"200": _content("Found.", answer), **_refusals()},
+    }
+
+
+def _content(told: str, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - schemas are what JSON can say
+    return {"description": told, "content": {kind: {"schema": schema} for kind in (JSON, MSGPACK)}}
+
+
+def _refusals() -> dict[str, Any]:
+    return {str(status): {"$ref": "#/components/responses/error"} for status in sorted(set(HTTP_STATUS.values()))}
