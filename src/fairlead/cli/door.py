@@ -12,6 +12,14 @@ from fairlead.model.views import DeadLetterFilter, Explained, HookTrial, QueueVi
 NackIntent = Literal["failure", "defer", "dead"]
 
 
+class Carrying(Protocol):
+    """What brings a delivery along, such as a message of the client."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """The message as it was delivered."""
+
+
 class Door(Protocol):
     """A broker's verbs as far as the commands use them; see ``fairlead.broker.verbs``."""
 
@@ -32,7 +40,7 @@ class Door(Protocol):
         visibility_ms: int | None = None,
         owner: str | None = None,
         with_state: bool = False,
-    ) -> list[Delivery]:
+    ) -> Sequence[Delivery | Carrying]:
         """Lease messages, waiting for the first of them if need be."""
 
     def ack_many(

@@ -30,12 +30,12 @@ SECTIONS = {
     },
     "Messages": {
         "enqueue": ("producing", "Enqueue a message, or many from a file or standard input."),
-        "consume": ("consuming", "Print the payloads of messages, and ack them."),
+        "consume": ("consuming", "Print the payloads of messages, a line each, and ack them."),
         "peek": ("looking", "Look at messages without leasing them."),
         "explain": ("looking", "Tell why a message waits."),
     },
     "Messages, one at a time, in a shell": {
-        "dequeue": ("leases", "Lease a message and export what ack, nack and extend need."),
+        "dequeue": ("leases", "Lease a message and print the lines that export what ack, nack and extend need."),
         "ack": ("leases", "Let a leased message be done."),
         "nack": ("leases", "Give a leased message back."),
         "extend": ("leases", "Let a lease last longer."),

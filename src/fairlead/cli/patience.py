@@ -24,7 +24,7 @@ def lease(
     until = monotonic() + wait_ms / 1000
     rest_ms = wait_ms
     while True:
-        deliveries = door.lease(
+        leased = door.lease(
             queue,
             count,
             wait_ms=min(rest_ms, _SLICE_MS),
@@ -32,6 +32,6 @@ def lease(
             owner=owner,
             with_state=with_state,
         )
-        if deliveries or rest_ms <= _SLICE_MS:
-            return deliveries
+        if leased or rest_ms <= _SLICE_MS:
+            return [one if isinstance(one, Delivery) else one.delivery for one in leased]
         rest_ms = max(0, int((until - monotonic()) * 1000))

@@ -40,8 +40,7 @@ def connect(place: Place) -> AbstractContextManager[Door]:
         return open_broker(place.data)
     from fairlead.client import Client  # noqa: PLC0415 - only who talks to a server needs a client
 
-    client: AbstractContextManager[Door] = Client(place.server, api_key=place.api_key)
-    return client
+    return Client(place.server, api_key=place.api_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

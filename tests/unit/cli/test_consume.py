@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from fairlead.cli import consuming
+from fairlead.model.message import Delivery
 from tests.unit.cli.shell import Shell
+
+if TYPE_CHECKING:
+    from pytest import MonkeyPatch
 
 
 def filled(shell: Shell, count: int = 3) -> None:
@@ -44,12 +48,12 @@ def test_waiting_ends(shell: Shell) -> None:
     assert shell.ok("consume", "jobs", "--wait", "5ms").out == ""
 
 
-def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: MonkeyPatch) -> None:
     """What was printed is acked, what was not is free again without a failure, and the exit code is 130."""
     filled(shell)
     print_one = consuming.Consuming._print
 
-    def interrupted(self: consuming.Consuming, delivery: consuming.Delivery) -> None:
+    def interrupted(self: consuming.Consuming, delivery: Delivery) -> None:
         if delivery.payload == b"1":
             raise KeyboardInterrupt
         print_one(self, delivery)
@@ -64,12 +68,12 @@ def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_a_lost_lease_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_lease_is_told(shell: Shell, monkeypatch: MonkeyPatch) -> None:
     """What was printed but is not acked comes again, and the exit code says so."""
     filled(shell, 1)
     print_one = consuming.Consuming._print
 
-    def slowly(self: consuming.Consuming, delivery: consuming.Delivery) -> None:
+    def slowly(self: consuming.Consuming, delivery: Delivery) -> None:
         print_one(self, delivery)
         shell.broker.nack(delivery, intent="defer", delay_ms=60_000)
 

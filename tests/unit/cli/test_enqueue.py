@@ -19,10 +19,9 @@ def payloads(shell: Shell) -> list[bytes | None]:
 def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
     """Every option becomes a term of the message, and its id is printed."""
     shell.broker.update_queue("jobs", {"dedup_window_ms": 60_000})
-    terms = (
-        "--key acme/mobile --weight 3 --cost 2 --priority high --throttle api --throttle db --delay 1h --deadline 2h"
-        " --dedup-id d1 --correlation-id c1 --header a=b --header c=d=e"
-    ).split()
+    terms = ["--key", "acme/mobile", "--weight", "3", "--cost", "2", "--priority", "high", "--throttle", "api"]
+    terms += ["--throttle", "db", "--delay", "1h", "--deadline", "2h", "--dedup-id", "d1", "--correlation-id", "c1"]
+    terms += ["--header", "a=b", "--header", "c=d=e"]
     message_id = shell.ok("enqueue", "jobs", "hello", *terms).out.strip()
     view = shell.broker.get("jobs", message_id)
     assert (view.payload, view.headers, view.correlation_id) == (b"hello", {"a": "b", "c": "d=e"}, "c1")

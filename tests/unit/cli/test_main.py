@@ -5,18 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from fairlead import __version__
-from fairlead.cli.door import Door
 from fairlead.cli.durations import milliseconds, words
 from fairlead.cli.main import SECTIONS, cli
-from fairlead.cli.session import DEFAULT_SERVER, Place
+from fairlead.cli.session import DEFAULT_SERVER, Connect, Place
 from fairlead.errors import (
     Closed,
     Disconnected,
@@ -30,6 +29,15 @@ from fairlead.errors import (
 from tests.unit.cli.shell import Shell
 
 NAMES = [name for section in SECTIONS.values() for name in section]
+
+
+def refusing(error: BaseException) -> Connect:
+    """Return a way to no door."""
+
+    def refuse(_: Place) -> NoReturn:
+        raise error
+
+    return refuse
 
 
 @pytest.mark.parametrize(
@@ -50,13 +58,7 @@ NAMES = [name for section in SECTIONS.values() for name in section]
 )
 def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
     """Each kind of error ends with its code, words and a remedy, and never with a traceback."""
-
-    @contextmanager
-    def refuse(_: Place) -> Iterator[Door]:
-        raise error
-        yield
-
-    result = CliRunner().invoke(cli, ["queue", "list"], obj=refuse)
+    result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(error))
     assert (result.exit_code, result.stdout) == (code, "")
     assert "Traceback" not in result.stderr
     if isinstance(error, FairleadError):
@@ -67,12 +69,7 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
 
 def test_programs_learn_when_to_come_back() -> None:
     """An error as JSON has the time after which coming back helps."""
-
-    @contextmanager
-    def refuse(_: Place) -> Iterator[Door]:
-        raise QueueFull("Full.", retry_after_ms=5)
-        yield
-
+    refuse = refusing(QueueFull("Full.", retry_after_ms=5))
     result = CliRunner().invoke(cli, ["-ojson", "queue", "list"], obj=refuse)
     assert '"retry_after_ms": 5' in result.stderr
 
@@ -196,15 +193,25 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     ("text", "span_ms"),
-    [("0", 0), ("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)]
-    + [("1.5s", 1_500), ("1h30m", 5_400_000), ("0.001s", 1), ("0s", 0)],
+    [
+        ("0", 0),
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("1.5s", 1_500),
+        ("1h30m", 5_400_000),
+        ("0.001s", 1),
+        ("0s", 0),
+    ],
 )
 def test_durations(text: str, span_ms: int) -> None:
     """A number with a unit is a span, and several are their sum."""
     assert milliseconds(text) == span_ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5x", "5S", "1e3s", "5s ", "０s", "0.5ms", "inf"])
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5x", "5S", "1e3s", "5s ", "\uff10s", "0.5ms", "inf"])
 def test_no_durations(text: str) -> None:
     """All else is refused with an example."""
     with pytest.raises(ValueError, match="duration"):
@@ -213,8 +220,18 @@ def test_no_durations(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("span_ms", "text"),
-    [(0, "0ms"), (999, "999ms"), (1_500, "1.5s"), (2_000, "2s"), (12_345, "12s"), (90_000, "1m30s"), (3_600_000, "1h")]
-    + [(-5, "-5ms"), (90_000_000, "1d1h"), (86_400_000, "1d")],
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_500, "1.5s"),
+        (2_000, "2s"),
+        (12_345, "12s"),
+        (90_000, "1m30s"),
+        (3_600_000, "1h"),
+        (90_000_000, "1d1h"),
+        (86_400_000, "1d"),
+        (-5, "-5ms"),
+    ],
 )
 def test_durations_in_words(span_ms: int, text: str) -> None:
     """Spans are shown in one or two units."""
