@@ -10,15 +10,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from fairlead.client.admin_aio import AsyncAdminVerbs
 from fairlead.client.asking_aio import Held, errors_of, ids_of, receipt_of
-from fairlead.client.gathering import Gatherer
+from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
+from fairlead.client.protocol import Reply
 from fairlead.client.retrying import Retries, is_passing, is_repeatable
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
@@ -32,6 +33,9 @@ CREDIT = 32
 _FAILURES_KEPT = 10_000
 EMBEDDING = "fairlead.testing.embedded"
 """The module that joins clients and brokers, by name: the client knows the wire, never the broker's inside."""
+
+Acks: TypeAlias = Gatherer[str, verbs.Receipt, None]
+Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
 
 
 class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
@@ -71,8 +75,8 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
         self._prefix = secrets.token_urlsafe(12)
         self._numbers = count()
         self._failed: deque[tuple[str, FairleadError]] = deque(maxlen=_FAILURES_KEPT)
-        self._acks: Gatherer[str, verbs.Receipt, None] | None = None
-        self._enqueues: Gatherer[tuple[str, int], NewMessage, str] | None = None
+        self._acks: Acks | None = None
+        self._enqueues: Enqueues | None = None
 
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
@@ -170,21 +174,31 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
         try:
             return await self.transport.call(verb, request, wait_ms=wait_ms)
         except FairleadError as error:
-            if not (is_passing(error) and is_repeatable(verb, request)):
-                raise
-        return await self._repeat(verb, request, wait_ms)
+            return await self._repeat(Asked(verb, request, wait_ms), error)
 
-    async def _repeat(self, verb: str, request: verbs.Shape, wait_ms: int) -> Any:  # noqa: ANN401 - see Asking
+    def submit(self, asked: Asked, reply: Reply) -> bool:
+        """Send a request at once, if possible; see ``Carrier``."""
+        return self.transport.submit(asked.verb, asked.request, reply, wait_ms=asked.wait_ms)
+
+    async def call(self, asked: Asked, *, after: FairleadError | None) -> Any:  # noqa: ANN401 - see Carrier
+        """Send a request, or repeat it after an error where that is safe; see ``Carrier``."""
+        if after is not None:
+            return await self._repeat(asked, after)
+        return await self._call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+
+    async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - see Asking
+        if not is_repeatable(asked.verb, asked.request):
+            raise error
         loop = asyncio.get_running_loop()
         until = loop.time() + self.retries.patience_s
-        for wait_s in self.retries.waits_s():
-            await asyncio.sleep(wait_s)
+        waits_s = self.retries.waits_s()
+        while is_passing(error) and loop.time() < until:
+            await asyncio.sleep(next(waits_s))
             try:
-                return await self.transport.call(verb, request, wait_ms=wait_ms)
-            except FairleadError as error:
-                if not is_passing(error) or loop.time() > until:
-                    raise
-        raise AssertionError("waits never end")
+                return await self.transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+            except FairleadError as again:
+                error = again
+        raise error
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._gatherers()
@@ -194,19 +208,15 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
         acks, _ = self._gatherers()
         await acks.add(queue, receipt)
 
-    async def _send_acks(self, queue: str, receipts: list[verbs.Receipt]) -> Sequence[FairleadError | None]:
-        answer: verbs.Results = await self._call("ack", verbs.Ack(queue=queue, receipts=receipts))
-        return errors_of(answer.results)
-
-    async def _send_enqueues(self, group: tuple[str, int], messages: list[NewMessage]) -> Sequence[str | FairleadError]:
+    def _enqueueing(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
         request = verbs.Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
-        answer: verbs.Enqueued = await self._call("enqueue", request, wait_ms=wait_ms)
-        return ids_of(answer.results)
+        return Asked("enqueue", request, wait_ms)
 
-    def _gatherers(self) -> tuple[Gatherer[str, verbs.Receipt, None], Gatherer[tuple[str, int], NewMessage, str]]:
+    def _gatherers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
-            self._acks, self._enqueues = Gatherer(self._send_acks), Gatherer(self._send_enqueues)
+            self._acks = Gatherer(self, _acking, lambda answer: errors_of(answer.results))
+            self._enqueues = Gatherer(self, self._enqueueing, lambda answer: ids_of(answer.results))
         return self._acks, self._enqueues
 
     def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
@@ -217,3 +227,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
             message if message.dedup_id is not None else replace(message, dedup_id=f"{prefix}-{next(numbers):x}")
             for message in messages
         ]
+
+
+def _acking(queue: str, receipts: list[verbs.Receipt]) -> Asked:
+    return Asked("ack", verbs.Ack(queue=queue, receipts=receipts))

@@ -1,16 +1,18 @@
 """Gathers what is asked one by one in the same pass of the event loop into one request.
 
 Thirty tasks that each ack or enqueue one message then cost one frame, one commit and one answer instead of thirty,
-and each still gets a result of its own.
+and each still gets a result of its own. A request is sent without a task of its own where the transport can do that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from fairlead.client.protocol import Reply
 from fairlead.errors import Closed, FairleadError, QueueNotFound, RequestError
+from fairlead.wire.verbs import Shape
 
 G = TypeVar("G", bound=Hashable)
 I = TypeVar("I")  # noqa: E741 - an item
@@ -20,27 +22,53 @@ _ITEMS_MAX = 1_000
 _SIZE_MAX = 4 << 20
 
 
+class Asked(NamedTuple):
+    """A request that is ready to be sent."""
+
+    verb: str
+    request: Shape
+    wait_ms: int = 0
+
+
+class Carrier(Protocol):
+    """How requests are sent."""
+
+    def submit(self, asked: Asked, reply: Reply) -> bool:
+        """Send it at once, or return False."""
+
+    async def call(self, asked: Asked, *, after: FairleadError | None) -> Any:  # noqa: ANN401 - depends on the verb
+        """Return the answer. It was sent before and came to nothing if there is an error ``after`` which this is."""
+
+
 class Gatherer(Generic[G, I, R]):
     """Items of one group that come in one pass of the loop travel together."""
 
-    def __init__(self, send: Callable[[G, list[I]], Awaitable[Sequence[R | FairleadError]]]) -> None:
-        self._send = send
+    def __init__(
+        self,
+        carrier: Carrier,
+        make: Callable[[G, list[I]], Asked],
+        read: Callable[[Any], Sequence[R | FairleadError]],
+    ) -> None:
+        self.carrier = carrier
+        self._make = make
+        self.read = read
         self._loop = asyncio.get_running_loop()
-        self._groups: dict[G, tuple[list[I], list[asyncio.Future[R]]]] = {}
-        self._sizes: dict[G, int] = {}
+        self._groups: dict[G, _Batch[G, I, R]] = {}
         self._is_scheduled = False
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: set[_Batch[G, I, R]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, group: G, item: I, *, size: int = 0) -> asyncio.Future[R]:
         """Return the future result of an item, which goes with the next request of its group."""
-        items, replies = self._groups.setdefault(group, ([], []))
+        batch = self._groups.get(group)
+        if batch is None:
+            batch = self._groups[group] = _Batch(self, group)
         reply: asyncio.Future[R] = self._loop.create_future()
-        items.append(item)
-        replies.append(reply)
-        if size:
-            self._sizes[group] = self._sizes.get(group, 0) + size
-        if len(items) >= _ITEMS_MAX or (size and self._sizes[group] >= _SIZE_MAX):
-            self._dispatch(group)
+        batch.items.append(item)
+        batch.replies.append(reply)
+        batch.size += size
+        if len(batch.items) >= _ITEMS_MAX or batch.size >= _SIZE_MAX:
+            self._send(self._groups.pop(group))
         elif not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self.flush)
@@ -49,47 +77,99 @@ class Gatherer(Generic[G, I, R]):
     def flush(self) -> None:
         """Send what has been gathered."""
         self._is_scheduled = False
-        for group in list(self._groups):
-            self._dispatch(group)
+        groups, self._groups = self._groups, {}
+        for batch in groups.values():
+            self._send(batch)
 
     async def drained(self) -> None:
         """Wait until everything gathered so far has its result."""
         self.flush()
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+        while waiting := [reply for batch in self._under_way for reply in batch.replies if not reply.done()]:
+            await asyncio.wait(waiting)
 
-    def _dispatch(self, group: G) -> None:
-        items, replies = self._groups.pop(group)
-        self._sizes.pop(group, None)
-        task = self._loop.create_task(self._ask(group, items, replies))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-
-    async def _ask(self, group: G, items: list[I], replies: list[asyncio.Future[R]]) -> None:
+    def _send(self, batch: _Batch[G, I, R]) -> None:
+        self._under_way.add(batch)
         try:
-            results = await self._send(group, items)
+            batch.asked = self._make(batch.group, batch.items)
+            is_sent = self.carrier.submit(batch.asked, batch)
         except RequestError as error:
-            if len(items) == 1 or isinstance(error, Closed | QueueNotFound):
-                _settle(replies, [error] * len(replies))
-            else:  # one of them may be at fault for all: let each stand for itself
-                await asyncio.gather(
-                    *(self._ask(group, [item], [reply]) for item, reply in zip(items, replies, strict=True))
-                )
-        except FairleadError as error:
-            _settle(replies, [error] * len(replies))
+            batch.set_exception(error)
+        else:
+            if not is_sent:
+                self.start(batch, None)
+
+    def start(self, batch: _Batch[G, I, R], error: FairleadError | None) -> None:
+        """Send a batch by a task, because it has to wait or to be repeated."""
+        task = self._loop.create_task(batch.call(error))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def done(self, batch: _Batch[G, I, R]) -> None:
+        """Forget a batch that has its results."""
+        self._under_way.discard(batch)
+
+    def split(self, batch: _Batch[G, I, R]) -> None:
+        """Let each item stand for itself, because one of them may be at fault for all."""
+        self._under_way.discard(batch)
+        for item, reply in zip(batch.items, batch.replies, strict=True):
+            alone = _Batch(self, batch.group)
+            alone.items.append(item)
+            alone.replies.append(reply)
+            self._send(alone)
+
+
+class _Batch(Generic[G, I, R]):
+    """Items that travel together; it is the ``Reply`` to its own request."""
+
+    __slots__ = ("_gatherer", "_is_repeated", "asked", "group", "items", "replies", "size")
+
+    def __init__(self, gatherer: Gatherer[G, I, R], group: G) -> None:
+        self._gatherer = gatherer
+        self._is_repeated = False
+        self.group = group
+        self.items: list[I] = []
+        self.replies: list[asyncio.Future[R]] = []
+        self.size = 0
+        self.asked: Asked | None = None
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: Any, /) -> None:  # noqa: ANN401 - see Reply
+        self._settle(self._gatherer.read(answer))
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        if isinstance(exception, RequestError) and not isinstance(exception, Closed | QueueNotFound):
+            if len(self.items) > 1:
+                self._gatherer.split(self)
+                return
+        elif isinstance(exception, FairleadError) and not self._is_repeated and self.asked is not None:
+            self._is_repeated = True
+            self._gatherer.start(self, exception)
+            return
+        self._settle([exception] * len(self.replies))
+
+    async def call(self, error: FairleadError | None) -> None:
+        assert self.asked is not None  # noqa: S101 - it is made before it is sent
+        self._is_repeated = True
+        try:
+            answer = await self._gatherer.carrier.call(self.asked, after=error)
+        except FairleadError as refused:
+            self.set_exception(refused)
         except BaseException:
-            for reply in replies:
+            for reply in self.replies:
                 reply.cancel()
+            self._gatherer.done(self)
             raise
         else:
-            _settle(replies, results)
+            self.set_result(answer)
 
-
-def _settle(replies: list[asyncio.Future[R]], results: Sequence[R | FairleadError]) -> None:
-    for reply, result in zip(replies, results, strict=True):
-        if reply.done():
-            continue
-        if isinstance(result, FairleadError):
-            reply.set_exception(result)
-        else:
-            reply.set_result(result)
+    def _settle(self, results: Sequence[R | BaseException]) -> None:
+        self._gatherer.done(self)
+        for reply, result in zip(self.replies, results, strict=True):
+            if reply.done():
+                continue
+            if isinstance(result, BaseException):
+                reply.set_exception(result)
+            else:
+                reply.set_result(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from fairlead.client.protocol import Sink
+from fairlead.client.protocol import Reply, Sink
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
@@ -34,6 +34,9 @@ class Transport(Protocol):
         Raises:
             FairleadError: it was refused, or with ``Disconnected`` nobody knows.
         """
+
+    def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
+        """Send a request at once, with its answer to a reply; or return False where that can't be done."""
 
     async def open(self, request: Consume, sink: Sink) -> Channel:
         """Open a channel whose messages go to a sink.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from websockets.typing import Subprotocol
+from websockets.exceptions import InvalidStatus, WebSocketException
 
-from fairlead.client.protocol import FRAMES_MAX, Conversation, Sink, message_of
+from fairlead.client.protocol import FRAMES_MAX, Conversation, Reply, Sink, message_of
 from fairlead.client.retrying import Retries
+from fairlead.client.socket import Socket, connect
 from fairlead.errors import Closed, Disconnected, FairleadError, Forbidden, InvalidArgument, Unauthenticated
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import SUBPROTOCOL, Consume
@@ -23,33 +22,35 @@ from fairlead.wire.verbs import Shape
 
 PATH: Final = "/v1/stream"
 _SCHEMES: Final = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-_QUEUE_MAX: Final = 256
 _SWEEP_S: Final = 0.5
 _UNAUTHENTICATED, _FORBIDDEN = 401, 403
 T = TypeVar("T")
-_LOST: Final = (OSError, TimeoutError, ConnectionClosed, InvalidHandshake)
+_LOST: Final = (OSError, TimeoutError, WebSocketException)
 
 
 class Link:
     """One live connection. Frames of one pass of the event loop go in one message."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._conversation = Conversation()
         self._frames: list[bytes] = []
-        self._arrived = asyncio.Event()
+        self._socket: Socket | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self.is_live = False
+
+    async def connect(self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+        """Make the connection; it may raise whatever the network raises."""
+        self._socket = await connect(
+            url, headers=headers, subprotocol=SUBPROTOCOL, tls=tls, on_message=self._take, on_lost=self._lost
+        )
         self.is_live = True
         self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
-        self._reader = self._loop.create_task(self._read())
-        self._writer = self._loop.create_task(self._write())
 
-    def call(self, verb: str, request: Shape, *, timeout_s: float) -> asyncio.Future[Any]:
-        """Send a request, and return its future answer."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
+    def call(self, verb: str, request: Shape, reply: Reply, *, timeout_s: float) -> None:
+        """Send a request whose answer goes to a reply."""
         due = self._loop.time() + timeout_s
         self._put(_made(lambda: self._conversation.call(verb, request, reply, due=due)))
-        return reply
 
     async def open(self, request: Consume, sink: Sink, *, timeout_s: float) -> int:
         """Open a channel, and return its number."""
@@ -70,44 +71,35 @@ class Link:
 
     async def close(self) -> None:
         """Send what is left, and say goodbye."""
-        if self.is_live and self._frames:
-            await self._flush()
-        await self._socket.close()
-        await self._reader
+        self._flush()
+        if self._socket is not None:
+            await self._socket.close()
 
     def _put(self, frame: bytes) -> None:
         self._frames.append(frame)
-        self._arrived.set()
+        if len(self._frames) == 1:
+            self._loop.call_soon(self._flush)
 
-    async def _write(self) -> None:
-        with suppress(ConnectionClosed):  # the reader tells everybody
-            while True:
-                await self._arrived.wait()
-                self._arrived.clear()
-                while self._frames:
-                    await self._flush()
+    def _flush(self) -> None:
+        frames, self._frames = self._frames, []
+        if self._socket is not None:
+            for at in range(0, len(frames), FRAMES_MAX):
+                self._socket.send(message_of(frames[at : at + FRAMES_MAX]))
 
-    async def _flush(self) -> None:
-        frames = self._frames[:FRAMES_MAX]
-        del self._frames[:FRAMES_MAX]
-        await self._socket.send(message_of(frames))
-
-    async def _read(self) -> None:
-        cause = "The connection to the server was closed."
+    def _take(self, message: bytes) -> None:
         try:
-            async for data in self._socket:
-                for frame in self._conversation.receive(data):  # type: ignore[arg-type] # text is no msgpack
-                    self._put(frame)
-        except ConnectionClosed as error:
-            cause = f"The connection to the server was lost: {error}."
-        except (msgspec.DecodeError, TypeError) as error:
-            cause = f"The server sent what this client does not understand: {error}."
-            self._socket.transport.abort()
-        finally:
-            self.is_live = False
+            for frame in self._conversation.receive(message):
+                self._put(frame)
+        except msgspec.DecodeError as error:
+            self._lost(f"it sent what this client does not understand: {error}")
+            if self._socket is not None:
+                self._socket.abort()
+
+    def _lost(self, cause: str) -> None:
+        self.is_live = False
+        if self._sweep is not None:
             self._sweep.cancel()
-            self._writer.cancel()
-            self._conversation.lose(Disconnected(cause))
+        self._conversation.lose(Disconnected(f"The connection to the server was lost: {cause}."))
 
     def _expire(self) -> None:
         self._conversation.expire(self._loop.time())
@@ -157,7 +149,17 @@ class WebSocketTransport:
         link = self._link
         if link is None or not link.is_live:
             link = await self._linked()
-        return await link.call(verb, request, timeout_s=self._timeout + wait_ms / 1000)
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000)
+        return await reply
+
+    def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
+        """Send a request at once, if that can be done; see ``Transport``."""
+        link = self._link
+        if link is None or not link.is_live:
+            return False
+        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000)
+        return True
 
     async def open(self, request: Consume, sink: Sink) -> WebSocketChannel:
         """Open a channel; see ``Transport``."""
@@ -198,23 +200,15 @@ class WebSocketTransport:
         raise AssertionError("waits never end")
 
     async def _connect(self) -> Link:
+        link = Link()
         try:
-            socket = await connect(
-                self._url,
-                additional_headers=self._headers,
-                subprotocols=[Subprotocol(SUBPROTOCOL)],
-                compression=None,
-                max_size=None,
-                max_queue=_QUEUE_MAX,
-                open_timeout=self._timeout,
-                ssl=self._tls,
-                proxy=None,
-            )
+            async with asyncio.timeout(self._timeout):
+                await link.connect(self._url, headers=self._headers, tls=self._tls)
         except InvalidStatus as error:
             raise _refusal(error, self._url) from error
         except _LOST as error:
-            raise Disconnected(f"There is no connection to {self._url}: {error}.") from error
-        return Link(socket)
+            raise Disconnected(f"There is no connection to {self._url}: {error or 'it took too long'}.") from error
+        return link
 
 
 def stream_url(url: str) -> str:
