@@ -36,6 +36,12 @@ class DoorLimits:
     connections_max: int = 4096
     wait_ms_max: int = 60_000
 
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is a whole number of at least 1, not {value!r}.")
+
 
 @dataclass(slots=True)
 class Tally:
@@ -129,3 +135,30 @@ class Doors:
         """Note a fault of ours in the log, and return it as an error that says no more than a caller should know."""
         _log.error("The verb %s failed.", name, exc_info=error)
         return InternalError(f"The verb {name} failed: {type(error).__name__}.")
+
+    # ------------------------------------------------------------------------------------------------------ going down
+
+    def dismiss_waiters(self) -> None:
+        """Let everybody go with nothing who waits for messages."""
+        for waiter in self.broker._engine.dispatcher.everybody():
+            if not waiter.reply.done():
+                waiter.reply.set_result([])
+
+    async def nothing_leased(self) -> None:
+        """Wait until nothing is leased, or until the connections are to end anyway."""
+        committed = asyncio.Event()
+
+        def tap(*_: object) -> None:
+            committed.set()
+
+        taps = self.broker._engine.taps
+        taps.append(tap)
+        try:
+            while not self.closing.is_set() and any(view.leased for view in await self.broker.queues()):
+                tasks = [asyncio.ensure_future(event.wait()) for event in (committed, self.closing)]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+                committed.clear()
+        finally:
+            taps.remove(tap)

@@ -1,0 +1,204 @@
+"""Serving: from settings to a listening process, and from a signal to its orderly end.
+
+Going down has three steps. From the signal on no new work is taken, and channels are told that nothing comes any more,
+but what has been leased may still be acked. When all of it is, or the grace is over, connections end, and what they had
+goes back. Then the broker is closed, and the process ends with 0. A second signal ends the grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from fairlead import __version__
+from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker
+from fairlead.errors import InvalidArgument
+from fairlead.server.callers import Caller, Grant
+from fairlead.server.doors import Doors
+from fairlead.server.http import HttpDoor
+from fairlead.server.keys import CreateKey, KeyRing
+from fairlead.server.logs import set_up_logs
+from fairlead.server.settings import MEMORY, ServerSettings, check
+
+STORE: Final = "store"
+FIRST_KEY: Final = "admin.key"
+_BACKLOG: Final = 2048
+_LAST_WORDS_S: Final = 5
+_LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_log = logging.getLogger("fairlead.server")
+
+
+def serve(settings: ServerSettings, *, tell: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. ``tell`` is told where everything is; by default it is printed.
+
+    Raises:
+        InvalidArgument: the settings make no sense, or nothing can listen there.
+        StoreFailed, StoreLocked, StoreCorrupt: the data can't be opened.
+    """
+    check(settings)
+    set_up_logs(settings.log_format, settings.log_level)
+    _run(_serve(settings, tell if tell is not None else _print))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
+    with _listening(settings) as listener:
+        path = _store_of(settings)
+        config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
+        async with await open_async_broker(config) as broker:
+            doors = await _open_doors(broker, settings, tell)
+            server = _Server(_uvicorn(HttpDoor(doors), settings))
+            with _on_signals(doors, server, settings.grace_ms):
+                _tell_all(settings, listener, tell)
+                await server.serve(sockets=[listener])
+    _log.info("The server has gone down in good order.")
+
+
+def _store_of(settings: ServerSettings) -> Path | None:
+    """Return the folder of the store, made if it is not there; None for memory."""
+    if settings.data == MEMORY:
+        return None
+    path = Path(settings.data).expanduser() / STORE
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+async def _open_doors(broker: AsyncBroker, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
+    keys = KeyRing(broker, is_required=settings.asks_for_keys)
+    await keys.load()
+    if keys.is_required and not len(keys):
+        await _make_first_key(keys, settings, tell)
+    hosts = _LOOPBACK_NAMES | {settings.host.lower()} if settings.is_loopback else None
+    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
+
+
+async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:
+    """Make a key with all rights where there is none at all, since none could ever be made without one."""
+    if settings.data == MEMORY:
+        raise InvalidArgument("A server that asks for keys needs a folder for its data, not memory.")
+    created = await keys.create(CreateKey(name="first", grants=(Grant(right="admin"),)), Caller())
+    file = _write_secret(Path(settings.data), created.key)
+    tell(f"A first key with all rights is in {file}; make others with it, and remove the file.")
+
+
+def _write_secret(folder: Path, key: str) -> Path:
+    file = folder.expanduser() / FIRST_KEY
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+        written.write(key + "\n")
+    return file
+
+
+# ------------------------------------------------------------------------------------------------------------ listening
+
+
+def _listening(settings: ServerSettings) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise InvalidArgument(f"Nothing can listen on {settings.host}:{settings.port}: {error}.") from error
+    listener.setblocking(False)  # noqa: FBT003 - its only argument
+    return listener
+
+
+def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=settings.limits.body_bytes_max,
+        ws_per_message_deflate=False,  # it would cost far more time than loopback or a data centre costs
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_LAST_WORDS_S,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        ssl_ca_certs=settings.tls_client_ca,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca is not None else ssl.CERT_NONE,
+    )
+
+
+def _tell_all(settings: ServerSettings, listener: socket.socket, tell: Callable[[str], None]) -> None:
+    host, port = listener.getsockname()[:2]
+    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    scheme, stream = ("https", "wss") if settings.has_tls else ("http", "ws")
+    tell(f"Fairlead {__version__} listens on {scheme}://{at}")
+    tell(f"  stream   {stream}://{at}/v1/stream")
+    tell(f"  docs     {scheme}://{at}/docs")
+    tell(f"  metrics  {scheme}://{at}/metrics")
+    tell(f"  data     {'in memory, gone with the process' if settings.data == MEMORY else settings.data}")
+    tell(f"  keys     {'asked for' if settings.asks_for_keys else 'not asked for'}")
+
+
+# ----------------------------------------------------------------------------------------------------------- going down
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+@contextlib.contextmanager
+def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    going: set[asyncio.Task[None]] = set()
+
+    def go() -> None:
+        if going:
+            doors.closing.set()  # somebody is in a hurry
+        else:
+            going.add(loop.create_task(_go_down(doors, server, grace_ms)))
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, go)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def _go_down(doors: Doors, server: uvicorn.Server, grace_ms: int) -> None:
+    _log.info("The server is going down; no new work is taken.")
+    doors.draining.set()
+    doors.dismiss_waiters()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(grace_ms / 1000):
+            await doors.nothing_leased()
+    doors.closing.set()
+    server.should_exit = True

@@ -1,0 +1,213 @@
+"""How a server is started: from a file, the environment and flags, each stronger than the one before."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from fairlead.assembly import Settings as BrokerSettings
+from fairlead.errors import InvalidArgument
+from fairlead.server.doors import DoorLimits
+
+ENVIRONMENT_PREFIX: Final = "FAIRLEAD_"
+MEMORY: Final = ":memory:"
+PORT: Final = 8711
+_PORT_MAX: Final = 65_535
+_TRUTHS: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What a server needs to know. Limits are those of the broker and the doors, under the same names.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port to listen on; 0 for any that is free.
+        data: the folder of the data; ``:memory:`` keeps everything in memory, for trials.
+        durability: ``fsync`` survives power loss, ``os`` only the death of the process.
+        auth: whether keys are asked for; by default beyond loopback only.
+        insecure: listen beyond loopback without keys or TLS all the same.
+        tls_certificate: a file with the certificate of the server, and those between it and the root.
+        tls_key: a file with its key.
+        tls_client_ca: a file with the certificates that vouch for clients, who then must have one.
+        log_format: lines of ``text`` or of ``json``.
+        log_level: the least that is logged.
+        grace_ms: how long a server that goes down waits for what has been leased to be acked.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    data: str = ""
+    durability: Literal["fsync", "os"] = "fsync"
+    auth: bool | None = None
+    insecure: bool = False
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    grace_ms: int = 10_000
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    limits: DoorLimits = field(default_factory=DoorLimits)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether callers need a key."""
+        return self.auth if self.auth is not None else not self.is_loopback and not self.insecure
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.tls_certificate is not None
+
+
+_INSIDE: Final = {"broker": BrokerSettings, "limits": DoorLimits}
+
+
+def _kinds() -> dict[str, tuple[str | None, Any]]:
+    """Return where each setting lives, and what it is, by name."""
+    own = get_type_hints(ServerSettings)
+    kinds: dict[str, tuple[str | None, Any]] = {
+        each.name: (None, own[each.name]) for each in fields(ServerSettings) if each.name not in _INSIDE
+    }
+    for place, kind in _INSIDE.items():
+        hints = get_type_hints(kind)
+        kinds |= {each.name: (place, hints[each.name]) for each in fields(kind)}
+    return kinds
+
+
+NAMES: Final = _kinds()
+"""Every setting by name: where it lives, and its type."""
+
+
+def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> ServerSettings:
+    """Return the settings that a file, the environment and flags say. A flag that is None says nothing.
+
+    Raises:
+        InvalidArgument: one of them makes no sense; the cause says which and where.
+    """
+    values: dict[str, object] = {}
+    for name, value in _of_file(file_text).items():
+        values[name] = _checked(name, value, f"{name} in the file")
+    for name in NAMES:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if variable in environ:
+            values[name] = _of_text(name, environ[variable], variable)
+    for name, value in flags.items():
+        if value is not None:
+            flag = "--" + name.replace("_", "-")
+            if name not in NAMES:
+                raise InvalidArgument(f"There is no setting {flag}.")
+            values[name] = _of_text(name, value, flag) if isinstance(value, str) else _checked(name, value, flag)
+    return _built(values, environ)
+
+
+def _of_file(text: str | None) -> dict[str, object]:
+    try:
+        values = tomllib.loads(text or "")
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"The settings file is not TOML: {error}.") from error
+    for name in values:
+        if name not in NAMES:
+            raise InvalidArgument(f"The settings file has {name!r}, which is no setting.")
+    return values
+
+
+def _of_text(name: str, text: str, source: str) -> object:
+    options = _options(NAMES[name][1])
+    if text == "" and NoneType in options:
+        return None
+    if bool in options:
+        if text.lower() not in _TRUTHS:
+            raise InvalidArgument(f"{source} is true or false, not {text!r}.")
+        return _TRUTHS[text.lower()]
+    if int in options:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise InvalidArgument(f"{source} is a whole number, not {text!r}.") from error
+    return _checked(name, text, source)
+
+
+def _options(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - types have no common type
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _checked(name: str, value: object, source: str) -> object:
+    kind = NAMES[name][1]
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InvalidArgument(f"{source} is one of {', '.join(get_args(kind))}, not {value!r}.")
+    elif type(value) not in _options(kind):
+        wanted = " or ".join(option.__name__ for option in _options(kind) if option is not NoneType)
+        raise InvalidArgument(f"{source} is of type {wanted}, not {value!r}.")
+    return value
+
+
+def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSettings:
+    parts: dict[str | None, dict[str, Any]] = {None: {}, **{place: {} for place in _INSIDE}}
+    for name, value in values.items():
+        parts[NAMES[name][0]][name] = value
+    own = parts[None]
+    own["data"] = own.get("data") or default_data(environ)
+    try:
+        broker, limits = BrokerSettings(**parts["broker"]), DoorLimits(**parts["limits"])
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+    return ServerSettings(**own, broker=broker, limits=limits)
+
+
+def default_data(environ: Mapping[str, str]) -> str:
+    """Return the folder for data of a user who names none."""
+    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
+    return str(Path(state) / "fairlead")
+
+
+def check(settings: ServerSettings) -> None:
+    """Refuse settings with which no server should be started.
+
+    Raises:
+        InvalidArgument: the cause says what to change.
+    """
+    if not 0 <= settings.port <= _PORT_MAX:
+        raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.port}.")
+    if settings.grace_ms < 0:
+        raise InvalidArgument(f"grace_ms is at least 0, not {settings.grace_ms}.")
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise InvalidArgument("tls_certificate and tls_key go together.")
+    if settings.tls_client_ca is not None and not settings.has_tls:
+        raise InvalidArgument("tls_client_ca needs tls_certificate and tls_key.")
+    for name in ("tls_certificate", "tls_key", "tls_client_ca"):
+        file = getattr(settings, name)
+        if file is not None and not Path(file).is_file():
+            raise InvalidArgument(f"{name} names {file!r}, which is no file.")
+    if settings.is_loopback or settings.insecure:
+        return
+    if not settings.asks_for_keys:
+        raise InvalidArgument(f"{settings.host} is beyond loopback: ask for keys (auth), or say insecure.")
+    if not settings.has_tls:
+        raise InvalidArgument(f"{settings.host} is beyond loopback: give tls_certificate and tls_key, or say insecure.")
