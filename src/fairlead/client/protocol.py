@@ -6,7 +6,7 @@ futures of any kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -24,6 +24,8 @@ _CALL_TAG: Final = 0
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
 """How msgpack begins an array, and how many frames go in one message at most."""
+_MESSAGE_BYTES: Final = 64 << 10
+"""Above this nothing is won by joining frames, and the server could have begun with the first."""
 
 
 def _trial(data: msgspec.Raw) -> HookTrial:
@@ -178,6 +180,18 @@ class Conversation:
 
 def _frame(number: int, verb: str, request: Shape) -> bytes:
     return _ENCODER.encode((_CALL_TAG, number, verb, request))
+
+
+def grouped(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Return frames as they go in messages: small ones together, so that they are cheap, large ones soon."""
+    begin = size = 0
+    for end, frame in enumerate(frames):
+        if size and (size + len(frame) > _MESSAGE_BYTES or end - begin >= FRAMES_MAX):
+            yield frames[begin:end]
+            begin, size = end, 0
+        size += len(frame)
+    if size:
+        yield frames[begin:]
 
 
 def message_of(frames: Sequence[bytes]) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from fairlead.client.protocol import FRAMES_MAX, Conversation, Reply, Sink, message_of
+from fairlead.client.protocol import Conversation, Reply, Sink, grouped, message_of
 from fairlead.client.retrying import Retries
 from fairlead.client.socket import Socket, connect
 from fairlead.errors import Closed, Disconnected, FairleadError, Forbidden, InvalidArgument, Unauthenticated
@@ -83,8 +83,8 @@ class Link:
     def _flush(self) -> None:
         frames, self._frames = self._frames, []
         if self._socket is not None:
-            for at in range(0, len(frames), FRAMES_MAX):
-                self._socket.send(message_of(frames[at : at + FRAMES_MAX]))
+            for some in grouped(frames):
+                self._socket.send(message_of(some))
 
     def _take(self, message: bytes) -> None:
         try:
