@@ -8,6 +8,7 @@ import click
 
 from fairlead.cli.failing import NOTHING, Stop
 from fairlead.cli.session import Session, pass_session
+from fairlead.cli.settings import SETTINGS_FILE, facts_of, load_settings
 from fairlead.cli.showing import Table, answer
 
 _SECRET = "auth:"  # noqa: S105 - where the hashes of keys are kept
@@ -67,11 +68,20 @@ def list_values(session: Session, *, prefix: str) -> None:
 
 
 @config_command.command()
-@click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="The settings of a server.")
+@SETTINGS_FILE
 @pass_session
 def check(session: Session, *, path: Path | None) -> None:
-    """Check the settings a server would start with, and show them."""
-    raise NotImplementedError
+    """Check the settings with which a server would start, and show them.
+
+    They come from the file, the environment (FAIRLEAD_PORT and so on) and the defaults; nothing is started.
+    """
+    from fairlead.server.settings import check as check_settings  # noqa: PLC0415 - the other commands need no server
+
+    settings = load_settings(path, {"data": session.place.data})
+    check_settings(settings)
+    found = facts_of(settings)
+    rows = [[name, "-" if value is None else str(value)] for name, value in found.items()]
+    answer(found, [Table(["setting", "value"], rows)], is_json=session.is_json)
 
 
 def _refuse_secrets(key: str) -> None:

@@ -32,7 +32,7 @@ def create_key(place: Place, request: CreateKey) -> CreatedKey:
     async def make(keys: KeyRing) -> CreatedKey:
         return await keys.create(request, ANYBODY)
 
-    return asyncio.run(_in_folder(place.data, make))
+    return asyncio.run(_in_folder(place, make))
 
 
 def list_keys(place: Place) -> Keys:
@@ -43,7 +43,7 @@ def list_keys(place: Place) -> Keys:
     async def show(keys: KeyRing) -> Keys:
         return keys.shown()
 
-    return asyncio.run(_in_folder(place.data, show))
+    return asyncio.run(_in_folder(place, show))
 
 
 def revoke_key(place: Place, request: RevokeKey) -> None:
@@ -55,14 +55,14 @@ def revoke_key(place: Place, request: RevokeKey) -> None:
     async def revoke(keys: KeyRing) -> None:
         await keys.revoke(request, ANYBODY)
 
-    asyncio.run(_in_folder(place.data, revoke))
+    asyncio.run(_in_folder(place, revoke))
 
 
 T = TypeVar("T")
 
 
-async def _in_folder(folder: str, do: Callable[[KeyRing], Awaitable[T]]) -> T:
-    async with await open_async_broker(folder) as broker:
+async def _in_folder(place: Place, do: Callable[[KeyRing], Awaitable[T]]) -> T:
+    async with await open_async_broker(place.store) as broker:
         keys = KeyRing(broker)
         await keys.load()
         return await do(keys)
@@ -73,8 +73,9 @@ def _post(place: Place, path: str, request: Shape, answer: type[Answer]) -> Answ
     parts = urlsplit(place.server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"A server is named by a URL such as http://127.0.0.1:7420, not {place.server!r}.")
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+    connection = HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+    if parts.scheme == "https":
+        connection = HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=place.tls())
     headers = {"content-type": "application/json"}
     if place.api_key is not None:
         headers["authorization"] = f"Bearer {place.api_key}"

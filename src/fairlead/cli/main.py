@@ -53,6 +53,9 @@ SECTIONS = {
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
+FILE = click.Path(exists=True, dir_okay=False)
+
+
 class Fairlead(click.Group):
     """The group of all commands. Commands are imported when they are called, and errors become exit codes."""
 
@@ -131,15 +134,46 @@ class Fairlead(click.Group):
     type=click.Path(file_okay=False),
     help="Work on the data in a folder, without a server.",
 )
+@click.option(
+    "--tls-ca",
+    metavar="FILE",
+    type=FILE,
+    envvar="FAIRLEAD_CLIENT_CA",
+    show_envvar=True,
+    help="The certificates that vouch for the server, if those of the system don't.",
+)
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    type=FILE,
+    envvar="FAIRLEAD_CLIENT_CERT",
+    show_envvar=True,
+    help="Your certificate, for a server that asks for one.",
+)
+@click.option(
+    "--tls-key",
+    metavar="FILE",
+    type=FILE,
+    envvar="FAIRLEAD_CLIENT_KEY",
+    show_envvar=True,
+    help="Its key, if that is in a file of its own.",
+)
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
 @click.version_option(__version__, "--version", prog_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, *, server: str, api_key: str | None, data: str | None, output: str) -> None:
+def cli(context: click.Context, /, *, server: str, data: str | None, output: str, **known: str | None) -> None:
     """A durable, fair, multi-tenant message queue.
 
     Exit codes: 0 done, 1 refused, 2 wrong usage, 3 unavailable for now, 4 nothing there, 130 interrupted.
     """
-    place = Place(server=server, api_key=api_key, data=data)
+    place = Place(
+        server=server,
+        api_key=known["api_key"],
+        data=data,
+        ca=known["tls_ca"],
+        certificate=known["tls_cert"],
+        certificate_key=known["tls_key"],
+    )
     context.obj = Session(place=place, is_json=output == "json", connect=context.obj or connect_to)
 
 

@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
+
+from fairlead.cli.durations import DURATION
+from fairlead.cli.session import Session, pass_session
+from fairlead.cli.settings import SETTINGS_FILE, load_settings
+from fairlead.cli.values import PAIR
+
+FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(name="serve")
-def serve_command() -> None:
-    """Run a server."""
-    raise click.UsageError("This build has no server yet.")
+@SETTINGS_FILE
+@click.option("--host", help="The address to listen on; by default only this machine can reach it.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 for any that is free.")
+@click.option("--data", metavar="FOLDER", help="The folder of the data; :memory: keeps everything in memory.")
+@click.option("--durability", type=click.Choice(["fsync", "os"]), help="Survive power loss, or only the process.")
+@click.option("--auth/--no-auth", default=None, help="Ask for API keys; by default beyond this machine only.")
+@click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine without keys and TLS.")
+@click.option("--tls-certificate", type=FILE, help="The certificate of the server.")
+@click.option("--tls-key", type=FILE, help="Its key.")
+@click.option("--tls-client-ca", type=FILE, help="The certificates that vouch for clients, who then must have one.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or machines.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
+@click.option("--grace", type=DURATION, help="How long to wait for acks when going down.")
+@click.option("--set", "pairs", multiple=True, type=PAIR, help="Any other setting; may be repeated.")
+@pass_session
+def serve_command(session: Session, /, path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Run a server.
+
+    Without options it listens on this machine only, keeps its data in your state folder, and says where everything is.
+    Interrupt it, or send it SIGTERM, and it goes down in good order.
+    """
+    from fairlead.server.run import serve  # noqa: PLC0415 - help and completion need no server
+
+    flags = {name.replace("-", "_"): value for name, value in options.pop("pairs")}
+    flags |= {name: value for name, value in options.items() if value is not None and name != "grace"}
+    flags |= {} if options["grace"] is None else {"grace_ms": options["grace"]}
+    flags.setdefault("data", session.place.data)
+    serve(load_settings(path, flags), tell=click.echo)

@@ -9,7 +9,7 @@ from fairlead.model.message import Delivery
 from tests.unit.cli.shell import Shell
 
 if TYPE_CHECKING:
-    from pytest import MonkeyPatch
+    import pytest
 
 
 def filled(shell: Shell, count: int = 3) -> None:
@@ -48,7 +48,7 @@ def test_waiting_ends(shell: Shell) -> None:
     assert shell.ok("consume", "jobs", "--wait", "5ms").out == ""
 
 
-def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: MonkeyPatch) -> None:
+def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was printed is acked, what was not is free again without a failure, and the exit code is 130."""
     filled(shell)
     print_one = consuming.Consuming._print
@@ -68,7 +68,7 @@ def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: MonkeyPatch) -> N
     ]
 
 
-def test_a_lost_lease_is_told(shell: Shell, monkeypatch: MonkeyPatch) -> None:
+def test_a_lost_lease_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was printed but is not acked comes again, and the exit code says so."""
     filled(shell, 1)
     print_one = consuming.Consuming._print
