@@ -223,9 +223,6 @@ def test_a_call_that_meets_a_closing_broker_is_answered() -> None:
     broker = Broker(engine_on(store_of("memory", Path())))
     broker.create_queue("q")
 
-    class Closing(dict[str, str]):
-        """Headers that are looked at while the request is made."""
-
     def call() -> object:
         original = broker._engine.submit
 
