@@ -84,3 +84,9 @@ def test_seeds_119_and_142_leases_that_nobody_has() -> None:
     """Leases that were durable but never delivered were not given back if the turn that did so failed as well."""
     assert holds(119)
     assert holds(142)
+
+
+def test_seeds_370_and_438_giving_back_on_a_full_disk() -> None:
+    """What the broker asked of itself after a failure it asked again at once, without end, while the disk was full."""
+    assert holds(370)
+    assert holds(438)

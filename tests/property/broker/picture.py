@@ -59,9 +59,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
         "readers": dict(ledger.readers),
         "segments": (list(ledger.segments), ledger.segment_first, ledger.segment_first_ms),
         "bases": (ledger.trimmed, ledger.base, ledger.baseline),
-        "chunks": [
-            (chunk.queue.removesuffix(".dlq"), chunk.number, chunk.home, chunk.live) for chunk in ledger.chunks.values()
-        ],
+        "chunks": [(chunk.queue, chunk.number, chunk.home, chunk.live) for chunk in ledger.chunks.values()],
         "dedup_homes": [(home.queue, home.until_ms, home.home, dict(home.numbers)) for home in homes],
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 
 import pytest
 
@@ -10,7 +12,9 @@ from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.threads import Broker
 from fairlead.errors import FairleadError, StoreFailed
 from fairlead.model.message import NewMessage
+from fairlead.testing.faulty_store import FaultyStore
 from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run
+from tests.unit.broker.desk import broker_with, payloads
 
 
 class Interrupted(BaseException):
@@ -80,6 +84,59 @@ def test_an_interrupt_inside_a_turn_leaves_a_usable_broker(place: str, error: Ba
         left = [delivery.payload for delivery in broker.lease("q", 9)]
         assert left[:2] == [b"1", b"2"]
         assert left[2:] in ([], [b"interrupted"])
+
+
+@pytest.mark.parametrize("error", [StoreFailed("No."), OSError("disk")], ids=lambda e: type(e).__name__)
+def test_a_turn_that_time_asked_for_and_that_fails_is_not_the_last(error: Exception) -> None:
+    """When the store fails while a lease is being taken back, the next attempts of the pacer still come."""
+    store = MoodyStore()
+    with Broker(engine_on(store)) as broker:
+        broker.create_queue("q", {"visibility_timeout_ms": 30, "backoff_ms": 0})
+        broker.enqueue("q", b"x")
+        broker.lease("q")
+        store.at_write = error
+        with contextlib.suppress(StoreFailed):  # if it was to be handed out in that very turn
+            broker.lease("q", wait_ms=20_000)
+        assert broker.lease("q", wait_ms=20_000)
+        assert broker.lease("q", wait_ms=20_000)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_store_that_can_not_be_opened_for_a_while(times: int) -> None:
+    """Requests are refused until the store opens again; then all that was durable is there."""
+    store = FaultyStore(random.Random(5))  # noqa: S311 - a seed
+    broker = broker_with(store=store)
+    broker.enqueue("q", b"before")
+    store.faults.arm("sync")
+    store.faults.arm("recover", times=times)
+    refused = 0
+    while refused < 20:
+        try:
+            broker.enqueue("q", b"again", dedup_id="d")
+        except FairleadError:
+            refused += 1
+            broker.advance(5_000)
+        else:
+            break
+    assert 1 <= refused <= times + 1
+    assert payloads(broker.lease("q", 9)) == [b"before", b"again"]
+
+
+def test_a_full_disk_refuses_and_heals() -> None:
+    """While it is full every write is refused and reads go on; freed, everything goes on with what was durable."""
+    store = FaultyStore(random.Random(5))  # noqa: S311 - a seed
+    broker = broker_with(store=store)
+    message_id = broker.enqueue("q", b"before")
+    store.faults.arm("full")
+    for _ in range(5):
+        with pytest.raises(StoreFailed):
+            broker.enqueue("q", b"no")
+        broker.advance(2_000)
+    store.free()
+    broker.advance(2_000)
+    assert broker.get("q", message_id).payload == b"before"
+    broker.enqueue("q", b"after")
+    assert payloads(broker.lease("q", 9)) == [b"before", b"after"]
 
 
 def test_a_group_of_callers_is_refused_together_and_can_repeat() -> None:

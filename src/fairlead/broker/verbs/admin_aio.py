@@ -10,11 +10,12 @@ import msgspec
 
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
-from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, require
+from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, check_filter, require
 from fairlead.core import commands
-from fairlead.core.checks import whole_fault
+from fairlead.core.checks import text_fault, whole_fault
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
+from fairlead.model import limits
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (
@@ -124,6 +125,7 @@ class AsyncAdminVerbs(AsyncAsking):
         Raises:
             InvalidArgument: nothing was changed.
         """
+        require(text_fault("A throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX))
         values = {
             f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
             f"throttle:{name}:rate": None if rate is None else repr(rate),
@@ -196,6 +198,7 @@ class AsyncAdminVerbs(AsyncAsking):
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
         check_author(by)
+        check_filter(wanted)
         engine = self._engine
 
         def ask() -> RedriveView:
