@@ -113,6 +113,14 @@ class AdminVerbs(Asking):
         """
         self._do(commands.SetConfig(values={key: value}, by=by))
 
+    def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
+        """Set config values, or with None remove them, in one commit: all of them or none; see ``set_config``.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+        """
+        self._do(commands.SetConfig(values=values, by=by))
+
     def set_throttle(self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None) -> None:
         """Set a throttle in one commit: tokens a second, and the most it saves up. Without a rate it is lifted.
 
@@ -126,7 +134,7 @@ class AdminVerbs(Asking):
             f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
             f"throttle:{name}:rate": None if rate is None else repr(rate),
         }
-        self._do(commands.SetConfig(values=values, by=by))
+        self.set_config_many(values, by=by)
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""

@@ -115,6 +115,14 @@ class AsyncAdminVerbs(AsyncAsking):
         """
         await self._do(commands.SetConfig(values={key: value}, by=by))
 
+    async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
+        """Set config values, or with None remove them, in one commit: all of them or none; see ``set_config``.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+        """
+        await self._do(commands.SetConfig(values=values, by=by))
+
     async def set_throttle(
         self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None
     ) -> None:
@@ -130,7 +138,7 @@ class AsyncAdminVerbs(AsyncAsking):
             f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
             f"throttle:{name}:rate": None if rate is None else repr(rate),
         }
-        await self._do(commands.SetConfig(values=values, by=by))
+        await self.set_config_many(values, by=by)
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""
