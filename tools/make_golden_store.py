@@ -23,11 +23,11 @@ import msgspec
 
 from fairlead.adapters.rocksdb_engine import FORMAT_VERSION
 from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.broker.settings import Settings
 from fairlead.journal import codec, records
 from fairlead.model.message import Delivery, NewMessage
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.views import DeadLetterFilter
 from fairlead.testing.clock import FakeClock
 from fairlead.testing.stepped import SteppedBroker
 
@@ -423,7 +423,7 @@ def messages_seen(maker: Maker) -> dict[str, dict[str, Any]]:
             weight=2,
             cost=4,
             priority="low",
-            throttles=["orders/mail"],
+            throttles=["orders/mail", "orders/post"],
             deadline_ms=second + 30 * DAY_MS,
         ),
         "late": plain(

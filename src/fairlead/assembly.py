@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 EXPORT_READER = "parquet-export"
+SECRET_PREFIX = "auth:"
+"""Config keys that hooks can't read: doors keep there who may call them."""
 _GC_THRESHOLD = (50_000, 20, 100)
 
 
@@ -106,8 +108,13 @@ def _engine(config: BrokerConfig | Path | str | None) -> Engine:
         MemoryStore() if config.path is None else RocksDbStore(Path(config.path), durability=config.durability)
     )
     limits = config.hooks
+
+    def config_value(key: str) -> str | None:
+        # Who may call the broker is nothing for a script to know.
+        return None if key.startswith(SECRET_PREFIX) else engine.ledger.config.get(key)
+
     hooks = LuaHooks(
-        lambda key: engine.ledger.config.get(key),  # noqa: PLW0108 - recovery makes a new ledger
+        config_value,
         timeout_ms=limits.timeout_ms,
         memory_bytes_max=limits.memory_bytes_max,
         breaker_threshold=limits.breaker_threshold,

@@ -235,7 +235,8 @@ class Auditor:
         """Check that nobody has a message any more when another gets it."""
         is_live = held.ended_at == _NEVER and not held.is_in_doubt and not held.open_calls
         if is_live and held.answered_at < call.at and now_ms < held.expires_ms:
-            self._fault(f"message {held.message.id} was leased again while lease {held.token} was live")
+            left_ms = held.expires_ms - now_ms
+            self._fault(f"message {held.message.id} was leased again while lease {held.token} was live, {left_ms} ms")
 
     # ------------------------------------------------------------------------------------------------ acting on a lease
 

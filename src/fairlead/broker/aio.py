@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
-from fairlead.broker.engine import Engine
+from fairlead.broker.engine import Engine, Tap
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
@@ -59,8 +59,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
             return await reply
         except asyncio.CancelledError:
             if isinstance(asked, Waiter) and reply.done() and not reply.cancelled() and reply.exception() is None:
-                self._engine.give_back(asked.queue, reply.result())  # it came, but nobody is there to take it
-                self._wake()
+                self.give_back(asked.queue, reply.result())  # it came, but nobody is there to take it
             raise
 
     def consume(
@@ -80,6 +79,33 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         return AsyncDeliveries(
             self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
         )
+
+    # ------------------------------------------------------------------------------------------------------- for doors
+
+    async def attach(self, consumer: Consumer) -> None:
+        """Let a consumer begin that is more than a stream in this process.
+
+        Raises:
+            QueueNotFound, TooManyWaiters: it may not.
+        """
+        await self._ask(lambda reply: Attach(consumer, reply))
+
+    async def detach(self, consumer: Consumer, *, unseen: Collection[Delivery] = ()) -> None:
+        """Let a consumer end. What it had in flight goes back: deferred if it was unseen, else as failed attempts."""
+        await self._ask(lambda reply: Attach(consumer, reply, is_closing=True, unseen=unseen))
+
+    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+        """Let messages go back, deferred, that were handed out to somebody who is gone."""
+        self._engine.give_back(queue, deliveries)
+        self._wake()
+
+    def add_tap(self, tap: Tap) -> None:
+        """Let a function see every record once it is durable. It must not raise, and should be quick."""
+        self._engine.taps.append(tap)
+
+    def now_ms(self) -> int:
+        """Return the broker's time."""
+        return self._engine.now_ms()
 
     async def close(self) -> None:
         """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
@@ -207,7 +233,7 @@ class AsyncDeliveries:
         self._arrived.set()
 
     async def __aenter__(self) -> Self:
-        await self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        await self._broker.attach(self._consumer)
         return self
 
     async def __aexit__(
@@ -223,7 +249,7 @@ class AsyncDeliveries:
         self._arrived.set()
         if self._broker._is_closed:
             return
-        await self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=self._ready))
+        await self._broker.detach(self._consumer, unseen=self._ready)
         self._ready.clear()
 
     def __aiter__(self) -> Self:

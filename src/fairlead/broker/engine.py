@@ -425,7 +425,7 @@ class Engine:
         for reply in replies:
             if not reply.done():
                 reply.set_exception(failure)
-        self._inbox.extendleft(reversed(turn.own))  # nobody else would give back what nobody has
+        self._inbox.extend(turn.own)  # nobody else gives back what nobody has; but whoever asks goes first
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()
         self._handing_out.fail(turn)

@@ -19,6 +19,7 @@ from fairlead.core.sources import Declared
 from fairlead.journal.records import ReaderImage, SegmentImage
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
 from fairlead.model.message import FailedAttempt, Key
+from fairlead.model.names import DLQ_SUFFIX
 from fairlead.model.policy import QueuePolicy
 from fairlead.scheduler.item import Item, Priority
 
@@ -38,7 +39,7 @@ class ChunkHome:
     __slots__ = ("home", "live", "number", "queue")
 
     def __init__(self, queue: str, number: int, home: int, live: int) -> None:
-        self.queue = queue
+        self.queue = queue.removesuffix(DLQ_SUFFIX)
         self.number = number
         self.home = home
         self.live = live

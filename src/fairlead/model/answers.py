@@ -7,7 +7,7 @@ import msgspec
 from fairlead.model.message import Key
 
 
-class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_enqueue"):
     """What ``on_enqueue`` says of a message. None means that the script did not say.
 
     All values are within the limits of ``fairlead.model.limits``: whoever runs the script has checked them.
@@ -24,7 +24,7 @@ class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """From the instant of the enqueue."""
 
 
-class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_failure"):
     """What ``on_failure`` says of a failed attempt. Without a delay the queue's backoff applies."""
 
     is_dead: bool

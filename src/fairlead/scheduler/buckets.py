@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 TOKEN = 1_000_000_000
 _RATE_LEAST = 0.000001
@@ -49,7 +49,8 @@ class Bucket:
         self.level = 0
         self.at_ms = 0
         self.lanes = 0  # how many lanes name this throttle: an open one that nobody names is forgotten
-        self.watchers: WeakSet[Watcher] = WeakSet()  # a kernel that is gone needs not be told
+        # A kernel that is gone needs not be told; those that are there are told in the order they came.
+        self.watchers: WeakKeyDictionary[Watcher, None] = WeakKeyDictionary()
 
     def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
         """Set the rate from now on. Tokens already earned stay, up to the new burst; a new throttle starts full."""

@@ -234,7 +234,8 @@ class Kernel(Generic[I]):
         require_whole("count", count, least=1)
         if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
-        self._parking.open_stocked(self._now_ms)
+        if self._parking.is_stocked:
+            self._parking.open_stocked(self._now_ms)
 
     def occupy(self, key: Key, count: int = 1) -> None:
         """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.

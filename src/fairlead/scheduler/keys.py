@@ -135,9 +135,9 @@ class Keys:
         for leaves in self.leaves:
             yield from leaves.values()
 
-    def leaf_keys(self) -> set[Key]:
-        """Return the keys that have a leaf."""
-        return set().union(*self.leaves)
+    def leaf_keys(self) -> list[Key]:
+        """Return the keys that have a leaf, each once, in an order that a replay repeats."""
+        return list(dict.fromkeys(key for leaves in self.leaves for key in leaves))
 
     def leaves_of(self, key: Key) -> list[Node]:
         """Return the leaves of a key, one a tree, the lowest priority first."""

@@ -70,7 +70,7 @@ class Parking:
         self._stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
-            bucket.watchers.discard(self)
+            bucket.watchers.pop(self, None)
             del self._gates[bucket]
         elif tokens > 0:
             # All that wait are under keys that are paused or at their caps: they are asked again when that changes.
@@ -88,7 +88,7 @@ class Parking:
         gate = self._gates.get(bucket)
         if gate is None:
             gate = self._gates[bucket] = Gate(bucket)
-            bucket.watchers.add(self)
+            bucket.watchers[self] = None
         gate.park(lane)
         self._arm(gate, bucket.token_at(now_ms))
 

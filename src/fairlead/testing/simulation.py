@@ -9,30 +9,17 @@ healed, and everything must drain.
 from __future__ import annotations
 
 import logging
-import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
-from fairlead.broker.engine import Engine
 from fairlead.core import commands
-from fairlead.errors import FairleadError
-from fairlead.testing.auditor import Auditor
 from fairlead.testing.auditor_books import Violation, violated
-from fairlead.testing.clock import FakeClock, SeededEntropy
 from fairlead.testing.faulty_store import Fault
-from fairlead.testing.simulation_hooks import SimulatedHooks
-from fairlead.testing.simulation_operations import Everybody
-from fairlead.testing.simulation_store import ProcessDied, SimulatedDisk
-from fairlead.testing.workload import Workload
+from fairlead.testing.simulation_process import DEATH_POINTS, SimulatedProcess
 
 STEPS = 250
-_TRACE = 120
-_TURNS_MAX = 500
 _DRAIN_MAX = 3_000
-DeathPoint = Literal["before_write", "before_sync", "after_sync", "while_answering"]
-DEATH_POINTS: tuple[DeathPoint, ...] = ("before_write", "before_sync", "after_sync", "while_answering")
 _FAULTS: tuple[Fault, ...] = ("before_write", "after_write", "full", "sync", "read", "recover")
 
 
@@ -58,82 +45,16 @@ class Summary:
     """Of everything that became durable: two runs of one seed have the same."""
 
 
-class _Alarm(logging.Handler):
-    """Hears what the broker would only log: an unexpected error in a turn, which it survives by recovering."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.error: BaseException | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Remember an error that is not the disk's."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, FairleadError):
-            self.error = error
-
-
-class Simulation:
-    """One run under one seed.
-
-    Attributes:
-        disk_type: the disk, to be replaced where a test plants a bug in it.
-    """
-
-    disk_type: type[SimulatedDisk] = SimulatedDisk
+class Simulation(SimulatedProcess):
+    """One run under one seed."""
 
     def __init__(self, seed: int, *, steps: int = STEPS) -> None:
-        self.seed = seed
+        super().__init__(seed)
         self._steps = steps
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
-        self.workload = Workload(self._chance)
-        self.clock = FakeClock()
-        self._entropy = SeededEntropy(seed)
-        self.disk = self.disk_type(self._chance)
-        self.auditor = Auditor(self.disk, self.now_ms)
-        self.settings = self.workload.settings()
-        self._carry_floor = self.workload.one_of(20, 50, 200, 100_000)
-        self.auditor.journal.settings = self.settings
-        self._trouble = self.workload.one_of(0.0, 0.05, 0.15, 0.3)
         self._step = 0
-        self._trace: deque[str] = deque(maxlen=_TRACE)
-        self._death: DeathPoint | None = None
-        self._answers_left: int | None = None
+        self._trouble = self.workload.one_of(0.0, 0.05, 0.15, 0.3)
         self._full_until = 0
         self._operations = 0
-        self._answered = 0
-        self.crashes: Counter[str] = Counter()
-        self._alarm = _Alarm()
-        self.engine = self._new_engine()
-        self.clients = Everybody(self)
-
-    def _new_engine(self) -> Engine:
-        return Engine(
-            self.disk,
-            hooks=SimulatedHooks(),
-            clock=self.clock,
-            entropy=self._entropy,
-            settings=self.settings,
-            carry_floor=self._carry_floor,
-        )
-
-    # ---------------------------------------------------------------------------------------------- what clients see
-
-    def now_ms(self) -> int:
-        """Return the broker's time."""
-        return self.engine.now_ms()
-
-    def note(self, text: str) -> None:
-        """Write into the trace."""
-        self._trace.append(text)
-
-    def answering(self) -> None:
-        """Come by before each answer: the process may die between one answer and the next."""
-        self._answered += 1
-        if self._answers_left is not None:
-            self._answers_left -= 1
-            if self._answers_left < 0:
-                self._answers_left = None
-                raise ProcessDied
 
     # ---------------------------------------------------------------------------------------------------------- running
 
@@ -145,10 +66,12 @@ class Simulation:
         """
         logger = logging.getLogger("fairlead.broker")
         was = logger.propagate
-        logger.addHandler(self._alarm)
+        logger.addHandler(self.alarm)
         logger.propagate = False
         try:
-            self._boot()
+            self.boot()
+            for _ in range(2):
+                self.clients.create()
             while self._step < self._steps:
                 self._step += 1
                 self.step()
@@ -159,14 +82,14 @@ class Simulation:
         except Exception as error:
             raise SimulationFailed(self._report(f"unexpected {error!r}")) from error
         finally:
-            logger.removeHandler(self._alarm)
+            logger.removeHandler(self.alarm)
             logger.propagate = was
         books = self.auditor.books
         return Summary(
             seed=self.seed,
             steps=self._steps,
             operations=self._operations,
-            answered=self._answered,
+            answered=self.answered,
             deliveries=self.clients.deliveries,
             crashes=self.crashes,
             faults=self.disk.faults.struck,
@@ -176,21 +99,17 @@ class Simulation:
             digest=self.auditor.journal.digest.hexdigest()[:16],
         )
 
-    def trace(self) -> str:
-        """Return what happened last, line by line."""
-        return "\n".join(self._trace)
-
     def _report(self, what: str) -> str:
         return f"seed {self.seed}, step {self._step} of {self._steps}: {what}\nWhat led to it:\n{self.trace()}"
 
     def step(self) -> None:
         """Let a little happen."""
         self.note(f"[{self._step}] {self.now_ms()}")
-        self._move_clock()
+        self.move_clock()
         operations = self.clients.operations()
         weights = [weight for weight, _ in operations]
         for _ in range(self.workload.one_of(1, 2, 4, 8)):
-            self._chance.choices(operations, weights)[0][1]()
+            self.chance.choices(operations, weights)[0][1]()
             self._operations += 1
         if self.workload.happens(self._trouble):
             self._make_trouble()
@@ -198,26 +117,14 @@ class Simulation:
             self._full_until = 0
             self.note("room on the disk again")
             self.disk.free()
-        self._run_turns()
+        self.run_turns()
         self._check()
-
-    def _move_clock(self) -> None:
-        draw = self.workload
-        at_ms = self.engine.next_event_at()
-        if at_ms is not None and draw.happens(0.4):
-            self.clock.advance(max(0, at_ms - self.now_ms()))
-        elif draw.happens(0.7):
-            self.clock.advance(draw.span_ms(3_000))
-        if draw.happens(0.02):
-            jump_ms = draw.one_of(-3_600_000, -10_000, -50, 60_000, 3_600_000)
-            self.note(f"the clock jumps by {jump_ms}")
-            self.clock.advance(jump_ms)
 
     def _make_trouble(self) -> None:
         draw = self.workload
         if draw.happens(0.5):
-            self._death = draw.one_of(*DEATH_POINTS)
-            self.note(f"to die: {self._death}")
+            self.death = draw.one_of(*DEATH_POINTS)
+            self.note(f"to die: {self.death}")
             return
         fault: Fault = draw.one_of(*_FAULTS)
         self.note(f"to fail: {fault}")
@@ -225,79 +132,12 @@ class Simulation:
         if fault == "full":
             self._full_until = self._step + draw.chance.randint(1, 6)
 
-    def _run_turns(self) -> None:
-        for _ in range(_TURNS_MAX):
-            try:
-                self._turn()
-            except ProcessDied:
-                self._reboot()
-                continue
-            if self._alarm.error is not None:
-                raise Violation(f"a turn went wrong: {self._alarm.error!r}") from self._alarm.error
-            at_ms = self.engine.next_event_at()
-            if not self.engine.has_requests() and (at_ms is None or at_ms > self.now_ms()):
-                return
-        violated(f"the broker is still busy after {_TURNS_MAX} turns")
-
-    def _turn(self) -> None:
-        engine, death = self.engine, self._death
-        turn = engine.begin()
-        self._dies_at("before_write", death)
-        try:
-            if turn.records:
-                engine.write(turn)
-                self._dies_at("before_sync", death)
-                engine.sync()
-                self._dies_at("after_sync", death)
-        except FairleadError as error:
-            self.note(f"  the disk: {error!r:.80}")
-            engine.fail(turn, error)
-            return
-        if death == "while_answering":
-            self._death, self._answers_left = None, self._chance.randint(0, 4)
-            self.crashes[death] += 1
-        engine.finish(turn)
-
-    def _dies_at(self, point: DeathPoint, death: DeathPoint | None) -> None:
-        if death == point:
-            self._death = None
-            self.crashes[point] += 1
-            raise ProcessDied
-
-    def _reboot(self) -> None:
-        self.note("  the process dies")
-        self.clients.forget_process()
-        self._answers_left = None
-        if self.workload.happens(0.3):
-            self.disk.dies_at_page = self._chance.randint(0, 20)
-        if self.workload.happens(0.3):
-            self._move_clock()
-        self._boot()
-
-    def _boot(self) -> None:
-        while True:
-            self.engine = self._new_engine()
-            try:
-                self.engine.open()
-            except ProcessDied:
-                self.crashes["in_recovery"] += 1
-                self.note("  and again while it recovers")
-            except FairleadError as error:
-                self.note(f"  it can't open: {error!r:.80}")
-            else:
-                self.disk.dies_at_page = None
-                return
-
     # --------------------------------------------------------------------------------------------------------- checking
-
-    @property
-    def _is_well(self) -> bool:
-        return not self.engine._is_down and not self.engine._setbacks
 
     def _check(self) -> None:
         self.clients.waiters = [pair for pair in self.clients.waiters if not pair[1].done()]
         self.clients.answers = [answer for answer in self.clients.answers if not answer.done()]
-        if not self._is_well:
+        if not self.is_well:
             return
         now_ms, auditor = self.now_ms(), self.auditor
         for answer in self.clients.answers:
@@ -326,9 +166,9 @@ class Simulation:
         self.note("all is healed")
         self.disk.faults.disarm()
         self.disk.free()
-        self._death = self._answers_left = None
+        self.death = self.answers_left = None
         self.clock.advance(5_000)
-        self._run_turns()
+        self.run_turns()
         books = self.auditor.books
         for key in sorted(books.config):
             if key.startswith(("throttle:", "cap:")):
@@ -344,7 +184,7 @@ class Simulation:
                 self._do(commands.UpdateQueue(queue=book.name, policy=policy))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()
-        self._run_turns()
+        self.run_turns()
         self._check()
 
     def _drain(self) -> None:
@@ -356,10 +196,10 @@ class Simulation:
             self.clients.held.clear()
             for queue in sorted(books.queues):
                 self.clients.take(queue)
-                self._run_turns()
+                self.run_turns()
             for holding in list(self.clients.held):
                 self.clients.finish(holding)
-            self._run_turns()
+            self.run_turns()
             self._check()
             at_ms = self.engine.next_event_at()
             if at_ms is not None:

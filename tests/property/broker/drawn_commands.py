@@ -32,7 +32,7 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Com
         st.builds(commands.Pause, queue=name, is_paused=st.booleans(), key=st.sampled_from((None, "x"))),
         st.builds(commands.Purge, queue=name),
         st.builds(
-            commands.SetConfig, key=st.sampled_from(("a", "weight:a:x")), value=st.sampled_from((None, "2", "x"))
+            commands.SetConfig, values=st.sampled_from(({"a": "x"}, {"weight:a:x": None}, {"weight:a:x": "bad"}))
         ),
         st.builds(commands.Enqueue, queue=name, messages=news),
         st.builds(commands.Lease, queue=name, numbers=of_waiting, visibility_ms=st.just(5)),

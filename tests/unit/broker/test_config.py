@@ -175,3 +175,41 @@ def test_config_for_queues_that_are_not_there_yet_waits_for_them() -> None:
     for key in ("a", "b"):
         broker.enqueue_many("later", [message(fairness_key=key)] * 20)
     assert [d.fairness_key for d in broker.lease("later", 8)].count("a") == 6
+
+
+def test_a_throttle_is_set_and_lifted_in_one_commit() -> None:
+    """Rate and burst come together in one page of the journal, and go together."""
+    broker = broker_with()
+    after = broker.engine.ledger.next_sequence - 1
+    broker.set_throttle("t", rate=0.5, burst=3, by="me")
+    assert len(broker.read_journal(after).pages) == 1
+    assert [(view.name, view.rate, view.burst) for view in broker.throttles()] == [("t", 0.5, 3.0)]
+    broker.reopen()
+    broker.set_throttle("t", rate=None)
+    assert broker.list_config() == {}
+    assert broker.throttles() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("t", {"rate": float("nan")}),
+        ("t", {"rate": -1}),
+        ("t", {"rate": "x"}),
+        ("t", {"rate": 1e-9}),
+        ("t", {"rate": 1, "burst": 0.5}),
+        ("t", {"rate": 1, "burst": float("inf")}),
+        ("", {"rate": 1}),
+        ("\ud800", {"rate": 1}),
+        ("x" * 600, {"rate": 1}),
+        (5, {"rate": 1}),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_a_bad_throttle_is_refused_whole(name: Any, terms: dict[str, Any]) -> None:
+    """Neither its rate nor its burst is changed."""
+    broker = broker_with()
+    broker.set_throttle("t", rate=7, burst=9)
+    with pytest.raises(InvalidArgument):
+        broker.set_throttle(name, **terms)
+    assert broker.list_config() == {"throttle:t:rate": "7", "throttle:t:burst": "9"}

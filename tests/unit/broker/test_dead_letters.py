@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.errors import InvalidArgument
+from fairlead.model.views import DeadLetterFilter
 from tests.unit.broker.desk import broker_with, buried, bury, lease_one, message
 
 
@@ -124,6 +124,22 @@ def test_filters_find_by_key_error_reason_and_age() -> None:
     ]
     for fields, expected in wanted:
         assert [view.id for view in broker.peek("q.dlq", wanted=DeadLetterFilter(**fields))] == expected, fields
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"error": 5}, {"older_than_ms": "1"}, {"newer_than_ms": []}, {"fairness_key": ["a"]}, {"reason": 5}],
+    ids=repr,
+)
+def test_a_filter_of_the_wrong_types_is_refused(fields: dict[str, Any]) -> None:
+    """Neither browsing nor a redrive takes it, and the dead letters stay."""
+    broker, _ = buried(1)
+    wanted = DeadLetterFilter(**fields)
+    with pytest.raises(InvalidArgument):
+        broker.peek("q.dlq", wanted=wanted)
+    with pytest.raises(InvalidArgument):
+        broker.redrive("q.dlq", wanted=wanted)
+    assert broker.queue("q.dlq").waiting == 1
 
 
 def test_peek_takes_nothing() -> None:

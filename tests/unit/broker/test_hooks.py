@@ -68,7 +68,7 @@ def test_a_hook_can_set_cost_priority_cap_delay_and_deadline() -> None:
 
 
 def test_when_the_breaker_is_open_the_declared_keys_still_apply() -> None:
-    """A script that always fails is bypassed after three faults; isolation stays, and after the cooldown it is asked."""
+    """A script that fails three times is bypassed; isolation stays, and after the cooldown it is asked again."""
     broker = broker_with({"on_enqueue": BROKEN, "fairness_key_from": "header:tenant", "throttles_from": ("t",)})
     for tenant in ("a", "b", "c", "d", "e"):
         assert terms_of(broker, tenant=tenant) == (tenant, 1, ("t",))
@@ -107,7 +107,7 @@ def test_on_failure_is_asked_on_expiry_and_release_too() -> None:
 
 
 def test_on_failure_sees_the_failure_and_wins_over_the_policy() -> None:
-    """It is told headers, id, attempts and error; its retry counts beyond ``max_attempts``; its delay over the nack's."""
+    """It is told headers, id, attempts and error; its retry goes beyond ``max_attempts``, its delay over the nack's."""
     script = """function on_failure(msg)
       local words = msg.headers.a .. msg.id .. msg.attempts .. msg.queue .. msg.error
       return { action = "retry", delay_ms = #words }

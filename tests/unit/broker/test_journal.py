@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_segments_are_sealed_by_events_and_by_age() -> None:
     segments = broker.segments()
     assert len(segments) >= 4
     assert segments[0].first == 1
-    assert all(one.end == two.first for one, two in zip(segments, segments[1:], strict=False))
+    assert all(one.end == two.first for one, two in itertools.pairwise(segments))
     broker.advance(61_000)
     busy(broker, 1)
     after = broker.segments()
@@ -105,7 +106,7 @@ def test_segments_are_sealed_by_events_and_by_age() -> None:
 
 
 def test_the_journal_is_trimmed_by_age_in_whole_segments() -> None:
-    """What is older than the retention goes, what is younger stays, and asking for what is gone says where it begins."""
+    """What is older than the retention goes, the rest stays, and asking for what is gone says where it begins."""
     broker = broker_with(settings=SMALL, carry_floor=10)
     busy(broker, 300)
     trimmed = broker.engine.ledger.trimmed

@@ -56,9 +56,23 @@ def test_every_verb_refuses_a_stale_foreign_or_future_token() -> None:
     broker.reopen()
     before = broker.get("q", present.id)
     journal = broker.engine.ledger.next_sequence
-    for token in (stale.token, foreign.token, present.token + 1, present.token - 1, 0, -1, None, "x", 2**70, [], 1e300):
+    tokens: list[Any] = [
+        stale.token,
+        foreign.token,
+        present.token + 1,
+        present.token - 1,
+        0,
+        -1,
+        None,
+        "x",
+        2**70,
+        [],
+        1e300,
+    ]
+    for token in tokens:
         assert refusals(broker, as_delivery(present.id, token)) == ["lease_mismatch"] * 7
-    for message_id in ("0" * 16, "f" * 16, "", None, 5, "nonsense", present.id.upper() + "0", b"x", []):
+    ids: list[Any] = ["0" * 16, "f" * 16, "", None, 5, "nonsense", present.id.upper() + "0", b"x", []]
+    for message_id in ids:
         assert refusals(broker, as_delivery(message_id, present.token)) == ["message_not_found"] * 7
     assert broker.get("q", present.id) == before
     assert broker.engine.ledger.next_sequence <= journal + 1  # nothing but the record of the reopening

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.redrives import DeadLetterFilter
 from fairlead.errors import InvalidArgument, QueueNotFound, RedriveNotFound
+from fairlead.model.views import DeadLetterFilter
 from fairlead.testing.faulty_store import FaultyStore
 from tests.unit.broker.desk import broker_with, buried, bury, lease_one, payloads
 
@@ -53,7 +53,7 @@ def test_a_dry_run_counts_and_moves_nothing() -> None:
 
 
 def test_a_redrive_keeps_to_its_rate_and_can_be_stopped() -> None:
-    """At ten a second there are never more than elapsed time allows; stopped it moves no more, and the rest is there."""
+    """At ten a second there are never more than elapsed time allows; stopped it moves no more."""
     broker, _ = buried(30)
     started = broker.redrive("q.dlq", rate=10.0)
     for elapsed_ms in range(0, 1_000, 50):
@@ -81,7 +81,7 @@ def test_a_senseless_redrive_is_refused(bad: dict[str, Any]) -> None:
 
 
 def test_an_interrupted_redrive_loses_nothing() -> None:
-    """Whether the process dies or a commit fails half-way, each letter is in one of the two queues; a second finishes."""
+    """Whether the process dies or a commit fails half-way, each letter is in one queue; a second redrive finishes."""
     store = FaultyStore(random.Random(3))  # noqa: S311 - a seed
     broker = broker_with(store=store)
     ids = {bury(broker) for _ in range(20)}
@@ -102,8 +102,10 @@ def test_a_leased_dead_letter_is_not_redriven() -> None:
     """It stays with whoever holds it, who can ack it."""
     broker, ids = buried(2)
     held = lease_one(broker, "q.dlq")
-    broker.redrive("q.dlq")
+    started = broker.redrive("q.dlq")
     broker.advance(1_000)
+    view = broker.redrive_view(started.id)
+    assert (view.total, view.matched, view.moved) == (2, 1, 1)
     assert [view.id for view in broker.peek("q")] == ids[1:]
     broker.ack(held)
 

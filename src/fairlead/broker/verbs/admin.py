@@ -10,11 +10,12 @@ import msgspec
 
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
-from fairlead.broker.verbs.asking import Asking, check_author, require
+from fairlead.broker.verbs.asking import Asking, check_author, check_filter, require
 from fairlead.core import commands
-from fairlead.core.checks import whole_fault
+from fairlead.core.checks import text_fault, whole_fault
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
+from fairlead.model import limits
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (
@@ -112,6 +113,14 @@ class AdminVerbs(Asking):
         """
         self._do(commands.SetConfig(values={key: value}, by=by))
 
+    def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
+        """Set config values, or with None remove them, in one commit: all of them or none; see ``set_config``.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+        """
+        self._do(commands.SetConfig(values=values, by=by))
+
     def set_throttle(self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None) -> None:
         """Set a throttle in one commit: tokens a second, and the most it saves up. Without a rate it is lifted.
 
@@ -120,11 +129,12 @@ class AdminVerbs(Asking):
         Raises:
             InvalidArgument: nothing was changed.
         """
+        require(text_fault("A throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX))
         values = {
             f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
             f"throttle:{name}:rate": None if rate is None else repr(rate),
         }
-        self._do(commands.SetConfig(values=values, by=by))
+        self.set_config_many(values, by=by)
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""
@@ -192,6 +202,7 @@ class AdminVerbs(Asking):
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
         check_author(by)
+        check_filter(wanted)
         engine = self._engine
 
         def ask() -> RedriveView:

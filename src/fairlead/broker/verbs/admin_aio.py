@@ -10,11 +10,12 @@ import msgspec
 
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
-from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, require
+from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, check_filter, require
 from fairlead.core import commands
-from fairlead.core.checks import whole_fault
+from fairlead.core.checks import text_fault, whole_fault
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
+from fairlead.model import limits
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (
@@ -114,6 +115,14 @@ class AsyncAdminVerbs(AsyncAsking):
         """
         await self._do(commands.SetConfig(values={key: value}, by=by))
 
+    async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
+        """Set config values, or with None remove them, in one commit: all of them or none; see ``set_config``.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+        """
+        await self._do(commands.SetConfig(values=values, by=by))
+
     async def set_throttle(
         self, name: str, *, rate: float | None, burst: float | None = None, by: str | None = None
     ) -> None:
@@ -124,11 +133,12 @@ class AsyncAdminVerbs(AsyncAsking):
         Raises:
             InvalidArgument: nothing was changed.
         """
+        require(text_fault("A throttle", name, most=limits.THROTTLE_NAME_LENGTH_MAX))
         values = {
             f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
             f"throttle:{name}:rate": None if rate is None else repr(rate),
         }
-        await self._do(commands.SetConfig(values=values, by=by))
+        await self.set_config_many(values, by=by)
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""
@@ -196,6 +206,7 @@ class AsyncAdminVerbs(AsyncAsking):
             QueueNotFound, NotADlq, InvalidArgument: it was not started.
         """
         check_author(by)
+        check_filter(wanted)
         engine = self._engine
 
         def ask() -> RedriveView:

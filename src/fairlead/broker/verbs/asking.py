@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
+import msgspec
+
 from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Read, Reply, Request
 from fairlead.core import commands
-from fairlead.core.checks import text_fault, whole_fault
+from fairlead.core.checks import key_fault, text_fault, whole_fault
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model import limits
+from fairlead.model.views import DeadLetterFilter
 
 T = TypeVar("T")
 
@@ -71,6 +74,20 @@ def check_author(by: str | None) -> None:
     """
     if by is not None:
         require(text_fault("by", by, most=limits.OWNER_LENGTH_MAX))
+
+
+def check_filter(wanted: DeadLetterFilter) -> None:
+    """Refuse what is no filter.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    try:
+        msgspec.convert(msgspec.to_builtins(wanted), DeadLetterFilter)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidArgument(f"This is no filter of dead letters: {error}.") from error
+    if wanted.fairness_key is not None:
+        require(key_fault(wanted.fairness_key))
 
 
 def check_batch(items: Sequence[object]) -> None:

@@ -7,7 +7,7 @@ from typing import Unpack, cast
 
 from fairlead.broker import views
 from fairlead.broker.requests import Reply, Waiter
-from fairlead.broker.verbs.asking import Asking, Leased, check_batch, check_taking, only, require
+from fairlead.broker.verbs.asking import Asking, Leased, check_batch, check_filter, check_taking, only, require
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
 from fairlead.core.commands import NackIntent
@@ -231,6 +231,7 @@ class MessageVerbs(Asking):
             QueueNotFound, InvalidArgument: it can't be answered.
         """
         require(whole_fault("count", count, least=1, most=limits.BATCH_MAX))
+        check_filter(wanted)
         engine = self._engine
 
         def ask() -> list[MessageView]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import intern
 
 from fairlead.core.apply.counting import count_in, known, numbered, tally_in, tally_out
 from fairlead.core.apply.dedups import enter_dedups, forget_dedups
@@ -56,11 +57,13 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
 def _rows(terms: Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
+    # A million messages of a thousand tenants share a thousand keys, and two that are one object compare at once.
+    keys = [intern(key) if type(key) is str else key for key in terms.keys]
     if _is_plain(terms) and terms.weights is None and terms.costs is None:
-        return [(key, 0, 1, _NORMAL, (), None, None) for key in terms.keys]
+        return [(key, 0, 1, _NORMAL, (), None, None) for key in keys]
     nothing: list[int | None] = [None] * n
     return zip(
-        terms.keys,
+        keys,
         terms.weights or [0] * n,
         terms.costs or [1] * n,
         [_NORMAL] * n if terms.priorities is None else [PRIORITIES[priority] for priority in terms.priorities],

@@ -20,7 +20,7 @@ from fairlead.journal.records import (
     Sealed,
     Trimmed,
 )
-from fairlead.model.names import DLQ_SUFFIX, dlq_of
+from fairlead.model.names import dlq_of
 
 _READER_NAME_LENGTH_MAX = 128
 
@@ -95,8 +95,7 @@ def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
     found = []
     for number in chunks:
         chunk = ledger.chunks[number]
-        name = chunk.queue.removesuffix(DLQ_SUFFIX)
-        for queue in (ledger.queues[name], ledger.queues[dlq_of(name)]):
+        for queue in (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)]):
             for at in range(number, number + CHUNK_COUNT_MAX):
                 message = queue.messages.get(at)
                 if message is not None and message.chunk is chunk:
