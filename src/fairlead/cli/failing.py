@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from fairlead.errors import Closed, FairleadError, UnavailableError
+from fairlead.errors import Closed, Disconnected, FairleadError, UnavailableError
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -17,6 +17,7 @@ USAGE: Final = 2
 UNAVAILABLE: Final = 3
 NOTHING: Final = 4
 INTERRUPTED: Final = 130
+_NO_SERVER: Final = "Start a server with fairlead serve, or name another with --server."
 
 
 class Stop(click.exceptions.Exit):
@@ -37,7 +38,8 @@ def facts_of(error: BaseException) -> dict[str, object]:
     """Return an error as programs read it."""
     match error:
         case FairleadError():
-            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": error.remedy}
+            remedy = f"{_NO_SERVER} {error.remedy}" if isinstance(error, Disconnected) else error.remedy
+            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": remedy}
             retry_after_ms = getattr(error, "retry_after_ms", None)
             return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
         case click.ClickException():
@@ -45,8 +47,7 @@ def facts_of(error: BaseException) -> dict[str, object]:
             remedy = f"See {context.command_path} --help." if context is not None else "Correct it and call again."
             return {"code": _click_code(error), "cause": error.format_message(), "remedy": remedy}
         case ConnectionError() | TimeoutError():
-            remedy = "Start a server with fairlead serve, or name another with --server."
-            return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": remedy}
+            return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": _NO_SERVER}
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
     return {"code": "internal", "cause": f"{error}", "remedy": "Report it."}

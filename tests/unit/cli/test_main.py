@@ -61,7 +61,9 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(error))
     assert (result.exit_code, result.stdout) == (code, "")
     assert "Traceback" not in result.stderr
-    if isinstance(error, FairleadError):
+    if isinstance(error, Disconnected):
+        assert "fairlead serve" in result.stderr
+    elif isinstance(error, FairleadError):
         assert result.stderr == f"error[{error.code}]: {error.cause}\nremedy: {error.remedy}\n"
     elif code != 130:
         assert "remedy: " in result.stderr

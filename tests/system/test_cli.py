@@ -1,0 +1,196 @@
+"""The command ``fairlead`` as a process of its own, as people and their shells run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fairlead.assembly import open_broker
+
+FAIRLEAD = [sys.executable, "-W", "error", "-m", "fairlead"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return an environment in which nothing of Fairlead is set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | more
+
+
+def fairlead(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> str:
+    """Run a command that is to end with an exit code, and return what it printed."""
+    result = subprocess.run(
+        [*FAIRLEAD, *arguments], input=feed, capture_output=True, timeout=60, check=False, env=environment(**more)
+    )
+    assert result.returncode == code, (result.stdout, result.stderr)
+    assert b"Traceback" not in result.stderr
+    return result.stdout.decode()
+
+
+def in_shell(script: str, cwd: Path, **more: str) -> str:
+    """Run a script as people write them, with the command named ``fairlead``."""
+    command = " ".join(FAIRLEAD)
+    text = f'fairlead() {{ {command} "$@"; }}\n{script}'
+    result = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=environment(**more)
+    )
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    return result.stdout
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of a server of its own, which ends in good order."""
+    arguments = [*FAIRLEAD, "serve", "--port", "0", "--data", str(tmp_path / "server"), "--log-level", "warning"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout is not None
+    with closing(process.stdout) as told:
+        line = told.readline()
+        try:
+            assert " listens on http://127.0.0.1:" in line
+            yield line.split()[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            told.read()
+            assert process.wait(30) == 0
+
+
+LIFECYCLE = """
+set -e
+fairlead queue create jobs --set max_attempts=1
+printf 'first job\\nsecond "job"\\nthird\\n' | fairlead enqueue jobs --lines --key acme
+eval "$(fairlead dequeue jobs)"
+cat "$FAIRLEAD_QUEUE_PAYLOAD_PATH"; echo
+fairlead extend --visibility 1m
+fairlead ack
+test ! -e "$FAIRLEAD_QUEUE_PAYLOAD_PATH"
+eval "$(fairlead dequeue jobs --payload-out 'out file')"
+cat 'out file'; echo
+fairlead nack --error "no such thing"
+fairlead consume jobs
+eval "$(fairlead dequeue jobs)" && exit 1 || test $? = 4
+test -z "$FAIRLEAD_QUEUE_TOKEN"
+fairlead ack 2>/dev/null && exit 1 || test $? = 2
+fairlead redrive jobs
+while job=$(fairlead dequeue jobs); do eval "$job"; cat "$FAIRLEAD_QUEUE_PAYLOAD_PATH"; fairlead ack; done
+"""
+SAID = [
+    "Queue jobs is there.",
+    "3 messages enqueued.",
+    "first job",
+    "The lease of message",
+    "Message",
+    'second "job"',
+    "Message",
+    "third",
+    "1 message moved from jobs.dlq.",
+    'second "job"Message',
+]
+
+
+def test_a_lifecycle_in_a_shell_on_a_folder(tmp_path: Path) -> None:
+    """Leases survive from one command to the next, since they are in the folder."""
+    script = LIFECYCLE.replace("fairlead ", f"fairlead --data {tmp_path / 'data'} ")
+    lines = in_shell(script, tmp_path).splitlines()
+    assert [said for line, said in zip(lines, SAID, strict=True) if not line.startswith(said)] == []
+
+
+def test_a_lifecycle_in_a_shell_on_a_server(tmp_path: Path, server: str) -> None:
+    """The same commands do the same on a server."""
+    lines = in_shell(LIFECYCLE, tmp_path, FAIRLEAD_SERVER=server).splitlines()
+    assert [said for line, said in zip(lines, SAID, strict=True) if not line.startswith(said)] == []
+
+
+def test_the_quick_start(server: str) -> None:
+    """Serve, create, enqueue, consume, inspect: five commands."""
+    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    fairlead("enqueue", "orders", "hello", "--key", "acme", FAIRLEAD_SERVER=server)
+    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server) == "hello\n"
+    assert "waiting       0" in fairlead("queue", "inspect", "orders", FAIRLEAD_SERVER=server)
+
+
+def test_many_messages_through_a_server(server: str) -> None:
+    """Thousands of lines come out as they went in, in their order."""
+    lines = b"".join(b"%d\n" % number for number in range(5_000))
+    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    said = fairlead("-o", "json", "enqueue", "orders", "--lines", feed=lines, FAIRLEAD_SERVER=server)
+    assert json.loads(said)["enqueued"] == 5_000
+    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server).encode() == lines
+
+
+def test_following_ends_when_interrupted(server: str) -> None:
+    """What comes is printed as it comes; an interrupt ends it with exit code 130, and nothing is lost."""
+    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    command = [*FAIRLEAD, "--server", server, "consume", "orders", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        fairlead("enqueue", "orders", "hello", FAIRLEAD_SERVER=server)
+        assert process.stdout.readline() == b"hello\n"
+        fairlead("enqueue", "orders", "again", FAIRLEAD_SERVER=server)
+        assert process.stdout.readline() == b"again\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.strip()) == (130, b"")
+
+
+def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:
+    """With ``head`` at the end of the pipe the rest stays in the queue, and nobody complains."""
+    script = """
+    fairlead queue create jobs >&2
+    seq 1 2000 | fairlead enqueue jobs --lines >&2
+    fairlead consume jobs | head -n 1
+    """.replace("fairlead ", f"fairlead --data {tmp_path / 'data'} ")
+    assert in_shell("set -e\n" + script, tmp_path) == "1\n"
+    (view,) = json.loads(fairlead("--data", str(tmp_path / "data"), "-o", "json", "queue", "list"))[:1]
+    assert view["leased"] == 0
+    assert view["waiting"] > 0
+
+
+def test_keys_over_a_server(server: str) -> None:
+    """Keys are made, listed and revoked over HTTP, and refusals come back as they are."""
+    said = json.loads(fairlead("-o", "json", "key", "create", "ci", "--grant", "consume:jobs", FAIRLEAD_SERVER=server))
+    (key,) = json.loads(fairlead("-o", "json", "key", "list", FAIRLEAD_SERVER=server))
+    assert (key["id"], key["name"], "key" in key) == (said["id"], "ci", False)
+    fairlead("key", "revoke", said["id"], FAIRLEAD_SERVER=server)
+    fairlead("key", "revoke", said["id"], code=1, FAIRLEAD_SERVER=server)
+    fairlead("key", "create", "ci", "--grant", "produce:a*b", code=1, FAIRLEAD_SERVER=server)
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    """Refused is 1, wrong usage 2, unavailable 3, nothing there 4."""
+    on = ["--data", str(tmp_path)]
+    fairlead(*on, "queue", "create", "jobs")
+    fairlead(*on, "queue", "create", "jobs", code=1)
+    fairlead(*on, "queue", "create", code=2)
+    fairlead("--server", "http://127.0.0.1:1", "queue", "list", code=3)
+    fairlead(*on, "dequeue", "jobs", code=4)
+    fairlead("--server", "http://127.0.0.1:1", "key", "list", code=3)
+
+
+def test_two_can_not_work_on_one_folder(tmp_path: Path) -> None:
+    """The second is told that another has it open, and to come back."""
+    with open_broker(tmp_path):
+        fairlead("--data", str(tmp_path), "queue", "list", code=3)
+
+
+def test_tables_on_a_terminal(tmp_path: Path) -> None:
+    """On a terminal a table is drawn."""
+    on = ["--data", str(tmp_path)]
+    fairlead(*on, "queue", "create", "jobs")
+    ours, theirs = pty.openpty()
+    try:
+        command = [*FAIRLEAD, *on, "queue", "list"]
+        subprocess.run(command, stdout=theirs, timeout=60, check=True, env=environment(TERM="xterm", COLUMNS="100"))
+        out = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "─" in out
+    assert "jobs.dlq" in out

@@ -1,0 +1,88 @@
+"""The commands ``serve`` and ``config check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.cli.session import Place
+from fairlead.server import run
+from fairlead.server.settings import ServerSettings
+from tests.unit.cli.shell import Shell
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
+    """Return the settings of the servers that would have been started."""
+    found: list[ServerSettings] = []
+
+    def note(settings: ServerSettings, **_: Any) -> None:
+        found.append(settings)
+
+    monkeypatch.setattr(run, "serve", note)
+    return found
+
+
+def test_flags_win_over_environment_and_file(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
+    """Each flag is a setting, and so is all else with --set."""
+    (tmp_path / "fairlead.toml").write_text('port = 1\nlog_level = "error"\nhost = "::1"\ngrace_ms = 1\n')
+    flags = ["--port", "3", "--grace", "5s", "--durability", "os", "--no-auth", "--insecure", "--set", "calls-max=7"]
+    shell.ok("serve", "--config", str(tmp_path / "fairlead.toml"), *flags, env={"FAIRLEAD_HOST": "127.0.0.2"})
+    (settings,) = served
+    assert (settings.port, settings.host, settings.log_level, settings.grace_ms) == (3, "127.0.0.2", "error", 5_000)
+    assert (settings.durability, settings.auth, settings.insecure) == ("os", False, True)
+    assert settings.limits.calls_max == 7
+
+
+def test_nothing_said_leaves_it_to_the_server(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
+    """Without flags the defaults hold; the folder may be named on either side of the command."""
+    shell.ok("serve", env={"XDG_STATE_HOME": str(tmp_path)})
+    shell.ok("--data", "/one", "serve")
+    shell.ok("serve", "--data", "/two")
+    assert [settings.data for settings in served] == [str(tmp_path / "fairlead"), "/one", "/two"]
+    assert (served[0].auth, served[0].insecure, served[0].host) == (None, False, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--port", "70000"], 2),
+        (["--durability", "maybe"], 2),
+        (["--set", "nope=1"], 1),
+        (["--set", "calls_max=many"], 1),
+        (["--config", "/nowhere"], 2),
+        (["--tls-key", "/nowhere"], 2),
+    ],
+)
+def test_a_setting_that_makes_no_sense(
+    shell: Shell, served: list[ServerSettings], arguments: list[str], code: int
+) -> None:
+    """No server is started."""
+    assert (shell.run("serve", *arguments).code, served) == (code, [])
+
+
+def test_settings_are_checked(shell: Shell, tmp_path: Path) -> None:
+    """What a server would start with is shown, and what it would refuse is refused."""
+    (tmp_path / "good.toml").write_text("port = 1234\n")
+    (tmp_path / "bad.toml").write_text('host = "0.0.0.0"\nauth = false\n')
+    (tmp_path / "worse.toml").write_text("port = \n")
+    said = shell.ok("-o", "json", "config", "check", "--config", str(tmp_path / "good.toml")).json
+    assert (said["port"], said["calls_max"]) == (1234, 1024)
+    assert "port " in shell.ok("config", "check").out
+    for name in ("bad.toml", "worse.toml"):
+        outcome = shell.run("-o", "json", "config", "check", "--config", str(tmp_path / name))
+        assert (outcome.code, outcome.error["code"]) == (1, "invalid_argument")
+
+
+def test_the_folder_is_that_of_the_server(tmp_path: Path) -> None:
+    """A server keeps its store one folder deeper than a program with a broker of its own; both are found."""
+    assert Place(data=str(tmp_path)).store == tmp_path / "store"
+    assert Place(data=str(tmp_path / "new")).store == tmp_path / "new" / "store"
+    (tmp_path / "CURRENT").touch()
+    assert Place(data=str(tmp_path)).store == tmp_path
+    (tmp_path / "store").mkdir()
+    assert Place(data=str(tmp_path)).store == tmp_path / "store"
+    assert Place().store is None
+    assert Place().tls() is None
