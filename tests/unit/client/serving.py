@@ -1,57 +1,80 @@
-"""Serves the stream in a process of its own: ``python -m tests.unit.client.serving FOLDER PORT``."""
+"""A real server in a process of its own, to be killed and started again."""
 
 from __future__ import annotations
 
-import asyncio
+import re
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-import uvicorn
-
-from fairlead.assembly import BrokerConfig, open_async_broker
-from fairlead.server.doors import Doors
-from fairlead.server.stream import serve_stream
+from types import TracebackType
+from typing import Self
 
 
-@asynccontextmanager
-async def stream_served(config: BrokerConfig, *, port: int = 0, keys: Any = None) -> AsyncIterator[str]:
-    """Serve a broker's stream on loopback, and lend its address."""
-    listening = socket.create_server(("127.0.0.1", port))
-    async with await open_async_broker(config) as broker:
-        doors = Doors(broker, keys=keys)
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await serve_stream(doors, scope, receive, send)
 
-        options = uvicorn.Config(
-            app,
-            lifespan="off",
-            log_level="critical",
-            ws="websockets-sansio",
-            ws_max_size=doors.limits.body_bytes_max,
-            ws_per_message_deflate=False,
+class ServerProcess:
+    """A server on loopback, always at the same port, so that clients find it again."""
+
+    def __init__(self, data: Path | str = ":memory:", *flags: str) -> None:
+        self._command = [sys.executable, "-m", "fairlead.server", "--data", str(data), "--log-level", "error", *flags]
+        self._port = free_port()
+        self.process: subprocess.Popen[str] | None = None
+        self.url = f"ws://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.process = subprocess.Popen(
+            [*self._command, "--port", str(self._port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        server = uvicorn.Server(options)
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        try:
-            yield f"ws://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            server.force_exit = True
-            await serving
+        assert self.process.stdout is not None
+        said = ""
+        for line in self.process.stdout:
+            said += line
+            if re.search(r"^\s+keys ", line):
+                self._knock()
+                return
+        raise AssertionError(f"The server did not start: {said}")
 
+    def _knock(self) -> None:
+        while True:  # it says where it listens a moment before it does
+            try:
+                socket.create_connection(("127.0.0.1", self._port)).close()
+            except ConnectionRefusedError:
+                continue
+            return
 
-async def main() -> None:
-    """Serve until killed, and say where."""
-    config = BrokerConfig(path=Path(sys.argv[1]), owns_process=True)
-    async with stream_served(config, port=int(sys.argv[2])) as url:
-        print(url, flush=True)
-        await asyncio.Event().wait()
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self._wait()
 
+    def terminate(self) -> int:
+        """Ask it to go down, and return what it ended with."""
+        assert self.process is not None
+        self.process.terminate()
+        return self._wait()
 
-if __name__ == "__main__":
-    asyncio.run(main())
+    def _wait(self) -> int:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        code = self.process.wait(timeout=60)
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.kill()
