@@ -42,6 +42,8 @@ class Outbox:
         """Send a frame after all that were put before."""
         self._frames.append(frame)
         self._arrived.set()
+        if len(self._frames) > FRAMES_MAX:
+            self._room.clear()
 
     async def wait_for_room(self) -> None:
         """Wait until what was put has been taken by the connection."""
@@ -83,7 +85,7 @@ class Outbox:
             batch = frames[:FRAMES_MAX]
             data = self._encode(batch)
         del frames[: len(batch)]
-        if len(data) > BYTES_MAX or len(frames) > FRAMES_MAX:
+        if len(data) > BYTES_MAX:
             self._room.clear()
         try:
             await self._send({"type": "websocket.send", "bytes": data})

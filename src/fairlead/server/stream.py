@@ -1,8 +1,10 @@
 """The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries as they come.
 
-One task reads frames and starts a task for each call; one task sends (see ``outbox``). Three things bound what a
+One task reads frames and starts a task for each call; one task sends (see ``outbox``). Four things bound what a
 connection can make the server hold: calls in flight, of which there are at most ``calls_max`` before reading stops;
-answers that a slow client does not read, which stop the reading too; and the credit of channels.
+answers that a slow client does not read, which stop the reading too; the credit of channels; and leases that wait for
+messages, of which there are at most ``calls_max`` before more are refused. Those do not stop the reading, since they
+may wait for long, and who does not read does not see that a client has gone.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, Unauthenticated
+from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlead.server.asgi import Receive, Scope, Send, header
 from fairlead.server.callers import Caller
 from fairlead.server.channels import Channels
@@ -21,11 +23,12 @@ from fairlead.server.doors import Doors
 from fairlead.server.outbox import Outbox
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
 from fairlead.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
-from fairlead.wire.verbs import VERBS, Leased, Shape
+from fairlead.wire.verbs import VERBS, Lease, Leased, Shape
 
 PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
+_RETRY_AFTER_MS: Final = 1_000
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
@@ -85,17 +88,19 @@ class _Stream:
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
         self._calls_max = doors.limits.calls_max
+        self._waits = 0
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
-        sending = asyncio.create_task(self._outbox.run())
+        reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
         draining = asyncio.create_task(self._drain())
         try:
-            await self._read()
+            await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, draining, *self._calls):
+            tasks = (reading, sending, draining, *self._calls)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sending, draining, *self._calls, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.shield(self._let_go())
 
     async def _drain(self) -> None:
@@ -132,7 +137,7 @@ class _Stream:
             except Unauthenticated as error:
                 await _close(self._send, _POLICY, error.cause)
                 return
-            while len(self._calls) >= self._calls_max:
+            while len(self._calls) - self._waits >= self._calls_max:
                 self._one_done.clear()
                 await self._one_done.wait()
             if not outbox.has_room:
@@ -178,4 +183,17 @@ class _Stream:
             return None
         if isinstance(request, Stop):
             return await self._channels.stop(request)
+        if isinstance(request, Lease) and request.wait_ms:
+            return await self._wait(request)
         return await self._doors.call(name, request, self._caller)
+
+    async def _wait(self, request: Lease) -> Any:  # noqa: ANN401 - see _run
+        if self._waits >= self._calls_max:
+            cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
+            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        self._waits += 1
+        self._one_done.set()
+        try:
+            return await self._doors.call("lease", request, self._caller)
+        finally:
+            self._waits -= 1

@@ -1,0 +1,152 @@
+"""A server without a network: the doors on a broker in memory, called in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from fairlead.assembly import open_async_broker
+from fairlead.server.callers import Caller, Grant
+from fairlead.server.doors import DoorLimits, Doors
+from fairlead.server.http import HttpDoor
+from fairlead.server.keys import CreateKey, KeyRing
+from fairlead.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine."""
+    return asyncio.run(main)
+
+
+class House:
+    """The doors, and an HTTP client in front of them."""
+
+    def __init__(self, doors: Doors, http: httpx.AsyncClient) -> None:
+        self.doors = doors
+        self.broker = doors.broker
+        self.http = http
+
+    async def post(self, path: str, body: object = None, *, key: str | None = None, **headers: str) -> httpx.Response:
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key is not None:
+            fields["authorization"] = f"Bearer {key}"
+        return await self.http.post(f"/v1/{path}", json={} if body is None else body, headers=fields)
+
+    async def key(self, *grants: Grant, expires_ms: int | None = None) -> str:
+        request = CreateKey(name="tester", grants=grants, expires_ms=expires_ms)
+        return (await self.doors.keys.create(request, Caller())).key
+
+
+@asynccontextmanager
+async def opened(
+    *, asks_for_keys: bool = False, limits: DoorLimits | None = None, hosts: frozenset[str] | None = None
+) -> AsyncIterator[House]:
+    """Open a house with one queue, ``orders``."""
+    async with await open_async_broker() as broker:
+        keys = KeyRing(broker, is_required=asks_for_keys)
+        doors = Doors(broker, keys=keys, limits=limits, hosts=hosts)
+        await broker.create_queue("orders")
+        transport = httpx.ASGITransport(app=HttpDoor(doors))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            yield House(doors, http)
+
+
+@dataclass
+class Socket:
+    """The client's end of a WebSocket that is not there."""
+
+    incoming: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    outgoing: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    may_write: asyncio.Event = field(default_factory=asyncio.Event)
+    is_broken: bool = False
+    _last: int = 0
+    _ready: deque[FromServer] = field(default_factory=deque)
+
+    async def receive(self) -> dict[str, Any]:
+        return await self.incoming.get()
+
+    async def send(self, event: Any) -> None:
+        await self.may_write.wait()
+        if self.is_broken:
+            raise ConnectionError("the client has gone")
+        self.outgoing.put_nowait(event)
+
+    def call(self, verb: str, request: object) -> int:
+        self._last += 1
+        self.give(message_of([Call(self._last, verb, msgspec.Raw(msgspec.msgpack.encode(request)))]))
+        return self._last
+
+    def give(self, data: bytes) -> None:
+        self.incoming.put_nowait({"type": "websocket.receive", "bytes": data})
+
+    async def frames(self) -> list[FromServer]:
+        """Return the frames of the next message."""
+        event = await self.outgoing.get()
+        assert event["type"] == "websocket.send", event
+        return frames_of(event["bytes"])
+
+    async def frame(self) -> FromServer:
+        """Return the next frame."""
+        while not self._ready:
+            self._ready.extend(await self.frames())
+        return self._ready.popleft()
+
+    async def next(self, kind: type[T]) -> T:
+        """Return the next frame of a kind; others before it are passed over."""
+        while True:
+            frame = await self.frame()
+            if isinstance(frame, kind):
+                return frame
+
+    async def answer(self, verb: str, request: object, kind: type[T]) -> T:
+        """Call a verb and return its answer; what comes before it is kept for later."""
+        number = self.call(verb, request)
+        others: list[FromServer] = []
+        while True:
+            frame = await self.frame()
+            if isinstance(frame, Answer) and frame.number == number:
+                self._ready.extendleft(reversed(others))
+                return msgspec.msgpack.decode(frame.answer, type=kind)
+            assert not isinstance(frame, (Refused, Ended)), frame
+            others.append(frame)
+
+    async def deliveries(self, count: int) -> list[Any]:
+        """Return so many deliveries."""
+        found: list[Any] = []
+        while len(found) < count:
+            found += (await self.next(Deliver)).deliveries
+        return found
+
+
+@asynccontextmanager
+async def connected(house: House, *, key: str | None = None) -> AsyncIterator[Socket]:
+    """Open a connection of the stream, and hang up at the end."""
+    socket = Socket()
+    socket.may_write.set()
+    headers = [(b"host", b"localhost")]
+    if key is not None:
+        headers.append((b"authorization", f"Bearer {key}".encode()))
+    scope = {
+        "type": "websocket",
+        "path": "/v1/stream",
+        "headers": headers,
+        "subprotocols": [SUBPROTOCOL],
+        "extensions": {"websocket.http.response": {}},
+    }
+    socket.incoming.put_nowait({"type": "websocket.connect"})
+    serving = asyncio.create_task(HttpDoor(house.doors)(scope, socket.receive, socket.send))
+    assert (await socket.outgoing.get())["type"] == "websocket.accept"
+    try:
+        yield socket
+    finally:
+        socket.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await serving

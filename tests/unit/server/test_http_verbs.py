@@ -1,0 +1,269 @@
+"""Verbs over HTTP: the way of a message, in both encodings, and clear refusals of all else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.server.dispatch import HANDLERS
+from fairlead.server.doors import DoorLimits
+from fairlead.wire import verbs as wire
+from fairlead.wire.verbs import VERBS
+
+from .house import House, opened, run
+
+HELLO = base64.b64encode(b"hello").decode()
+MSGPACK = {"content-type": "application/msgpack"}
+
+
+def test_every_verb_has_a_handler() -> None:
+    """The table of the wire and that of the server have the same verbs."""
+    assert HANDLERS.keys() == VERBS.keys()
+
+
+def test_a_message_goes_its_way_in_json() -> None:
+    """Enqueue, dequeue, state, extend and ack work with bodies of JSON alone."""
+
+    async def main() -> None:
+        async with opened() as house:
+            message = {"payload": HELLO, "headers": {"a": "b"}, "fairness_key": "acme"}
+            enqueued = await house.post("queue/enqueue", {"queue": "orders", "messages": [message]})
+            message_id = enqueued.json()["results"][0]["id"]
+            leased = (await house.post("queue/dequeueWithState", {"queue": "orders"})).json()["deliveries"][0]
+            assert (leased["id"], leased["payload"], leased["fairness_key"]) == (message_id, HELLO, "acme")
+            receipt = {"id": leased["id"], "token": leased["token"]}
+            written = await house.post("queue/state/put", {"queue": "orders", "receipt": receipt, "state": HELLO})
+            assert written.json()["etag"]
+            read = await house.post("queue/state/get", {"queue": "orders", "id": message_id})
+            assert read.json() == {"state": HELLO, "etag": written.json()["etag"]}
+            extended = await house.post("queue/extend", {"queue": "orders", "receipts": [receipt]})
+            assert extended.json()["results"][0]["expires_ms"] >= leased["expires_ms"]
+            acked = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            assert acked.json() == {"results": [{}]}
+            again = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            assert again.json()["results"][0]["error"]["code"] == "message_not_found"
+
+    run(main())
+
+
+def test_payloads_travel_as_bytes_in_msgpack() -> None:
+    """A request of msgpack is answered in msgpack, with bytes as they are."""
+
+    async def main() -> None:
+        async with opened() as house:
+            body = msgspec.msgpack.encode(wire.Enqueue(queue="orders", messages=[NewMessage(payload=b"\x00\xff")]))
+            await house.http.post("/v1/queue/enqueue", content=body, headers=MSGPACK)
+            lease = msgspec.msgpack.encode(wire.Lease(queue="orders"))
+            answer = await house.http.post("/v1/queue/dequeue", content=lease, headers=MSGPACK)
+            assert answer.headers["content-type"] == "application/msgpack"
+            assert msgspec.msgpack.decode(answer.content, type=wire.Leased).deliveries[0].payload == b"\x00\xff"
+
+    run(main())
+
+
+def test_a_nacked_message_comes_again_and_a_dead_one_is_redriven() -> None:
+    """Nack, dead letters, peek, explain, redrive and forward work over HTTP."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.post("queue/enqueue", {"queue": "orders", "messages": [{"payload": HELLO}]})
+            receipt = await lease(house, "orders")
+            nack = {"queue": "orders", "receipts": [receipt], "intent": "dead", "error": "no"}
+            assert (await house.post("queue/nack", nack)).json() == {"results": [{}]}
+            peeked = (await house.post("queue/peek", {"queue": "orders.dlq", "with_body": True})).json()["messages"]
+            assert (peeked[0]["payload"], peeked[0]["dead"]["reason"]) == (HELLO, "requested")
+            explained = await house.post("queue/explain", {"queue": "orders.dlq", "id": receipt["id"]})
+            assert explained.json()["reason"] == "no_consumer"
+            redrive = (await house.post("queues/redrive", {"queue": "orders.dlq"})).json()
+            while (await house.post("queues/redrive/view", {"id": redrive["id"]})).json()["status"] == "running":
+                pass
+            receipt = await lease(house, "orders")
+            await house.post("queues/create", {"queue": "later"})
+            forward = {"queue": "orders", "receipt": receipt, "messages": {"later": [{"payload": HELLO}]}}
+            assert len((await house.post("queue/forward", forward)).json()["ids"]) == 1
+            assert await lease(house, "later")
+
+    run(main())
+
+
+async def lease(house: House, queue: str) -> dict[str, Any]:
+    """Lease a message, and return the right to it."""
+    delivery = (await house.post("queue/dequeue", {"queue": queue})).json()["deliveries"][0]
+    return {"id": delivery["id"], "token": delivery["token"]}
+
+
+def test_operators_verbs_work() -> None:
+    """Queues, config, hooks and readers can be made, changed, seen and removed over HTTP."""
+
+    async def main() -> None:
+        async with opened() as house:
+            assert (await house.post("queues/create", {"queue": "orders"})).status_code == 409
+            await house.post("queues/update", {"queue": "orders", "policy": {"max_attempts": 9}})
+            assert (await house.post("queues/inspect", {"queue": "orders"})).json()["policy"]["max_attempts"] == 9
+            await house.post("queues/pause", {"queue": "orders"})
+            assert (await house.post("queue/stats", {"queue": "orders"})).json()["is_paused"]
+            await house.post("queues/resume", {"queue": "orders"})
+            await house.post("config/set", {"values": {"throttle:x:rate": "5", "throttle:x:burst": "9"}})
+            assert (await house.post("config/throttles")).json()["throttles"][0]["burst"] == 9
+            assert (await house.post("config/list", {"prefix": "throttle:x:r"})).json()["values"] == {
+                "throttle:x:rate": "5"
+            }
+            script = {"queue": "orders", "hook": "on_enqueue", "script": "return function(m) return {} end"}
+            assert (await house.post("queues/hook/try", script)).status_code == 200
+            assert (await house.post("queues/hook/statistics", {"queue": "orders"})).json()["calls"] == 0
+            await house.post("journal/reader/set", {"name": "spark", "position": 0})
+            assert (await house.post("journal/reader/list")).json()["readers"][0]["name"] == "spark"
+            assert (await house.post("journal/reader/remove", {"name": "spark"})).json() == {}
+            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+            assert (await house.post("queues/purge", {"queue": "orders"})).json() == {"count": 2}
+            await house.post("queues/delete", {"queue": "orders"})
+            assert (await house.post("queues/list")).json() == {"queues": []}
+
+    run(main())
+
+
+ENQUEUE = "/v1/queue/enqueue"
+JSON = {"content-type": "application/json"}
+MALFORMED: list[tuple[str, str, dict[str, str], bytes, int, str, str]] = [
+    ("POST", ENQUEUE, JSON, b'{"queue": "ord', 400, "invalid_argument", "truncated"),
+    ("POST", ENQUEUE, JSON, b"\xff\xfe", 400, "invalid_argument", "can't be read"),
+    ("POST", ENQUEUE, JSON, b"[]", 400, "invalid_argument", "Expected `object`"),
+    ("POST", ENQUEUE, JSON, b"{}", 400, "invalid_argument", "`queue`"),
+    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[],"wait":1}', 400, "invalid_argument", "`wait`"),
+    (
+        "POST",
+        ENQUEUE,
+        JSON,
+        b'{"queue":"orders","messages":[{},{"cost":"x"}]}',
+        400,
+        "invalid_argument",
+        "[1].cost",
+    ),
+    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{"payload":"?"}]}', 400, "invalid_argument", "payload"),
+    ("POST", ENQUEUE, JSON, b'{"queue":"none","messages":[{}]}', 404, "queue_not_found", "none"),
+    ("POST", ENQUEUE, JSON, b'{"queue":"orders","messages":[{}],"wait_ms":60001}', 400, "invalid_argument", "wait_ms"),
+    ("POST", ENQUEUE, {"content-type": "text/plain"}, b"{}", 400, "invalid_argument", "Content-Type"),
+    ("POST", ENQUEUE, {}, b"{}", 400, "invalid_argument", "Content-Type"),
+    ("POST", ENQUEUE, MSGPACK | {"accept": "application/json"}, b"\xc1", 400, "invalid_argument", "can't be read"),
+    ("POST", ENQUEUE, JSON, b" " * 2_000, 413, "payload_too_large", "1000"),
+    ("POST", ENQUEUE, JSON | {"x-correlation-id": "x" * 129}, b"{}", 400, "invalid_argument", "X-Correlation-Id"),
+    ("GET", ENQUEUE, {}, b"", 405, "route_not_found", "POST"),
+    ("PUT", "/v1/queues", {}, b"", 405, "route_not_found", "GET"),
+    ("POST", "/healthz", {}, b"", 405, "route_not_found", "GET"),
+    ("POST", "/v1/queue/nothing", JSON, b"{}", 404, "route_not_found", "/docs"),
+    ("GET", "/v1/queues/none", {}, b"", 404, "queue_not_found", "none"),
+    ("GET", "/v1/config?prefx=a", {}, b"", 400, "invalid_argument", "prefx"),
+    ("GET", "/v1/journal?after=x", {}, b"", 400, "invalid_argument", "after"),
+    ("GET", "/v1/journal?after=-1", {}, b"", 400, "invalid_argument", "after"),
+    ("GET", "/v1/journal?count=1000000", {}, b"", 400, "invalid_argument", "100000"),
+    ("GET", "/v1/queue/watch", {}, b"", 400, "invalid_argument", "queue="),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "body", "status", "code", "word"), MALFORMED)
+def test_what_makes_no_sense_is_refused_clearly(
+    method: str, path: str, headers: dict[str, str], body: bytes, status: int, code: str, word: str
+) -> None:
+    """A refusal has a status, a code, a cause that names what is wrong, and a remedy."""
+
+    async def main() -> None:
+        async with opened(limits=DoorLimits(body_bytes_max=1_000)) as house:
+            answer = await house.http.request(method, path, headers=headers, content=body)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (status, code)
+            assert word in error["cause"]
+            assert error["remedy"]
+
+    run(main())
+
+
+def test_a_refusal_that_time_mends_says_when() -> None:
+    """A full queue answers 503 in the item, and too many waiters 429 with Retry-After."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.post("queues/update", {"queue": "orders", "policy": {"waiting_max": 1}})
+            answer = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+            first, second = answer.json()["results"]
+            assert first["id"]
+            assert second["error"]["code"] == "queue_full"
+            house.broker._engine.dispatcher._waiters_max = 1
+            waiting = asyncio.create_task(house.broker.lease("orders.dlq", wait_ms=60_000))
+            while not (await house.broker.queue("orders.dlq")).waiters:
+                pass
+            refused = await house.post("queue/dequeue", {"queue": "orders.dlq", "wait_ms": 1})
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_correlation_id_goes_with_the_message() -> None:
+    """The id of the request is on each message that has none, echoed, and comes back with the delivery."""
+
+    async def main() -> None:
+        async with opened() as house:
+            messages = [{}, {"correlation_id": "own"}]
+            answer = await house.post(
+                "queue/enqueue", {"queue": "orders", "messages": messages}, x_correlation_id="trace-1"
+            )
+            assert answer.headers["x-correlation-id"] == "trace-1"
+            first = await house.post("queue/dequeue", {"queue": "orders"})
+            second = await house.post("queue/dequeue", {"queue": "orders"})
+            assert first.headers["x-correlation-id"] == first.json()["deliveries"][0]["correlation_id"] == "trace-1"
+            assert second.headers["x-correlation-id"] == "own"
+            made = (await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})).headers
+            third = await house.post("queue/dequeue", {"queue": "orders"})
+            assert third.json()["deliveries"][0]["correlation_id"] == made["x-correlation-id"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "localhost:8711", "origin": "http://localhost:8711"}, 200),
+        ({"host": "localhost:8711", "origin": "http://evil.example"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"host": "[::1]:8711"}, 200),
+    ],
+)
+def test_pages_of_other_sites_can_not_call(headers: dict[str, str], status: int) -> None:
+    """Where no keys are asked for, a browser's foreign page is told apart by its origin or our name."""
+
+    async def main() -> None:
+        async with opened(hosts=frozenset(("localhost", "::1"))) as house:
+            assert (await house.http.get("/v1/queues", headers=headers)).status_code == status
+
+    run(main())
+
+
+def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
+    """While draining, enqueue and dequeue are refused with 503, waiting ones get nothing, and acks are taken."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
+            receipt = await lease(house, "orders")
+            polling = asyncio.create_task(house.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}))
+            while not (await house.broker.queue("orders")).waiters:
+                pass
+            house.doors.draining.set()
+            house.doors.dismiss_waiters()
+            assert (await polling).json() == {"deliveries": []}
+            refused = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
+            assert (await house.http.get("/readyz")).status_code == 503
+            assert (await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})).json() == {
+                "results": [{}]
+            }
+            await house.doors.nothing_leased()
+
+    run(main())

@@ -1,0 +1,204 @@
+"""Pages: the description of the API, metrics, the journal, and what streams over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.server.http import HttpDoor
+from fairlead.server.logs import JsonLines, TextLines
+from fairlead.wire.verbs import VERBS
+
+from .house import House, opened, run
+
+
+def test_the_description_has_every_verb_and_no_loose_end() -> None:
+    """Each verb is a path with a request and an answer, and every reference leads somewhere."""
+
+    async def main() -> None:
+        async with opened() as house:
+            api = (await house.http.get("/openapi.json")).json()
+            for name, verb in VERBS.items():
+                assert api["paths"][f"/v1/{verb.path}"]["post"]["operationId"] == name
+            for ref in refs(api):
+                place: Any = api
+                for part in ref.removeprefix("#/").split("/"):
+                    place = place[part]
+            page = (await house.http.get("/docs")).text
+            assert "openapi.json" in page
+            assert "http://" not in page.replace("http://www.w3.org", "")
+
+    run(main())
+
+
+def refs(value: Any) -> list[str]:
+    """Return all references in a document."""
+    if isinstance(value, dict):
+        return [ref for name, part in value.items() for ref in ([part] if name == "$ref" else refs(part))]
+    return [ref for part in value for ref in refs(part)] if isinstance(value, list) else []
+
+
+def test_metrics_count_verbs_errors_and_queues() -> None:
+    """What was called, what was refused and what waits is in the metrics, with bounded labels."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.post("queue/enqueue", {"queue": "orders", "messages": [{}, {}]})
+            await house.post("queue/dequeue", {"queue": "orders"})
+            await house.post("queue/dequeue", {"queue": "none"})
+            lines = (await house.http.get("/metrics")).text.splitlines()
+            assert 'fairlead_calls_total{verb="lease"} 2' in lines
+            assert 'fairlead_errors_total{code="queue_not_found"} 1' in lines
+            assert 'fairlead_queue_waiting{queue="orders"} 1' in lines
+            assert 'fairlead_queue_leased{queue="orders"} 1' in lines
+            for number in range(110):
+                await house.broker.create_queue(f"q{number}")
+            lines = (await house.http.get("/metrics")).text.splitlines()
+            assert sum(1 for line in lines if line.startswith("fairlead_queue_waiting{")) == 201
+
+    run(main())
+
+
+def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
+    """Both begin after the position asked for and say how far they reach."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue_many("orders", [NewMessage()] * 3)
+            lines = await house.http.get("/v1/journal", params={"after": 4})
+            events = [msgspec.json.decode(line) for line in lines.text.splitlines()]
+            arrow = await house.http.get(
+                "/v1/journal", params={"after": 4}, headers={"accept": "application/vnd.apache.arrow.stream"}
+            )
+            table = pa.ipc.open_stream(arrow.content).read_all()
+            assert table["sequence"].to_pylist() == [event["sequence"] for event in events] == [5, 6]
+            assert lines.headers["x-fairlead-position"] == arrow.headers["x-fairlead-position"] == "6"
+
+    run(main())
+
+
+async def stream(house: House, path: str, body: object, accept: str) -> tuple[dict[str, str], Any, Any]:
+    """Ask for a stream, and return its headers, a way to read on, and a way to hang up."""
+    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    incoming.put_nowait({"type": "http.request", "body": msgspec.json.encode(body)})
+    headers = [(b"content-type", b"application/json"), (b"accept", accept.encode())]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+
+    async def send(event: Any) -> None:
+        outgoing.put_nowait(event)
+
+    serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+    started = await outgoing.get()
+
+    async def read() -> bytes:
+        return bytes((await outgoing.get())["body"])
+
+    async def hang_up() -> None:
+        incoming.put_nowait({"type": "http.disconnect"})
+        await serving
+
+    return {name.decode(): value.decode() for name, value in started["headers"]}, read, hang_up
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/msgpack"])
+def test_a_subscription_sends_deliveries_until_it_is_hung_up(accept: str) -> None:
+    """Each delivery is a line, or msgpack behind its length; what was not acked goes back at the end."""
+
+    async def main() -> None:
+        async with opened() as house:
+            message_id = await house.broker.enqueue("orders", b"hello")
+            request = {"queue": "orders", "credit": 1}
+            _, read, hang_up = await stream(house, "/v1/queue/subscribeWithState", request, accept)
+            piece = await read()
+            decode = msgspec.json.decode if accept == "application/json" else msgspec.msgpack.decode
+            assert decode(piece if accept == "application/json" else piece[4:])["id"] == message_id
+            assert accept == "application/json" or int.from_bytes(piece[:4]) == len(piece) - 4
+            await hang_up()
+            assert (await house.broker.get("orders", message_id)).failures == 1
+
+    run(main())
+
+
+def test_a_long_poll_that_is_hung_up_leaves_nothing_behind() -> None:
+    """Its wait is over, and a message that comes later goes to somebody else."""
+
+    async def main() -> None:
+        async with opened() as house:
+            request = {"queue": "orders", "wait_ms": 60_000}
+            asking = asyncio.create_task(stream(house, "/v1/queue/dequeue", request, "application/json"))
+            while not (await house.broker.queue("orders")).waiters:
+                pass
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+            incoming.put_nowait({"type": "http.request", "body": msgspec.json.encode(request)})
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/v1/queue/dequeue",
+                "headers": [(b"content-type", b"application/json")],
+            }
+
+            async def send(event: Any) -> None:
+                raise AssertionError(event)
+
+            polling = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+            while (await house.broker.queue("orders")).waiters < 2:
+                pass
+            incoming.put_nowait({"type": "http.disconnect"})
+            await polling
+
+    run(main())
+
+
+def test_a_watcher_is_told_when_messages_come() -> None:
+    """Word comes of what is there at the beginning and of what comes later, and nothing is leased."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue("orders", b"")
+            headers, read, hang_up = await stream(house, "/v1/queue/watch", {"queue": "orders"}, "")
+            assert headers["content-type"] == "text/event-stream"
+            assert b'"waiting":1' in await read()
+            await house.broker.enqueue("orders", b"")
+            assert b'"waiting":2' in await read()
+            await hang_up()
+            assert (await house.broker.queue("orders")).leased == 0
+
+    run(main())
+
+
+def test_a_fault_of_ours_is_logged_and_tells_no_more_than_it_should(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller gets 500 with the kind of the fault only; the log has the trace."""
+
+    async def main() -> tuple[int, str]:
+        async with opened() as house:
+
+            async def broken(*_: object) -> None:
+                raise ZeroDivisionError("the secret")
+
+            monkeypatch.setattr(house.broker, "queues", broken)
+            answer = await house.post("queues/list")
+            return answer.status_code, answer.text
+
+    status, text = run(main())
+    assert status == 500
+    assert "the secret" not in text
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_a_log_line_is_one_line_with_its_fields() -> None:
+    """JSON lines can be read back, and text lines name the fields."""
+    record = logging.makeLogRecord({"msg": "It was %s.", "args": ("so",), "levelname": "INFO", "code": "closed"})
+    event = msgspec.json.decode(JsonLines().format(record))
+    assert (event["event"], event["code"]) == ("It was so.", "closed")
+    assert TextLines().format(record).endswith("It was so. code=closed")

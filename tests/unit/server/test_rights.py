@@ -1,0 +1,177 @@
+"""Keys and rights: every verb against every lack, and what is never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import Forbidden, InvalidArgument
+from fairlead.model.message import NewMessage
+from fairlead.server.callers import Caller, Grant, check_grant
+from fairlead.wire.verbs import VERBS, Right
+
+from .house import connected, opened, run
+
+RIGHTS: tuple[Right, ...] = ("produce", "consume", "admin")
+RECEIPT = {"id": "0" * 16, "token": 1}
+BODIES: dict[str, dict[str, Any]] = {
+    "enqueue": {"queue": "orders", "messages": [{}]},
+    "lease": {"queue": "orders"},
+    "ack": {"queue": "orders", "receipts": [RECEIPT]},
+    "forward": {"queue": "orders", "receipt": RECEIPT, "messages": {}},
+    "nack": {"queue": "orders", "receipts": [RECEIPT]},
+    "extend": {"queue": "orders", "receipts": [RECEIPT]},
+    "cancel": {"queue": "orders", "ids": ["0" * 16]},
+    "get": {"queue": "orders", "id": "0" * 16},
+    "explain": {"queue": "orders", "id": "0" * 16},
+    "get_state": {"queue": "orders", "id": "0" * 16},
+    "set_state": {"queue": "orders", "receipt": RECEIPT},
+    "update_queue": {"queue": "orders", "policy": {}},
+    "try_hook": {"queue": "orders", "hook": "on_enqueue", "script": "x"},
+    "redrive": {"queue": "orders"},
+    "redrive_view": {"id": "x"},
+    "stop_redrive": {"id": "x"},
+    "set_config": {"values": {}},
+    "set_reader": {"name": "x", "position": 0},
+    "remove_reader": {"name": "x"},
+}
+ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
+
+
+def body_of(name: str) -> dict[str, Any]:
+    """Return a request that a verb can be asked with."""
+    return BODIES.get(name, {} if name in ABOUT_ALL else {"queue": "orders"})
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_refused_without_its_right(name: str) -> None:
+    """No key, a wrong key, another right and the right on another queue are refused; the right itself is not."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            verb, body = VERBS[name], body_of(name)
+            assert (await house.post(verb.path, body)).status_code == 401
+            assert (await house.post(verb.path, body, key="fl_0_0")).status_code == 401
+            for right in RIGHTS:
+                on_another = await house.key(Grant(right=right, queues="another*"))
+                assert (await house.post(verb.path, body, key=on_another)).status_code == 403
+                answer = await house.post(verb.path, body, key=await house.key(Grant(right=right)))
+                assert (answer.status_code == 403) == (right not in (verb.right, "admin"))
+
+    run(main())
+
+
+def test_keys_and_metrics_are_for_admins() -> None:
+    """Making, listing and revoking keys, and the pages, ask for the right to administer everything."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            admin, other = await house.key(Grant(right="admin")), await house.key(Grant(right="admin", queues="a*"))
+            made = {"name": "n", "grants": [{"right": "produce"}]}
+            for path, body in (("keys/create", made), ("keys/list", {}), ("keys/revoke", {"id": "0"})):
+                assert (await house.post(path, body, key=other)).status_code == 403
+                assert (await house.post(path, body, key=admin)).status_code in (200, 404)
+            for page in ("/metrics", "/v1/queues", "/v1/config", "/v1/journal", "/v1/queues/orders"):
+                assert (await house.http.get(page)).status_code == 401
+                headers = {"authorization": f"Bearer {other}"}
+                assert (await house.http.get(page, headers=headers)).status_code == 403
+            for page in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+                assert (await house.http.get(page)).status_code == 200
+
+    run(main())
+
+
+def test_a_key_is_shown_once_and_kept_as_a_hash() -> None:
+    """Neither config, nor lists, nor the journal show a key or its hash, and config can't set one."""
+
+    async def main() -> None:
+        async with opened() as house:
+            created = (await house.post("keys/create", {"name": "n", "grants": [{"right": "produce"}]})).json()
+            secret = created["key"].rpartition("_")[2]
+            kept = (await house.broker.list_config("auth:"))[f"auth:key:{created['id']}"]
+            assert secret not in kept
+            arrow = {"accept": "application/vnd.apache.arrow.stream"}
+            shown = [
+                (await house.post("keys/list")).text,
+                (await house.post("config/list")).text,
+                (await house.post("journal/read")).text,
+                (await house.http.get("/v1/journal")).text,
+                (await house.http.get("/v1/journal", headers=arrow)).content.decode("latin-1"),
+            ]
+            hashed = kept.partition('"hash":"')[2][:64]
+            assert not any(secret in text or hashed in text for text in shown)
+            refused = await house.post("config/set", {"values": {"auth:key:x": "{}"}})
+            assert refused.status_code == 403
+
+    run(main())
+
+
+def test_a_revoked_or_expired_key_is_good_for_nothing() -> None:
+    """From the moment a key is revoked or has expired it is refused, on open connections too."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            admin, expired = await house.key(Grant(right="admin")), await house.key(Grant(right="admin"), expires_ms=1)
+            answer = await house.post("queues/list", key=expired)
+            assert "expired" in answer.json()["error"]["cause"]
+            key = await house.key(Grant(right="consume"))
+            async with connected(house, key=key) as socket:
+                await socket.answer("stats", {"queue": "orders"}, dict[str, Any])
+                await house.post("keys/revoke", {"id": key.split("_")[1]}, key=admin)
+                socket.call("stats", {"queue": "orders"})
+                closed = await socket.outgoing.get()
+                assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("grant", "queue", "key", "is_allowed"),
+    [
+        (Grant(right="produce", queues="orders"), "orders", None, True),
+        (Grant(right="produce", queues="orders"), "orders.dlq", None, False),
+        (Grant(right="produce", queues="ord*"), "orders", None, True),
+        (Grant(right="produce", keys=("acme",)), "orders", "acme", True),
+        (Grant(right="produce", keys=("acme",)), "orders", ("acme", "mobile"), True),
+        (Grant(right="produce", keys=("acme",)), "orders", "acme2", False),
+        (Grant(right="produce", keys=("acme*",)), "orders", "acme2", True),
+        (Grant(right="produce", keys=("acme",)), "orders", None, False),
+        (Grant(right="produce", keys=("*",)), "orders", None, True),
+        (Grant(right="consume"), "orders", None, False),
+        (Grant(right="admin"), "orders", "anybody", True),
+    ],
+)
+def test_producers_are_held_to_queues_and_fairness_keys(
+    grant: Grant, queue: str, key: str | tuple[str, ...] | None, is_allowed: bool
+) -> None:
+    """A pattern is a name or a beginning, and of a path of keys the first counts."""
+    caller = Caller("n", (grant,))
+    messages = [NewMessage(fairness_key=key)]
+    if is_allowed:
+        caller.check_producing(queue, messages)
+    else:
+        with pytest.raises(Forbidden):
+            caller.check_producing(queue, messages)
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [Grant(right="produce", queues=""), Grant(right="produce", queues="a*b"), Grant(right="consume", keys=("a",))],
+)
+def test_a_grant_that_makes_no_sense_is_refused(grant: Grant) -> None:
+    """An empty pattern, a star in the middle, and keys for consumers are refused."""
+    with pytest.raises(InvalidArgument):
+        check_grant(grant)
+
+
+def test_forwarding_needs_the_right_to_produce() -> None:
+    """Who may consume one queue can't forward into another without the right to produce there."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            key = await house.key(Grant(right="consume", queues="orders"))
+            body = {"queue": "orders", "receipt": RECEIPT, "messages": {"orders": [{}]}}
+            assert (await house.post("queue/forward", body, key=key)).status_code == 403
+
+    run(main())

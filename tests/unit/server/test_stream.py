@@ -1,0 +1,320 @@
+"""The stream: calls and channels on one connection, and what becomes of it all when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.server.doors import DoorLimits
+from fairlead.server.http import HttpDoor
+from fairlead.wire import verbs as wire
+from fairlead.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
+
+from .house import House, Socket, connected, opened, run
+
+
+async def fill(house: House, count: int) -> list[str]:
+    """Enqueue messages, and return their ids."""
+    return [str(result) for result in await house.broker.enqueue_many("orders", [NewMessage()] * count)]
+
+
+def test_calls_are_answered_by_number() -> None:
+    """Enqueue, lease and ack work over the stream, with a result for each item."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            request = wire.Enqueue(queue="orders", messages=[NewMessage(payload=b"a"), NewMessage(cost=0)])
+            enqueued = await socket.answer("enqueue", request, wire.Enqueued)
+            assert enqueued.results[0].id
+            assert enqueued.results[1].error is not None
+            leased = await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
+            delivery = leased.deliveries[0]
+            receipts = [wire.Receipt(id=delivery.id, token=delivery.token), wire.Receipt(id=delivery.id, token=1)]
+            acked = await socket.answer("ack", wire.Ack(queue="orders", receipts=receipts), wire.Results)
+            assert [result.error is None for result in acked.results] == [True, False]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_", "code"),
+    [
+        ("nothing", {}, "route_not_found"),
+        ("lease", {"queue": "none"}, "queue_not_found"),
+        ("lease", {"queue": 1}, "invalid_argument"),
+        ("lease", {"queue": "orders", "cuont": 1}, "invalid_argument"),
+        ("consume", {"queue": "none"}, "queue_not_found"),
+        ("consume", {"queue": "orders", "credit": 0}, "invalid_argument"),
+        ("stop", {"channel": 7}, "invalid_argument"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused(verb: str, request_: dict[str, Any], code: str) -> None:
+    """It is refused by its number, and the connection goes on."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            number = socket.call(verb, request_)
+            refused = await socket.next(Refused)
+            assert (refused.number, refused.error.code) == (number, code)
+            await socket.answer("stats", wire.QueueRequest(queue="orders"), dict[str, Any])
+
+    run(main())
+
+
+def test_a_long_wait_holds_up_nobody_else() -> None:
+    """While one call waits for messages another is answered, and then the first gets what came."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            waiting = socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
+            await socket.answer("enqueue", wire.Enqueue(queue="orders", messages=[NewMessage()]), wire.Enqueued)
+            assert (await socket.next(Answer)).number == waiting
+
+    run(main())
+
+
+def test_frames_go_together_only_to_who_sends_them_together() -> None:
+    """A client that sends single frames gets single frames; one that sends arrays gets arrays."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            raw = msgspec.Raw(msgspec.msgpack.encode({"queue": "orders"}))
+            for number in (1, 2):
+                socket.give(msgspec.msgpack.encode(Call(number, "stats", raw)))
+            assert [len(await socket.frames()) for _ in range(2)] == [1, 1]
+            socket.give(message_of([Call(number, "stats", raw) for number in range(3, 13)]))
+            assert len(await socket.frames()) == 10
+
+    run(main())
+
+
+def test_a_channel_delivers_up_to_its_credit() -> None:
+    """The answer comes first, then as many messages as there is credit, and more when some are acked."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            ids = await fill(house, 5)
+            number = socket.call("consume", Consume(queue="orders", credit=2))
+            assert isinstance(await socket.frame(), Answer)
+            deliveries = await socket.deliveries(2)
+            assert [delivery.id for delivery in deliveries] == ids[:2]
+            receipts = [wire.Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
+            socket.call("ack", wire.Ack(queue="orders", receipts=receipts))
+            assert [delivery.id for delivery in await socket.deliveries(2)] == ids[2:4]
+            assert number == 1
+
+    run(main())
+
+
+def test_a_stopped_channel_gives_back_what_it_had() -> None:
+    """What was seen counts as a failed attempt; what was named unseen, or had not been received, does not."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            ids = await fill(house, 4)
+            number = socket.call("consume", Consume(queue="orders", credit=4))
+            await socket.deliveries(4)
+            await socket.answer("stop", Stop(channel=number, unseen=(ids[1],), received=3), wire.Nothing)
+            views = [await house.broker.get("orders", message_id) for message_id in ids]
+            assert [view.failures for view in views] == [1, 0, 1, 0]
+
+    run(main())
+
+
+def test_a_connection_that_goes_gives_back_what_it_had() -> None:
+    """Its channels end, what they had failed, its waiting calls are cancelled, and it counts no more."""
+
+    async def main() -> None:
+        async with opened() as house:
+            ids = await fill(house, 1)
+            async with connected(house) as socket:
+                socket.call("consume", Consume(queue="orders"))
+                await socket.deliveries(1)
+                socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
+                while not (await house.broker.queue("orders")).waiters > 1:
+                    pass
+                assert house.doors.tally.streams == 1
+            view = await house.broker.get("orders", ids[0])
+            assert (view.status, view.failures) == ("delayed", 1)
+            assert (await house.broker.queue("orders")).consumers == 0
+            assert house.doors.tally.streams == 0
+
+    run(main())
+
+
+def test_what_could_not_be_sent_is_deferred() -> None:
+    """Messages for a client that has stopped reading and goes away count as no failure."""
+
+    async def main() -> None:
+        async with opened() as house:
+            ids = await fill(house, 2)
+            async with connected(house) as socket:
+                socket.may_write.clear()
+                socket.call("consume", Consume(queue="orders", credit=1))
+                socket.call("lease", wire.Lease(queue="orders"))
+                while (await house.broker.queue("orders")).leased < 2:
+                    pass
+            views = [await house.broker.get("orders", message_id) for message_id in ids]
+            while any(view.status == "leased" for view in views):
+                views = [await house.broker.get("orders", message_id) for message_id in ids]
+            assert [(view.status, view.failures) for view in views] == [("waiting", 0), ("waiting", 0)]
+
+    run(main())
+
+
+def test_a_channel_is_told_when_its_queue_is_gone() -> None:
+    """An end with a reason comes on a channel whose queue is deleted."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            number = socket.call("consume", Consume(queue="orders"))
+            await socket.next(Answer)
+            await house.broker.delete_queue("orders")
+            ended = await socket.next(Ended)
+            assert (ended.channel, ended.error.code) == (number, "queue_not_found")
+
+    run(main())
+
+
+def test_a_server_that_goes_down_ends_channels_but_takes_acks() -> None:
+    """Nothing new comes, what is in flight can be acked, new channels are refused, and at last the socket is closed."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            await fill(house, 1)
+            socket.call("consume", Consume(queue="orders"))
+            delivery = (await socket.deliveries(1))[0]
+            house.doors.draining.set()
+            assert (await socket.next(Ended)).error.code == "closed"
+            await fill(house, 1)
+            receipt = wire.Receipt(id=delivery.id, token=delivery.token)
+            acked = await socket.answer("ack", wire.Ack(queue="orders", receipts=[receipt]), wire.Results)
+            assert acked.results[0].error is None
+            socket.call("consume", Consume(queue="orders"))
+            assert (await socket.next(Refused)).error.code == "closed"
+            await house.doors.nothing_leased()
+            house.doors.closing.set()
+            closed = await socket.outgoing.get()
+            assert (closed["type"], closed["code"]) == ("websocket.close", 1012)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        ({"bytes": b"\xc1"}, 1007),
+        ({"bytes": b""}, 1007),
+        ({"bytes": msgspec.msgpack.encode([9, 1, "lease", {}])}, 1007),
+        ({"bytes": msgspec.msgpack.encode({"number": 1})}, 1007),
+        ({"text": "hello"}, 1003),
+    ],
+)
+def test_what_is_no_frame_ends_the_connection(event: dict[str, Any], code: int) -> None:
+    """A client that does not speak the protocol is told so by the code of the close."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket:
+            socket.incoming.put_nowait({"type": "websocket.receive", **event})
+            closed = await socket.outgoing.get()
+            assert (closed["type"], closed["code"]) == ("websocket.close", code)
+
+    run(main())
+
+
+def test_no_more_calls_are_read_than_may_be_in_flight() -> None:
+    """With as many calls in flight as may be, the connection is read no further until one is answered."""
+
+    async def main() -> None:
+        async with opened(limits=DoorLimits(calls_max=2)) as house, connected(house) as socket:
+            await house.broker.update_queue("orders", {"waiting_max": 1, "backpressure": "wait"})
+            await fill(house, 1)
+            for _ in range(5):
+                socket.call("enqueue", wire.Enqueue(queue="orders", messages=[NewMessage()]))
+            while socket.incoming.qsize() > 3:
+                await house.broker.queue("orders")
+            await house.broker.queue("orders")
+            assert socket.incoming.qsize() == 3
+            await house.broker.update_queue("orders", {"waiting_max": None})
+            for _ in range(5):
+                await socket.next(Answer)
+
+    run(main())
+
+
+def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone() -> None:
+    """One lease too many is refused with when to come back, and a client that goes ends them all."""
+
+    async def main() -> None:
+        async with opened(limits=DoorLimits(calls_max=2)) as house:
+            async with connected(house) as socket:
+                for _ in range(3):
+                    socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
+                refused = await socket.next(Refused)
+                assert refused.error.code == "too_many_waiters"
+                assert refused.error.retry_after_ms
+            await fill(house, 1)
+            assert (await house.broker.queue("orders")).leased == 0
+
+    run(main())
+
+
+def test_a_slow_reader_slows_down_only_itself() -> None:
+    """When a client does not read its answers, the server stops reading its calls."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house) as socket, connected(house) as other:
+            socket.may_write.clear()
+            for _ in range(3_000):
+                socket.call("stats", wire.QueueRequest(queue="orders"))
+            for _ in range(100):
+                await other.answer("stats", wire.QueueRequest(queue="orders"), dict[str, Any])
+            assert socket.incoming.qsize() > 1_500
+            socket.may_write.set()
+            answers = 0
+            while answers < 3_000:
+                answers += len(await socket.frames())
+
+    run(main())
+
+
+def test_a_reader_that_goes_while_it_is_slow_is_noticed() -> None:
+    """When sending fails the connection is over, though nothing is being read."""
+
+    async def main() -> None:
+        async with opened() as house:
+            ids = await fill(house, 1)
+            async with connected(house) as socket:
+                socket.call("consume", Consume(queue="orders"))
+                await socket.deliveries(1)
+                socket.is_broken = True
+                socket.call("stats", wire.QueueRequest(queue="orders"))
+                while house.doors.tally.streams:
+                    await house.broker.queue("orders")
+            assert (await house.broker.get("orders", ids[0])).failures == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "subprotocols", "status"),
+    [("/v1/stream", [], 400), ("/v1/elsewhere", ["fairlead.v1"], 404), ("/v1/stream", ["fairlead.v1"], 401)],
+)
+def test_a_handshake_that_is_wrong_is_refused(path: str, subprotocols: list[str], status: int) -> None:
+    """Another path, another subprotocol or no key are refused with an answer of HTTP."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=status == 401) as house:
+            socket = Socket()
+            socket.may_write.set()
+            socket.incoming.put_nowait({"type": "websocket.connect"})
+            extensions: dict[str, Any] = {"websocket.http.response": {}}
+            scope = {"type": "websocket", "path": path, "headers": [], "subprotocols": subprotocols}
+            await HttpDoor(house.doors)(scope | {"extensions": extensions}, socket.receive, socket.send)
+            assert (await socket.outgoing.get())["status"] == status
+            assert "remedy" in msgspec.json.decode((await socket.outgoing.get())["body"])["error"]
+
+    run(main())
