@@ -14,6 +14,7 @@ from fairlead.client.transport import Channel, Transport
 from fairlead.errors import Closed, Disconnected, FairleadError
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
+from fairlead.wire.verbs import NackIntent
 
 
 class AsyncStreaming(AsyncSettling, Protocol):
@@ -21,6 +22,11 @@ class AsyncStreaming(AsyncSettling, Protocol):
 
     transport: Transport
     retries: Retries
+
+    async def nack_many(
+        self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent
+    ) -> list[FairleadError | None]:
+        """Give messages back."""
 
     async def drained(self) -> None:
         """Wait until the acks that are under way have their answers."""
@@ -58,6 +64,11 @@ class AsyncStream:
         while not self._ready:
             await self._wait()
         return AsyncMessage(self._ready.popleft(), self._client)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the connection was lost or the server goes down, and the stream is about to open anew."""
+        return self._reopening is not None and not self._reopening.done()
 
     async def open(self) -> None:
         """Begin, if it has not begun.
@@ -107,7 +118,7 @@ class AsyncStream:
         if self._is_closed:
             return
         if is_passing(error) or isinstance(error, Closed):
-            if self._reopening is None or self._reopening.done():
+            if not self.is_interrupted:
                 self._reopening = asyncio.get_running_loop().create_task(self._reopen(error))
             return
         self._error = error
@@ -116,10 +127,10 @@ class AsyncStream:
     async def _reopen(self, error: FairleadError) -> None:
         unseen = tuple(self._ready)
         self._ready.clear()
-        channel, self._channel = self._channel, None
-        if channel is not None and not isinstance(error, Disconnected):
-            with suppress(FairleadError):  # it goes down, but still takes what was not seen
-                await channel.stop(unseen)
+        self._channel = None
+        if unseen and not isinstance(error, Disconnected):
+            with suppress(FairleadError):  # it goes down, but still takes what was not seen, and acks of the rest
+                await self._client.nack_many(self._request.queue, unseen, intent="defer")
         until = asyncio.get_running_loop().time() + self._client.retries.patience_s
         for wait_s in self._client.retries.waits_s():
             try:
