@@ -72,9 +72,9 @@ class AdminVerbs(Asking):
 
     def set_config(self, key: str, value: str | None) -> None:
         """Set a config value, or with None remove it. It acts at once on everything that waits."""
-        self.set_configs({key: value})
+        self.set_config_many({key: value})
 
-    def set_configs(self, values: Mapping[str, str | None]) -> None:
+    def set_config_many(self, values: Mapping[str, str | None]) -> None:
         """Set config values, or with None remove them: all of them in one commit or none."""
         self._call("set_config", verbs.SetConfig(values=dict(values)))
 
@@ -82,7 +82,7 @@ class AdminVerbs(Asking):
         """Set a throttle in one commit: tokens a second, and the most it saves up. Without a rate it is lifted."""
         burst_text = None if burst is None or rate is None else repr(burst)
         rate_text = None if rate is None else repr(rate)
-        self.set_configs({f"throttle:{name}:burst": burst_text, f"throttle:{name}:rate": rate_text})
+        self.set_config_many({f"throttle:{name}:burst": burst_text, f"throttle:{name}:rate": rate_text})
 
     def get_config(self, key: str) -> str | None:
         """Return a config value, None if there is none."""

@@ -1,0 +1,35 @@
+"""The client for threads is that for asyncio."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from fairlead.assembly import Broker
+from fairlead.client import AsyncClient, Client
+from tests.unit.client.sync_client import CLIENT, NAMES, sync_verbs
+
+NOT_REMOTE = {"read_pages", "segments"}
+"""Verbs of the broker that only make sense in its own process."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_made_is_up_to_date(name: str) -> None:
+    """Each file for threads is what the one for asyncio makes; run tests/unit/client/sync_client.py if not."""
+    assert (CLIENT / f"{name}.py").read_text(encoding="utf-8") == sync_verbs(name)
+
+
+@pytest.mark.parametrize("client", [AsyncClient, Client])
+def test_every_verb_of_the_broker_is_one_of_the_client(client: type) -> None:
+    """Whatever a broker can be asked in this process can be asked of a server."""
+    verbs = {name for name in dir(Broker) if not name.startswith("_")}
+    assert verbs - NOT_REMOTE - set(dir(client)) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in dir(Client) if not name.startswith("_")])
+def test_both_clients_have_the_same_verbs(name: str) -> None:
+    """What one client takes the other takes, under the same names and in the same order."""
+    of_threads, of_tasks = getattr(Client, name), getattr(AsyncClient, name)
+    assert list(inspect.signature(of_threads).parameters) == list(inspect.signature(of_tasks).parameters)
+    assert of_threads.__doc__

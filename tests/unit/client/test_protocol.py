@@ -1,0 +1,203 @@
+"""The client's side of the stream, without a network."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.client.protocol import FRAMES_MAX, Conversation, grouped, message_of
+from fairlead.errors import Closed, Disconnected, FairleadError, InternalError, QueueNotFound
+from fairlead.model.message import Delivery
+from fairlead.wire.errors import body_of
+from fairlead.wire.frames import Answer, Consume, Deliver, Ended, Refused, Stop, calls_of, is_many
+from fairlead.wire.verbs import Lease, Leased, Nack, Nothing, Purged, QueueRequest
+
+QUEUE = QueueRequest(queue="q")
+
+
+def delivery(number: int) -> Delivery:
+    """Return a leased message."""
+    return Delivery(
+        id=f"{number:016x}",
+        queue="q",
+        token=number,
+        payload=b"",
+        headers={},
+        fairness_key="",
+        attempt=1,
+        expires_ms=0,
+        enqueued_ms=0,
+        correlation_id="",
+    )
+
+
+def encoded(answer: object) -> msgspec.Raw:
+    """Return an answer as it is inside a frame."""
+    return msgspec.Raw(msgspec.msgpack.encode(answer))
+
+
+class Taken:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.error: FairleadError | None = None
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+
+    def ended(self, error: FairleadError) -> None:
+        self.error = error
+
+
+class Desk:
+    """A conversation, and the other side of it."""
+
+    def __init__(self) -> None:
+        self.talk = Conversation()
+
+    def ask(self, verb: str, request: Any, *, due: float = 10.0) -> tuple[int, Future[Any]]:
+        reply: Future[Any] = Future()
+        (call,) = calls_of(self.talk.call(verb, request, reply, due=due))
+        return call.number, reply
+
+    def hear(self, *frames: Any) -> list[Any]:
+        data = msgspec.msgpack.encode(list(frames)) if len(frames) > 1 else msgspec.msgpack.encode(frames[0])
+        return [calls_of(frame)[0] for frame in self.talk.receive(data)]
+
+    def open(self, sink: Taken) -> tuple[int, Future[Any]]:
+        reply: Future[Any] = Future()
+        number, _ = self.talk.open(Consume(queue="q"), reply, sink, due=10.0)
+        return number, reply
+
+
+def test_answers_find_their_calls_in_any_order() -> None:
+    """Each call has a number of its own, and its answer is read as the verb says."""
+    desk = Desk()
+    first, one = desk.ask("purge", QUEUE)
+    second, two = desk.ask("delete_queue", QUEUE)
+    desk.hear(Answer(second, encoded(Nothing())), Answer(first, encoded(Purged(count=3))))
+    assert (one.result(), two.result()) == (Purged(count=3), Nothing())
+
+
+def test_a_refusal_is_the_error_that_was_raised() -> None:
+    """A refused call fails with the error's own class; a code that is unknown is a fault of the server."""
+    desk = Desk()
+    number, reply = desk.ask("purge", QUEUE)
+    desk.hear(Refused(number, body_of(QueueNotFound("No q."))))
+    assert isinstance(reply.exception(), QueueNotFound)
+    number, reply = desk.ask("purge", QUEUE)
+    desk.hear([2, number, {"code": "new_one", "cause": "c", "remedy": "r"}])
+    assert isinstance(reply.exception(), InternalError)
+
+
+def test_a_server_that_closes_is_a_lost_connection() -> None:
+    """What a server that goes down refuses can be asked again of the next, so it is not as if we were closed."""
+    desk = Desk()
+    number, reply = desk.ask("purge", QUEUE)
+    desk.hear(Refused(number, body_of(Closed("Going down."))))
+    assert isinstance(reply.exception(), Disconnected)
+
+
+def test_what_was_leased_for_nobody_goes_back() -> None:
+    """The answer to a lease whose caller has gone is given back, as not seen."""
+    desk = Desk()
+    number, reply = desk.ask("lease", Lease(queue="q"))
+    reply.cancel()
+    (call,) = desk.hear(Answer(number, encoded(Leased(deliveries=[delivery(7)]))))
+    nack = msgspec.msgpack.decode(call.request, type=Nack)
+    assert (call.verb, nack.intent, [receipt.token for receipt in nack.receipts]) == ("nack", "defer", [7])
+
+
+def test_an_answer_to_nothing_is_let_be() -> None:
+    """An answer or a refusal whose call was never made harms nobody."""
+    desk = Desk()
+    assert desk.hear(Answer(99, encoded(Nothing())), Refused(98, body_of(Closed("x")))) == []
+    assert desk.hear(Deliver(97, [delivery(1)]), Ended(96, body_of(Closed("x")))) == []
+
+
+def test_a_channel_delivers_and_counts() -> None:
+    """Deliveries go to the channel's sink, and its stop says how many have come and which were not seen."""
+    desk, sink = Desk(), Taken()
+    number, reply = desk.open(sink)
+    desk.hear(Answer(number, encoded(Nothing())), Deliver(number, [delivery(1), delivery(2)]))
+    assert reply.done()
+    assert [each.token for each in sink.deliveries] == [1, 2]
+    frame = desk.talk.stop(number, ["x"], Future(), due=10.0)
+    assert frame is not None
+    stop = msgspec.msgpack.decode(calls_of(frame)[0].request, type=Stop)
+    assert stop == Stop(channel=number, unseen=("x",), received=2)
+    desk.hear(Deliver(number, [delivery(3)]))
+    assert len(sink.deliveries) == 2
+    assert desk.talk.stop(number, [], Future(), due=10.0) is None
+
+
+def test_a_channel_that_is_refused_is_none() -> None:
+    """A consume that is refused fails, and its number names no channel."""
+    desk, sink = Desk(), Taken()
+    number, reply = desk.open(sink)
+    desk.hear(Refused(number, body_of(QueueNotFound("No q."))))
+    assert isinstance(reply.exception(), QueueNotFound)
+    assert desk.talk.stop(number, [], Future(), due=10.0) is None
+
+
+def test_a_channel_hears_of_its_end() -> None:
+    """The sink of a channel is told why no more comes."""
+    desk, sink = Desk(), Taken()
+    number, _ = desk.open(sink)
+    desk.hear(Ended(number, body_of(QueueNotFound("Gone."))))
+    assert isinstance(sink.error, QueueNotFound)
+
+
+def test_a_lost_connection_fails_everything() -> None:
+    """All calls and channels are told, each once, and those that were given up are let be."""
+    desk, sink = Desk(), Taken()
+    _, waiting = desk.ask("purge", QUEUE)
+    _, given_up = desk.ask("purge", QUEUE)
+    given_up.cancel()
+    desk.open(sink)
+    desk.talk.lose(Disconnected("Lost."))
+    desk.talk.lose(Disconnected("Lost again."))
+    assert str(waiting.exception()).startswith("Lost.")
+    assert isinstance(sink.error, Disconnected)
+
+
+def test_calls_have_a_time() -> None:
+    """A call fails once its time is over; one that has more stays."""
+    desk = Desk()
+    _, early = desk.ask("purge", QUEUE, due=1.0)
+    _, late = desk.ask("purge", QUEUE, due=3.0)
+    desk.talk.expire(2.0)
+    desk.talk.expire(2.5)
+    assert isinstance(early.exception(), Disconnected)
+    assert not late.done()
+
+
+@pytest.mark.parametrize("data", [b"", b"\x90", b"\x91", b"hello", b"\x93\x09\x01\x02", b"\xff" * 20])
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    """Bytes that no server of this version sends are told as such, whatever they are."""
+    talk = Conversation()
+    try:
+        assert talk.receive(data) == []
+    except msgspec.DecodeError:
+        return
+    assert data == b"\x90"
+
+
+@given(st.lists(st.integers(min_value=0, max_value=3), max_size=600), st.randoms(use_true_random=False))
+def test_frames_are_grouped_without_loss(sizes: list[int], chance: random.Random) -> None:
+    """However frames are put into messages, they come out in order, and no message has too many."""
+    requests = [QueueRequest(queue="q" * chance.choice([1, 10, 30_000]) if size else "q") for size in sizes]
+    talk = Conversation()
+    frames = [talk.call("purge", request, Future(), due=1.0) for request in requests]
+    messages = [message_of(some) for some in grouped(frames)]
+    assert all(is_many(message) for message in messages)
+    calls = [calls_of(message) for message in messages]
+    assert [call.number for some in calls for call in some] == list(range(1, len(frames) + 1))
+    assert max((len(some) for some in calls), default=0) <= FRAMES_MAX
