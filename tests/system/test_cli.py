@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,10 +45,10 @@ def in_shell(script: str, cwd: Path, **more: str) -> str:
     return result.stdout
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
+@contextmanager
+def serving(data: Path, *options: str) -> Iterator[str]:
     """Yield the address of a server of its own, which ends in good order."""
-    arguments = [*FAIRLEAD, "serve", "--port", "0", "--data", str(tmp_path / "server"), "--log-level", "warning"]
+    arguments = [*FAIRLEAD, "serve", "--port", "0", "--data", str(data), "--log-level", "error", *options]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None
     with closing(process.stdout) as told:
@@ -60,6 +60,13 @@ def server(tmp_path: Path) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
             told.read()
             assert process.wait(30) == 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of a server."""
+    with serving(tmp_path / "server") as address:
+        yield address
 
 
 LIFECYCLE = """
@@ -125,8 +132,9 @@ def test_many_messages_through_a_server(server: str) -> None:
     assert fairlead("consume", "orders", FAIRLEAD_SERVER=server).encode() == lines
 
 
-def test_following_ends_when_interrupted(server: str) -> None:
-    """What comes is printed as it comes; an interrupt ends it with exit code 130, and nothing is lost."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_when_interrupted(server: str, number: signal.Signals) -> None:
+    """What comes is printed as it comes; a signal ends it with exit code 130, and nothing is lost."""
     fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
     command = [*FAIRLEAD, "--server", server, "consume", "orders", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
@@ -135,9 +143,50 @@ def test_following_ends_when_interrupted(server: str) -> None:
         assert process.stdout.readline() == b"hello\n"
         fairlead("enqueue", "orders", "again", FAIRLEAD_SERVER=server)
         assert process.stdout.readline() == b"again\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err.strip()) == (130, b"")
+    fairlead("enqueue", "orders", "later", FAIRLEAD_SERVER=server)
+    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server) == "later\n"
+
+
+def test_names_of_queues_are_completed(server: str) -> None:
+    """A shell that asks gets the queues of the server, and nothing where there is no server."""
+    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    for at, found in ((server, ["plain,orders", "plain,orders.dlq"]), ("http://127.0.0.1:1", [])):
+        out = fairlead(
+            _FAIRLEAD_COMPLETE="bash_complete", COMP_WORDS="fairlead peek or", COMP_CWORD="2", FAIRLEAD_SERVER=at
+        )
+        assert out.split() == found
+
+
+def test_lines_go_as_they_come(server: str) -> None:
+    """Whoever writes slowly need not write a whole batch before its messages are there."""
+    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    command = [*FAIRLEAD, "--server", server, "enqueue", "orders", "--lines"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        assert fairlead("consume", "orders", "--count", "1", "--follow", FAIRLEAD_SERVER=server) == "first\n"
+        out, _ = process.communicate(b"second", timeout=30)
+    assert out == b"2 messages enqueued.\n"
+
+
+def test_a_server_that_asks_for_keys(tmp_path: Path) -> None:
+    """Nobody comes in without a key, and with one as far as its rights go."""
+    data = tmp_path / "server"
+    first = fairlead("--data", str(data), "key", "create", "first", "--grant", "admin").strip()
+    with serving(data, "--auth") as server:
+        fairlead("queue", "list", code=1, FAIRLEAD_SERVER=server)
+        fairlead("queue", "list", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY="fl_0_0")
+        fairlead("queue", "create", "jobs", FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=first)
+        grant = ("--grant", "produce:jobs:acme")
+        shop = fairlead("key", "create", "shop", *grant, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=first).strip()
+        fairlead("enqueue", "jobs", "x", "--key", "acme", FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
+        fairlead("enqueue", "jobs", "x", "--key", "bakery", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
+        fairlead("consume", "jobs", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
+        fairlead("key", "list", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
 
 
 def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from fairlead.cli.door import Door
 from fairlead.cli.durations import DURATION, PATIENCE, Patience
 from fairlead.cli.failing import REFUSED, Stop
 from fairlead.cli.patience import lease
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import as_json, raw_output
+from fairlead.cli.stopping import stoppable
 from fairlead.cli.tables import messages
 from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery, Receipt
@@ -22,7 +24,7 @@ _BATCH = 32
 
 
 @click.command(name="consume")
-@click.argument("queue")
+@QUEUE
 @click.option("--follow", "-f", is_flag=True, help="Go on waiting for messages until interrupted.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many.")
 @click.option("--wait", type=PATIENCE, default=0, help="How long to wait for the next before it ends; not at all.")
@@ -47,7 +49,7 @@ def consume_command(
     With --output json each line is a whole message; with --no-ack its id and token are there to ack it later.
     """
     wait_ms = Patience.forever_ms if follow else wait
-    with session.door() as door:
+    with stoppable(), session.door() as door:
         consuming = Consuming(door, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
         left = count
         while left is None or left > 0:

@@ -9,6 +9,7 @@ import click
 from fairlead.cli import tables
 from fairlead.cli.durations import DURATION
 from fairlead.cli.looking import AFTER, COUNT
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
 from fairlead.cli.values import KEY
@@ -55,7 +56,7 @@ def dlq_command() -> None:
 
 
 @dlq_command.command(name="list")
-@click.argument("queue")
+@QUEUE
 @COUNT
 @AFTER
 @filter_options
@@ -68,7 +69,7 @@ def list_dead(session: Session, /, queue: str, *, count: int, after: str | None,
 
 
 @dlq_command.command()
-@click.argument("queue")
+@QUEUE
 @click.argument("message_id", metavar="ID")
 @pass_session
 def show(session: Session, queue: str, message_id: str) -> None:

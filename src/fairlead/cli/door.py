@@ -81,6 +81,12 @@ class Door(Protocol):
     def explain(self, queue: str, message_id: str) -> Explained:
         """Tell why a message waits."""
 
+    def get_state(self, queue: str, message_id: str) -> tuple[bytes | None, str | None]:
+        """Return the workflow state of a message and its version."""
+
+    def set_state(self, delivery: Delivery, state: bytes | None, /, *, etag: str | None) -> str | None:
+        """Write the workflow state of a leased message."""
+
     # ---------------------------------------------------------------------------------------------------------- queues
 
     def create_queue(self, queue: str, policy: Mapping[str, object] | None = None) -> None:

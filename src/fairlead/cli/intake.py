@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedIOBase
 from typing import Any
 
 import msgspec
@@ -16,6 +17,20 @@ from fairlead.model.message import NewMessage
 
 Numbered = tuple[int, NewMessage | InvalidArgument]
 """The number of a line, and the message it holds or why it holds none."""
+Lines = Iterable[bytes | None]
+"""Lines without their ends, and None where the next may be long in coming."""
+_CHUNK = 1024 * 1024
+
+
+def lines_of(stream: BufferedIOBase) -> Iterator[bytes | None]:
+    """Yield the lines of a stream as they come."""
+    rest = b""
+    while chunk := stream.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in lines)
+        yield None
+    if rest:
+        yield rest
 
 
 def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
@@ -35,16 +50,25 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
     )
 
 
-def from_lines(lines: Iterable[bytes], base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered]:
+def from_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
     """Make a message of each line, with the terms of another."""
-    for number, line in enumerate(lines, 1):
-        payload = line.removesuffix(b"\n").removesuffix(b"\r")
-        yield number, _with_dedup_id(msgspec.structs.replace(base, payload=payload), dedup_prefix, number)
+    number = 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
+        yield number, _with_dedup_id(msgspec.structs.replace(base, payload=line), dedup_prefix, number)
 
 
-def from_json_lines(lines: Iterable[bytes], base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered]:
+def from_json_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
     """Make a message of each line of JSON, on top of the terms of another. Empty lines are passed over."""
-    for number, line in enumerate(lines, 1):
+    number = 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
         if not line.strip():
             continue
         try:

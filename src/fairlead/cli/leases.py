@@ -13,6 +13,7 @@ from fairlead.cli.door import Door
 from fairlead.cli.durations import DURATION, PATIENCE
 from fairlead.cli.failing import NOTHING, Stop, exit_code_of
 from fairlead.cli.patience import lease
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer, as_json, instant
 from fairlead.errors import FairleadError
@@ -23,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 @click.command(name="dequeue")
-@click.argument("queue")
+@QUEUE
 @click.option("--wait", type=PATIENCE, default=0, help="How long to wait for a message; by default not at all.")
 @click.option("--visibility", type=DURATION, help="How long the lease lasts; by default what the queue's policy says.")
 @click.option("--count", type=click.IntRange(1, BATCH_MAX), default=1, help="How many; several only as JSON lines.")
@@ -81,16 +82,19 @@ def _hand_over(session: Session, door: Door, queue: str, options: dict[str, Any]
     return True
 
 
+def _named(flag: str, variable: str, words: str, kind: type) -> Callable[[Command], Command]:
+    return click.option(flag, envvar=variable, required=True, show_envvar=True, type=kind, help=words)
+
+
+def message_options(command: Command) -> Command:
+    """Add the options that say which message is meant."""
+    command = _named("--id", handover.MESSAGE_ID, "The message.", str)(command)
+    return _named("--queue", handover.NAME, "The queue it was leased from.", str)(command)
+
+
 def receipt_options(command: Command) -> Command:
     """Add the options that say which leased message is meant."""
-    for name, env, help_text in (
-        ("--token", handover.TOKEN, "The token of its lease."),
-        ("--id", handover.MESSAGE_ID, "The message."),
-        ("--queue", handover.NAME, "The queue it was leased from."),
-    ):
-        kind = int if name == "--token" else str
-        command = click.option(name, envvar=env, required=True, show_envvar=True, type=kind, help=help_text)(command)
-    return command
+    return message_options(_named("--token", handover.TOKEN, "The token of its lease.", int)(command))
 
 
 @click.command(name="ack")

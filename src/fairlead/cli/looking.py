@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fairlead.cli import tables
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
 from fairlead.cli.values import KEY
@@ -18,7 +19,7 @@ AFTER = click.option("--after", metavar="ID", help="Go on behind this message.")
 
 
 @click.command(name="peek")
-@click.argument("queue")
+@QUEUE
 @COUNT
 @AFTER
 @click.option("--key", type=KEY, help="Only this fairness key.")
@@ -33,7 +34,7 @@ def peek_command(
 
 
 @click.command(name="explain")
-@click.argument("queue")
+@QUEUE
 @click.argument("message_id", metavar="ID")
 @pass_session
 def explain_command(session: Session, queue: str, message_id: str) -> None:

@@ -39,6 +39,7 @@ SECTIONS = {
         "ack": ("leases", "Let a leased message be done."),
         "nack": ("leases", "Give a leased message back."),
         "extend": ("leases", "Let a lease last longer."),
+        "state": ("states", "Read and write the workflow state of a leased message."),
     },
     "Dead letters": {
         "dlq": ("dead_letters", "Look at dead letters."),

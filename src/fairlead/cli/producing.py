@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 import click
 
 from fairlead.cli.door import Door
 from fairlead.cli.durations import DURATION
 from fairlead.cli.failing import REFUSED, UNAVAILABLE, Stop, exit_code_of, facts_of
-from fairlead.cli.intake import Numbered, from_json_lines, from_lines, message_of
+from fairlead.cli.intake import Numbered, from_json_lines, from_lines, lines_of, message_of
 from fairlead.cli.progress import progress
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer, printable
 from fairlead.cli.tables import messages
@@ -30,7 +31,7 @@ _FAULTS_TOLD = 10
 
 
 @click.command(name="enqueue")
-@click.argument("queue")
+@QUEUE
 @click.argument("payload", required=False)
 @click.option("--file", "path", metavar="FILE", help="Take the payload, or with --lines and --jsonl many, from a file.")
 @click.option("--lines", "--stdin-lines", "is_lines", is_flag=True, help="Each line is the payload of a message.")
@@ -64,7 +65,7 @@ def enqueue_command(session: Session, /, queue: str, payload: str | None, **opti
         read = from_json_lines if options["is_jsonl"] else from_lines
         with session.door() as door, progress(f"To {queue}") as bar:
             loading = Loading(door, queue, total=_lines_in(options["path"]), show=bar.set)
-            loading.run(read(stream, base, dedup_prefix=options["dedup_prefix"]))
+            loading.run(read(lines_of(stream), base, dedup_prefix=options["dedup_prefix"]))
     loading.tell(is_json=session.is_json)
 
 
@@ -82,11 +83,11 @@ def _check(payload: str | None, options: dict[str, Any], *, is_many: bool) -> No
 
 
 @contextmanager
-def _source(payload: str | None, path: str | None, *, is_many: bool) -> Iterator[BinaryIO]:
+def _source(payload: str | None, path: str | None, *, is_many: bool) -> Iterator[io.BufferedIOBase]:
     if payload is not None and not is_many and payload != "-":
         yield io.BytesIO(payload.encode(errors="surrogateescape"))
     elif path in (None, "-"):
-        yield sys.stdin.buffer
+        yield cast("io.BufferedIOBase", sys.stdin.buffer)
     else:
         with Path(str(path)).open("rb") as stream:
             yield stream
@@ -120,18 +121,22 @@ class Loading:
     exit_code: int = 0
     faults: list[dict[str, object]] = field(default_factory=list)
 
-    def run(self, numbered: Iterator[Numbered]) -> None:
-        """Enqueue all of them, in batches; those that are refused are counted and told."""
+    def run(self, numbered: Iterator[Numbered | None]) -> None:
+        """Enqueue all of them, in batches; those that are refused are counted and told.
+
+        Where the next may be long in coming, those that are here are not kept waiting.
+        """
         batch: list[tuple[int, NewMessage]] = []
         held = 0
         try:
-            for number, message in numbered:
+            for entry in numbered:
+                number, message = entry if entry is not None else (0, None)
                 if isinstance(message, InvalidArgument):
                     self._note(number, message)
-                    continue
-                batch.append((number, message))
-                held += len(message.payload)
-                if len(batch) >= _BATCH or held >= _BATCH_BYTES:
+                elif message is not None:
+                    batch.append((number, message))
+                    held += len(message.payload)
+                if batch and (entry is None or len(batch) >= _BATCH or held >= _BATCH_BYTES):
                     self._send(batch)
                     batch, held = [], 0
             if batch:

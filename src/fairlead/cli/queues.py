@@ -9,11 +9,12 @@ import click
 from fairlead.cli import tables
 from fairlead.cli.asking import confirm
 from fairlead.cli.policies import policy_fields
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
 from fairlead.cli.values import KEY, PAIR, written
 
-QUEUE = click.argument("queue")
+NEW_QUEUE = click.argument("queue")
 SETTINGS = click.option(
     "--set",
     "pairs",
@@ -39,7 +40,7 @@ def queue_command() -> None:
 
 
 @queue_command.command()
-@QUEUE
+@NEW_QUEUE
 @SETTINGS
 @POLICY
 @pass_session

@@ -12,15 +12,17 @@ from fairlead.cli.dead_letters import dlq_meant, filter_options, wanted_by
 from fairlead.cli.door import Door
 from fairlead.cli.failing import REFUSED, Stop
 from fairlead.cli.progress import progress
+from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
+from fairlead.cli.stopping import stoppable
 from fairlead.model.views import RedriveView
 
 _LOOK_S = 0.1
 
 
 @click.command(name="redrive")
-@click.argument("queue")
+@QUEUE
 @click.option("--count", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
@@ -32,7 +34,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
 
     What has moved stays moved, however it ends. On a folder it always waits, since nobody else would go on.
     """
-    with session.door() as door:
+    with stoppable(), session.door() as door:
         view = door.redrive(
             dlq_meant(queue),
             wanted=wanted_by(options),

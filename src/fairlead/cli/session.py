@@ -29,6 +29,7 @@ class Place:
     ca: str | None = None
     certificate: str | None = None
     certificate_key: str | None = None
+    timeout_s: float = 30.0
 
     @property
     def is_embedded(self) -> bool:
@@ -67,7 +68,7 @@ def connect(place: Place) -> AbstractContextManager[Door]:
         return open_broker(place.store)
     from fairlead.client import Client  # noqa: PLC0415 - only who talks to a server needs a client
 
-    return Client(place.server, api_key=place.api_key, tls=place.tls())
+    return Client(place.server, api_key=place.api_key, tls=place.tls(), timeout=place.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import click
 from fairlead.cli import tables
 from fairlead.cli.door import Door
 from fairlead.cli.durations import DURATION
+from fairlead.cli.queue_names import QueueName
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer, is_terminal, show
 
@@ -19,7 +20,7 @@ Look = Callable[[], tuple[object, list[Table]]]
 
 
 @click.command(name="stats")
-@click.argument("queue", required=False)
+@click.argument("queue", required=False, type=QueueName())
 @click.option("--watch", "-w", is_flag=True, help="Go on looking until interrupted.")
 @INTERVAL
 @ROUNDS
