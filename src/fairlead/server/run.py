@@ -123,6 +123,7 @@ def _listening(settings: ServerSettings) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(_BACKLOG)  # from now on whoever connects is served, once all is open
     except OSError as error:
         raise InvalidArgument(f"Nothing can listen on {settings.host}:{settings.port}: {error}.") from error
     listener.setblocking(False)  # noqa: FBT003 - its only argument

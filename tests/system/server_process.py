@@ -1,0 +1,141 @@
+"""A real server process, and a small client of the stream that shares no code with the SDK."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from websockets.sync.client import ClientConnection, connect
+
+HttpClient = httpx.Client
+ROOT = Path(__file__).parents[2]
+_ADDRESS = re.compile(r"listens on (https?)://(\S+)")
+
+
+class ServerProcess:
+    """``python -m fairlead.server`` on a free port. It can be killed, stopped and started again on the same data."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self._command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", str(data), *flags]
+        self.data = data
+        self.process: subprocess.Popen[str] | None = None
+        self.address = ""
+        self.scheme = ""
+
+    def start(self) -> None:
+        """Start it, and return once it says where it listens."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        self.process = subprocess.Popen(
+            self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if (found := _ADDRESS.search(line)) is not None:
+                self.scheme, self.address = found.groups()
+                return
+        raise AssertionError(f"the server ended with {self.process.wait()}")
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Return what it ends with."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """Kill it without a word."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def http(self, **options: Any) -> httpx.Client:
+        """Return an HTTP client."""
+        return httpx.Client(base_url=f"{self.scheme}://{self.address}/v1", timeout=30, **options)
+
+    def stream(self, **options: Any) -> Stream:
+        """Return a connection of the stream."""
+        scheme = "wss" if self.scheme == "https" else "ws"
+        address = f"{scheme}://{self.address}/v1/stream"
+        options = {"subprotocols": ["fairlead.v1"], "compression": None, "max_size": None} | options
+        return Stream(address, options)
+
+
+@contextmanager
+def serving(data: Path, *flags: str) -> Iterator[ServerProcess]:
+    """Serve for as long as the context lasts."""
+    server = ServerProcess(data, *flags)
+    server.start()
+    try:
+        yield server
+    finally:
+        if server.process is not None and server.process.poll() is None:
+            server.kill()
+
+
+class Stream:
+    """A client of the stream made from its page in the docs alone: arrays of msgpack."""
+
+    def __init__(self, address: str, options: dict[str, Any]) -> None:
+        self._open = ExitStack()
+        self.socket: ClientConnection = self._open.enter_context(connect(address, **options))
+        self._number = 0
+        self._frames: list[list[Any]] = []
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._open.close()
+
+    def send(self, verb: str, **request: Any) -> int:
+        """Send a call, and return its number."""
+        self._number += 1
+        self.socket.send(msgspec.msgpack.encode([0, self._number, verb, request]))
+        return self._number
+
+    def frame(self) -> list[Any]:
+        """Return the next frame."""
+        if self._frames:
+            return self._frames.pop(0)
+        data = self.socket.recv(timeout=30)
+        assert isinstance(data, bytes)
+        frame: list[Any] = msgspec.msgpack.decode(data)
+        return frame
+
+    def call(self, verb: str, **request: Any) -> Any:
+        """Return the answer to a call; other frames are kept for later."""
+        number = self.send(verb, **request)
+        others: list[list[Any]] = []
+        while True:
+            frame = self.frame()
+            if frame[0] in (1, 2) and frame[1] == number:
+                self._frames = others + self._frames
+                assert frame[0] == 1, frame
+                return frame[2]
+            others.append(frame)
+
+    def deliveries(self, count: int) -> list[dict[str, Any]]:
+        """Return the next so many deliveries."""
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            frame = self.frame()
+            if frame[0] == 3:
+                found += frame[2]
+        return found

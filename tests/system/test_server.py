@@ -1,0 +1,235 @@
+"""The server as a process: over HTTP and the stream, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from .server_process import HttpClient, ServerProcess, Stream, serving
+
+HELLO = base64.b64encode(b"hello").decode()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """Serve with the queue ``orders``."""
+    with serving(tmp_path / "data") as process:
+        with process.http() as http:
+            create(http)
+        yield process
+
+
+def create(http: HttpClient) -> None:
+    """Make the queue ``orders``."""
+    assert http.post("/queues/create", json={"queue": "orders"}).json() == {}
+
+
+def receipt(delivery: dict[str, Any]) -> dict[str, Any]:
+    """Return the right to a delivery."""
+    return {"id": delivery["id"], "token": delivery["token"]}
+
+
+def test_a_message_goes_its_way_over_http(server: ServerProcess) -> None:
+    """Enqueue, dequeue, nack, dequeue again and ack, with nothing but JSON."""
+    with server.http() as http:
+        message = {"payload": HELLO, "fairness_key": "acme"}
+        http.post("/queue/enqueue", json={"queue": "orders", "messages": [message]})
+        first = http.post("/queue/dequeue", json={"queue": "orders", "wait_ms": 10_000}).json()["deliveries"][0]
+        nack = {"queue": "orders", "receipts": [receipt(first)], "delay_ms": 0, "error": "no"}
+        assert http.post("/queue/nack", json=nack).json() == {"results": [{}]}
+        second = http.post("/queue/dequeue", json={"queue": "orders", "wait_ms": 10_000}).json()["deliveries"][0]
+        assert (second["payload"], second["attempt"], second["failures"]) == (HELLO, 2, 1)
+        stale = http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt(first)]})
+        assert stale.json()["results"][0]["error"]["code"] == "lease_mismatch"
+        assert http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt(second)]}).json() == {
+            "results": [{}]
+        }
+        assert http.get("/queues/orders").json()["waiting"] == 0
+
+
+def test_a_message_goes_its_way_over_the_stream(server: ServerProcess) -> None:
+    """One connection produces and consumes, with payloads as bytes."""
+    with server.stream() as stream:
+        stream.send("consume", queue="orders", credit=10)
+        stream.call("enqueue", queue="orders", messages=[{"payload": b"\x00"}] * 3)
+        deliveries = stream.deliveries(3)
+        assert [delivery["payload"] for delivery in deliveries] == [b"\x00"] * 3
+        acked = stream.call("ack", queue="orders", receipts=[receipt(delivery) for delivery in deliveries])
+        assert acked == {"results": [{}] * 3}
+
+
+def test_what_was_answered_survives_a_kill(server: ServerProcess) -> None:
+    """After SIGKILL and a new start every message that was answered is there, and a lease still holds."""
+    with server.stream() as stream:
+        enqueued = stream.call("enqueue", queue="orders", messages=[{"payload": b"x"}] * 50)
+        leased = stream.call("lease", queue="orders", count=1)["deliveries"]
+        server.kill()
+    server.start()
+    with server.stream() as stream:
+        assert stream.call("stats", queue="orders")["waiting"] == 49
+        assert stream.call("ack", queue="orders", receipts=[receipt(leased[0])]) == {"results": [{}]}
+        rest = stream.call("lease", queue="orders", count=100)["deliveries"]
+        assert {delivery["id"] for delivery in rest} == {result["id"] for result in enqueued["results"][1:]}
+
+
+def test_a_term_signal_drains(server: ServerProcess) -> None:
+    """No new work is taken, the channel ends, the ack is taken, then all ends with 0."""
+    with server.stream() as stream:
+        channel = stream.send("consume", queue="orders")
+        stream.call("enqueue", queue="orders", messages=[{}])
+        delivery = stream.deliveries(1)[0]
+        server.signal(signal.SIGTERM)
+        ended = stream.frame()
+        assert (ended[0], ended[1], ended[2]["code"]) == (4, channel, "closed")
+        with server.http() as http:
+            refused = http.post("/queue/enqueue", json={"queue": "orders", "messages": [{}]})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
+        assert stream.call("ack", queue="orders", receipts=[receipt(delivery)]) == {"results": [{}]}
+        with pytest.raises(ConnectionClosed) as closed:
+            stream.frame()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+    assert server.wait() == 0
+
+
+def test_a_second_signal_ends_the_grace_and_leases_are_released(server: ServerProcess) -> None:
+    """Who is in a hurry signals twice; what a channel had is waiting again after the next start, as failed."""
+    with server.stream() as stream:
+        stream.send("consume", queue="orders")
+        stream.call("enqueue", queue="orders", messages=[{}])
+        delivery = stream.deliveries(1)[0]
+        server.signal(signal.SIGTERM)
+        assert stream.frame()[0] == 4
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    server.start()
+    with server.stream() as stream:
+        view = stream.call("get", queue="orders", id=delivery["id"])
+        assert (view["status"] in ("delayed", "waiting"), view["failures"]) == (True, 1)
+
+
+def test_a_client_that_vanishes_gives_back_what_it_had(server: ServerProcess) -> None:
+    """When a connection is cut without a word, another consumer gets its messages."""
+    with server.http() as http:
+        http.post("/queues/update", json={"queue": "orders", "policy": {"backoff_ms": 1, "backoff_max_ms": 1}})
+    vanishing, staying = server.stream(), server.stream()
+    with staying:
+        vanishing.send("consume", queue="orders")
+        vanishing.call("enqueue", queue="orders", messages=[{}])
+        first = vanishing.deliveries(1)[0]
+        staying.send("consume", queue="orders")
+        vanishing.socket.socket.shutdown(socket.SHUT_RDWR)
+        assert staying.deliveries(1)[0]["id"] == first["id"]
+    vanishing.close()
+
+
+def test_a_slow_reader_holds_up_nobody_and_gets_all(server: ServerProcess) -> None:
+    """A client that reads nothing for a while is bounded by its credit, and others go on."""
+    with server.stream() as slow, server.stream() as quick:
+        slow.send("consume", queue="orders", credit=8)
+        for _ in range(4):
+            quick.call("enqueue", queue="orders", messages=[{"payload": bytes(1024 * 1024)}] * 8)
+        stats = quick.call("stats", queue="orders")
+        assert (stats["leased"], stats["waiting"]) == (8, 24)
+        for _ in range(4):
+            held = slow.deliveries(8)
+            slow.call("ack", queue="orders", receipts=[receipt(delivery) for delivery in held])
+        assert quick.call("stats", queue="orders")["size"] == 0
+
+
+def test_two_hundred_connections_each_get_their_share(server: ServerProcess) -> None:
+    """Two hundred consumers with a credit of one hold two hundred messages."""
+    streams: list[Stream] = [server.stream() for _ in range(200)]
+    try:
+        for stream in streams:
+            stream.send("consume", queue="orders", credit=1)
+        streams[0].call("enqueue", queue="orders", messages=[{}] * 200)
+        ids = {stream.deliveries(1)[0]["id"] for stream in streams}
+        assert len(ids) == 200
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\r\n\r\n",
+        b"NONSENSE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/queue/enqueue HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: nine\r\n\r\n",
+        b"POST /v1/queue/enqueue HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 99\r\n\r\n{",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"\xff" * 4096,
+    ],
+)
+def test_junk_on_the_wire_harms_nobody(server: ServerProcess, junk: bytes) -> None:
+    """Whatever bytes come, the server answers the next caller."""
+    host, port = server.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(junk)
+    with server.http() as http:
+        assert http.get("/queues/orders").status_code == 200
+
+
+def test_too_large_a_message_of_the_stream_ends_only_its_connection(tmp_path: Path) -> None:
+    """A message beyond the limit closes its connection with the code for that."""
+    with serving(tmp_path / "data", "--body-bytes-max", "1000") as server:
+        with server.stream() as stream:
+            stream.socket.send(bytes(2_000))
+            with pytest.raises(ConnectionClosed) as closed:
+                stream.frame()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1009
+        with server.http() as http:
+            answer = http.post("/queues/create", json={"queue": "x" * 2_000})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+def test_keys_are_asked_for_where_they_are_wanted(tmp_path: Path) -> None:
+    """The first key is in a file for its owner only, makes others, and those open both doors, also after a restart."""
+    with serving(tmp_path / "data", "--auth", "true") as server:
+        file = tmp_path / "data" / "admin.key"
+        assert file.stat().st_mode & 0o777 == 0o600
+        with server.http() as http:
+            assert http.get("/queues").status_code == 401
+        with server.http(headers={"authorization": f"Bearer {file.read_text().strip()}"}) as http:
+            create(http)
+            grants = [{"right": "consume", "queues": "orders"}]
+            key = http.post("/keys/create", json={"name": "worker", "grants": grants}).json()["key"]
+        server.kill()
+        server.start()
+        headers = {"authorization": f"Bearer {key}"}
+        with server.stream(additional_headers=headers) as stream:
+            assert stream.call("lease", queue="orders") == {"deliveries": []}
+            number = stream.send("enqueue", queue="orders", messages=[{}])
+            assert stream.frame()[:2] == [2, number]
+        with pytest.raises(InvalidStatus) as refused:
+            server.stream()
+        assert refused.value.response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--host", "0.0.0.0"], "tls_certificate"),  # noqa: S104 - that is the point
+        (["--durability", "none"], "--durability"),
+        (["--config", "/nowhere.toml"], "nowhere"),
+    ],
+)
+def test_a_server_that_should_not_be_started_says_why(flags: list[str], word: str, tmp_path: Path) -> None:
+    """It ends with 1 and one line."""
+    command = [sys.executable, "-m", "fairlead.server", "--data", str(tmp_path / "data"), *flags]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert word in result.stderr
+    assert "Traceback" not in result.stderr
