@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from fairlead.cli.texts import printable
 from fairlead.errors import Closed, Disconnected, FairleadError, UnavailableError
 
 OK: Final = 0
@@ -58,7 +59,12 @@ def _click_code(error: click.ClickException) -> str:
 
 
 def report(error: BaseException, *, is_json: bool) -> None:
-    """Say on standard error what went wrong, and what to do."""
+    """Say on standard error what went wrong, and what to do; to whoever named no command, which there are."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not is_json:
+            error.show()
+            return
+        error = click.UsageError("Missing command.", error.ctx)
     tell(facts_of(error), is_json=is_json)
 
 
@@ -68,7 +74,7 @@ def tell(facts: Mapping[str, object], *, is_json: bool) -> None:
         click.echo(json.dumps({"error": facts}, ensure_ascii=False), err=True)
         return
     head = click.style(f"error[{facts['code']}]", fg="red", bold=True)
-    click.echo(f"{head}: {facts['cause']}", err=True)
+    click.echo(f"{head}: {printable(str(facts['cause']))}", err=True)
     click.echo(f"remedy: {facts['remedy']}", err=True)
 
 

@@ -8,6 +8,7 @@ from fairlead.cli import tables
 from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
+from fairlead.cli.texts import printable
 from fairlead.cli.values import KEY
 from fairlead.model.limits import BATCH_MAX
 from fairlead.model.views import DeadLetterFilter
@@ -41,4 +42,4 @@ def explain_command(session: Session, queue: str, message_id: str) -> None:
     """Tell why a message waits."""
     with session.door() as door:
         explained = door.explain(queue, message_id)
-    answer(explained, f"{explained.reason}: {explained.words}", is_json=session.is_json)
+    answer(explained, printable(f"{explained.reason}: {explained.words}"), is_json=session.is_json)

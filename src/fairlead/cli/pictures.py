@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fairlead.cli.showing import Table, printable
+from fairlead.cli.showing import Table
+from fairlead.cli.texts import printable
 
 
 def picture(table: Table) -> RichTable:

@@ -19,8 +19,9 @@ from fairlead.cli.intake import Numbered, from_json_lines, from_lines, lines_of,
 from fairlead.cli.progress import progress
 from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
-from fairlead.cli.showing import answer, printable
+from fairlead.cli.showing import answer
 from fairlead.cli.tables import messages
+from fairlead.cli.texts import printable
 from fairlead.cli.values import KEY, PAIR
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import PRIORITY_NAMES, NewMessage

@@ -92,7 +92,7 @@ def inspect(session: Session, queue: str) -> None:
 @ONLY_KEY
 @pass_session
 def pause(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -> None:
-    """Hand out nothing of a queue, or of one fairness key, until it is resumed."""
+    """Hand out nothing of a queue or a key until it is resumed."""
     with session.door() as door:
         door.pause(queue, key=key)
     answer({"queue": queue, "key": key, "paused": True}, f"{_what(queue, key)} is paused.", is_json=session.is_json)

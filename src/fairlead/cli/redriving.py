@@ -16,6 +16,7 @@ from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
 from fairlead.cli.stopping import stoppable
+from fairlead.cli.texts import printable
 from fairlead.model.views import RedriveView
 
 _LOOK_S = 0.1
@@ -71,7 +72,9 @@ def _words(view: RedriveView) -> str:
         case "running":
             return f"Redrive {view.id} of {view.queue} has begun."
         case "failed":
-            return f"{tables.messages(view.moved)} moved from {view.queue}; then it failed: {view.error}"
+            return (
+                f"{tables.messages(view.moved)} moved from {view.queue}; then it failed: {printable(view.error or '')}"
+            )
         case "stopped":
             return f"{tables.messages(view.moved)} moved from {view.queue}; then it was stopped."
     return f"{tables.messages(view.moved)} moved from {view.queue}."

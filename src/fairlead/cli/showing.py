@@ -13,6 +13,8 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from fairlead.cli.texts import printable
+
 _GAP = "  "
 
 
@@ -48,11 +50,6 @@ def _named(name: str, value: object) -> tuple[str, object]:
         return name, value.decode()
     except UnicodeDecodeError:
         return f"{name}_base64", base64.b64encode(value).decode()
-
-
-def printable(text: str) -> str:
-    """Return text that can't play tricks on a terminal: what is not printable is shown as an escape."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def excerpt(payload: bytes | None, most: int = 60) -> str:

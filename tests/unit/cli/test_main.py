@@ -116,6 +116,20 @@ def test_wrong_usage_is_json_too(shell: Shell) -> None:
         assert shell.run(*asked, "nope").error["remedy"] == "See fairlead --help."
 
 
+def test_no_command_shows_which_there_are(shell: Shell) -> None:
+    """People get the help, programs an error."""
+    for arguments in ([], ["queue"]):
+        outcome = shell.run(*arguments)
+        assert (outcome.code, outcome.out, outcome.err.startswith("Usage: fairlead")) == (2, "", True)
+        assert shell.run("-o", "json", *arguments).error["cause"] == "Missing command."
+
+
+def test_errors_play_no_tricks_on_a_terminal() -> None:
+    """What is not printable in what a server says is shown as an escape."""
+    result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(Forbidden("\x1b[31mred")))
+    assert result.stderr.startswith("error[forbidden]: \\x1b[31mred\n")
+
+
 def test_the_version_is_told(shell: Shell) -> None:
     """The version is that of the package."""
     assert shell.ok("--version").out == f"fairlead {__version__}\n"

@@ -9,8 +9,9 @@ import pytest
 
 from fairlead.cli import pictures, progress, showing, stats
 from fairlead.cli.shares import shares_of
-from fairlead.cli.showing import Table, as_json, excerpt, instant, plain, printable
+from fairlead.cli.showing import Table, as_json, excerpt, instant, plain
 from fairlead.cli.tables import size
+from fairlead.cli.texts import printable
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.views import KeyView, QueueView
 from tests.unit.cli.shell import Shell
