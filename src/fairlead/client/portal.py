@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from fairlead.errors import Closed
+from fairlead.errors import Closed, WrongEventLoop
 
 T = TypeVar("T")
 
@@ -26,7 +26,11 @@ class Portal:
 
         Raises:
             Closed: the loop is gone.
+            WrongEventLoop: it is called in the loop itself, by a callback, which would wait for itself.
         """
+        if threading.get_ident() == self._thread.ident:
+            coroutine.close()
+            raise WrongEventLoop("A callback of the client called the client and would wait for ever.")
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except RuntimeError as error:
@@ -41,8 +45,15 @@ class Portal:
             raise
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Have something called in the loop."""
-        self.loop.call_soon_threadsafe(callback)
+        """Have something called in the loop.
+
+        Raises:
+            Closed: the loop is gone.
+        """
+        try:
+            self.loop.call_soon_threadsafe(callback)
+        except RuntimeError as error:
+            raise Closed("The client has been closed.") from error
 
     def close(self) -> None:
         """End the loop, and the thread with it."""

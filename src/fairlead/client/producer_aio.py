@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Protocol, Self, Unpack
 
 from fairlead.client.asking_aio import message_of
-from fairlead.errors import Closed, FairleadError, InvalidArgument
+from fairlead.errors import Closed, FairleadError, InternalError, InvalidArgument
 from fairlead.model.limits import BATCH_MAX
 from fairlead.model.message import MessageTerms, NewMessage
 
@@ -163,6 +163,8 @@ class AsyncProducer:
             results = await self._client.enqueue_many(self._queue, [message for message, _ in entries])
         except FairleadError as error:
             results = [error] * len(entries)
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for each of them
+            results = [InternalError(f"{type(error).__name__}: {error}.")] * len(entries)
         for (message, reply), result in zip(entries, results, strict=True):
             if isinstance(result, FairleadError):
                 self._report(message, reply, result)
@@ -173,15 +175,16 @@ class AsyncProducer:
         if not reply.done():
             reply.set_exception(error)
             reply.exception()  # it is reported here too, so nobody has to ask for it
-        if self._on_failure is not None:
-            self._on_failure(message, error)
-        else:
+        if self._on_failure is None:
             self._failures.append(error)
+            return
+        try:
+            self._on_failure(message, error)
+        except Exception as fault:  # noqa: BLE001 - the others are still to be told
+            self._loop.call_exception_handler({"message": "on_failure raised", "exception": fault})
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
         self._launch()
         if len(self._buffer) < self._batch * self._in_flight and self._bytes < _BATCH_BYTES_MAX * self._in_flight:
             self._room.set()
-        if not flight.cancelled() and flight.exception() is not None:
-            self._loop.call_exception_handler({"message": "on_failure raised", "exception": flight.exception()})

@@ -46,6 +46,7 @@ class AsyncStream:
         self._ready: deque[Delivery] = deque()
         self._arrived = asyncio.Event()
         self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
         self._reopening: asyncio.Task[None] | None = None
         self._error: FairleadError | None = None
         self._is_closed = False
@@ -76,8 +77,9 @@ class AsyncStream:
         Raises:
             QueueNotFound, InvalidArgument, Disconnected: it can't.
         """
-        if self._channel is None and not self._is_closed:
-            self._channel = await self._client.transport.open(self._request, self)
+        async with self._opening:
+            if self._channel is None and not self._is_closed and not self.is_interrupted:
+                self._channel = await self._client.transport.open(self._request, self)
 
     async def take(self) -> list[Delivery]:
         """Return all that has come, waiting for the first; an empty list when the stream is closed."""

@@ -21,7 +21,7 @@ from fairlead.client.producer import Producer
 from fairlead.client.retrying import Retries
 from fairlead.client.stream import Stream
 from fairlead.client.transport import Transport
-from fairlead.errors import FairleadError
+from fairlead.errors import Closed, FairleadError
 from fairlead.model.message import NewMessage
 from fairlead.wire import verbs
 
@@ -126,10 +126,10 @@ class Client(MessageVerbs, AdminVerbs):
     # ---------------------------------------------------------------------------------------------------------- asking
 
     def _running(self) -> Portal:
-        if self._portal is None:
-            self.connect()
-        assert self._portal is not None  # noqa: S101 - for the type checker
-        return self._portal
+        portal = self._portal
+        if portal is None:
+            raise Closed("The client is not connected, or has been closed.")
+        return portal
 
     def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
         return self._running().run(self._async._call(verb, request, wait_ms=wait_ms))

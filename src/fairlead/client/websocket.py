@@ -142,6 +142,8 @@ class WebSocketTransport:
 
     async def connect(self) -> None:
         """Connect at once or not at all; see ``Transport``."""
+        if self._is_closed:
+            raise Closed("The client has been closed.")
         self._link = await self._connect()
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
