@@ -49,6 +49,13 @@ def facts_of(error: BaseException) -> dict[str, object]:
             return {"code": _click_code(error), "cause": error.format_message(), "remedy": remedy}
         case ConnectionError() | TimeoutError():
             return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": _NO_SERVER}
+        case ModuleNotFoundError():
+            remedy = "Install it; the extras of fairlead bring what they need."
+            return {
+                "code": "missing",
+                "cause": f"This needs the package {error.name}, which is missing.",
+                "remedy": remedy,
+            }
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
     return {"code": "internal", "cause": f"{error}", "remedy": "Report it."}

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import click
+try:
+    import click
+except ImportError as missing:
+    raise SystemExit("The command line is an extra: pip install 'fairlead[cli]'.") from missing
 
 from fairlead import __version__
 from fairlead.cli.failing import INTERRUPTED, exit_code_of, report, wants_json
@@ -106,7 +109,9 @@ class Fairlead(click.Group):
             )
         except click.Abort:
             sys.exit(INTERRUPTED)
-        except (FairleadError, click.ClickException, OSError) as error:
+        except (FairleadError, click.ClickException, OSError, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and (error.name or "fairlead").startswith("fairlead"):
+                raise  # a fault of ours, and not an extra that is missing
             report(error, is_json=wants_json(error, arguments))
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else 0)

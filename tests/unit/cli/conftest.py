@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,9 @@ from tests.unit.cli.shell import Shell
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """Yield a shell on a broker in memory with a queue ``jobs``, and nothing in the environment."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tmp")))
     for name in ("FAIRLEAD_SERVER", "FAIRLEAD_API_KEY", "FAIRLEAD_QUEUE_NAME", "FAIRLEAD_QUEUE_MESSAGE_ID"):
         monkeypatch.delenv(name, raising=False)
     with open_broker() as broker:

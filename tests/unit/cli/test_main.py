@@ -69,6 +69,15 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
         assert "remedy: " in result.stderr
 
 
+def test_a_missing_extra_is_named() -> None:
+    """Whoever lacks a package is told which; a module of ours that is missing is a fault and no message."""
+    missing = ModuleNotFoundError("No module named 'websockets'", name="websockets")
+    result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(missing))
+    assert (result.exit_code, "error[missing]: This needs the package websockets" in result.stderr) == (1, True)
+    fault = ModuleNotFoundError("No module named 'fairlead.nope'", name="fairlead.nope")
+    assert CliRunner().invoke(cli, ["queue", "list"], obj=refusing(fault)).exception is fault
+
+
 def test_programs_learn_when_to_come_back() -> None:
     """An error as JSON has the time after which coming back helps."""
     refuse = refusing(QueueFull("Full.", retry_after_ms=5))
