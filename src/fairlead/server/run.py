@@ -19,8 +19,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
-
 from fairlead import __version__
 from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlead.errors import InvalidArgument
@@ -30,6 +28,12 @@ from fairlead.server.http import HttpDoor
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
 from fairlead.server.settings import MEMORY, ServerSettings, check
+
+try:
+    import uvicorn
+    import websockets  # noqa: F401 - uvicorn needs it for the stream, and would find out late
+except ImportError as error:
+    raise ImportError("The server needs uvicorn and websockets: install fairlead[server].") from error
 
 STORE: Final = "store"
 FIRST_KEY: Final = "admin.key"
