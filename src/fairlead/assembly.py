@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 EXPORT_READER = "parquet-export"
-SECRET_PREFIX = "auth:"
+PRIVATE_PREFIX = "auth:"
 """Config keys that hooks can't read: doors keep there who may call them."""
 _GC_THRESHOLD = (50_000, 20, 100)
 
@@ -111,7 +111,7 @@ def _engine(config: BrokerConfig | Path | str | None) -> Engine:
 
     def config_value(key: str) -> str | None:
         # Who may call the broker is nothing for a script to know.
-        return None if key.startswith(SECRET_PREFIX) else engine.ledger.config.get(key)
+        return None if key.startswith(PRIVATE_PREFIX) else engine.ledger.config.get(key)
 
     hooks = LuaHooks(
         config_value,

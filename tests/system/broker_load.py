@@ -32,6 +32,7 @@ from fairlead.broker.threads import Broker
 from fairlead.errors import FairleadError, MessageNotFound
 from fairlead.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
+from fairlead.ports.clock import Clock
 
 QUEUES = ("orders", "shipping")
 ALL_QUEUES = tuple(name for queue in QUEUES for name in (queue, f"{queue}.dlq"))
@@ -77,7 +78,11 @@ class CallLog:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._numbers = itertools.count(1)
-        self._clock = SystemClock()
+        self._clock: Clock = SystemClock()
+
+    def follow(self, clock: Clock) -> None:
+        """Go by another clock: leases end by the broker's time, which is ahead of a clock that was set back."""
+        self._clock = clock
 
     def _write(self, **fields: Any) -> None:
         os.write(self._file, json.dumps(fields | {"ms": self._clock.now_ms()}).encode() + b"\n")
@@ -362,7 +367,7 @@ def guarded(log: CallLog, work: Callable[[], None]) -> None:
         os._exit(1)
 
 
-def opened(store: Path) -> Broker:
+def opened(store: Path, log: CallLog) -> Broker:
     """Open a broker as ``open_broker`` does, but for the care it takes of its journal."""
     engine = Engine(
         RocksDbStore(store, durability="fsync"),
@@ -373,13 +378,14 @@ def opened(store: Path) -> Broker:
         carry_floor=CARRY_FLOOR,
     )
     engine.open()
+    log.follow(engine)
     return Broker(engine)
 
 
 def begin(store: Path, log: CallLog, errands: Fields, life: str) -> None:
     """Open the store, look around, run errands, then set all threads to work."""
     os.write(sys.stdout.fileno(), b"o")
-    broker = opened(store)
+    broker = opened(store, log)
 
     def hand(name: str) -> Hand:
         return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))  # noqa: S311 - repeatable

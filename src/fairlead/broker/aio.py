@@ -19,7 +19,7 @@ from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.asking_aio import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlead.errors import Closed
+from fairlead.errors import Closed, InvalidArgument
 from fairlead.model.message import Delivery
 
 CREDIT = 32
@@ -42,6 +42,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._is_scheduled = False
         self._is_syncing = False
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
         self._idle = asyncio.Event()
@@ -91,8 +92,13 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         await self._ask(lambda reply: Attach(consumer, reply))
 
     async def detach(self, consumer: Consumer, *, unseen: Collection[Delivery] = ()) -> None:
-        """Let a consumer end. What it had in flight goes back: deferred if it was unseen, else as failed attempts."""
+        """Let a consumer end. What it had in flight goes back: deferred if it is unseen, else as failed attempts."""
         await self._ask(lambda reply: Attach(consumer, reply, is_closing=True, unseen=unseen))
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Let a consumer end, sooner or later."""
+        self._engine.abandon(consumer)
+        self._wake()
 
     def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
         """Let messages go back, deferred, that were handed out to somebody who is gone."""
@@ -109,10 +115,16 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
 
     async def close(self) -> None:
         """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        await self._idle.wait()
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
+
+    async def _close(self) -> None:
+        self._engine.dismiss_consumers()
+        self._wake()
+        while self._is_scheduled or self._is_syncing:
+            await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
         self._engine.close()
@@ -126,7 +138,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
     # ----------------------------------------------------------------------------------------------------------- turns
 
     def _wake(self) -> None:
-        if not self._is_scheduled and not self._is_syncing:
+        if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
             self._is_scheduled = True
             self._idle.clear()
             self._loop.call_soon(self._run)
@@ -174,8 +186,10 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         syncing.add_done_callback(synced)
 
     def _finish(self, turn: Turn) -> None:
-        self._engine.finish(turn)
-        self._rest()
+        try:
+            self._engine.finish(turn)
+        finally:
+            self._rest()
 
     def _rest(self) -> None:
         """Go on at once if there is more to do, else when something is due."""
@@ -218,6 +232,7 @@ class AsyncDeliveries:
         self._broker = broker
         self._ready: deque[Delivery] = deque()
         self._arrived = asyncio.Event()
+        self._is_entered = False
         self._is_over = False
         self._consumer = Consumer(
             queue=queue,
@@ -226,6 +241,7 @@ class AsyncDeliveries:
             visibility_ms=visibility_ms,
             owner=owner,
             with_state=with_state,
+            unseen=self._ready,
         )
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
@@ -233,7 +249,14 @@ class AsyncDeliveries:
         self._arrived.set()
 
     async def __aenter__(self) -> Self:
-        await self._broker.attach(self._consumer)
+        if self._is_entered:
+            raise InvalidArgument("A stream is entered once: ask for another.")
+        self._is_entered = True
+        try:
+            await self._broker.attach(self._consumer)
+        except asyncio.CancelledError:
+            self._broker.abandon(self._consumer)
+            raise
         return self
 
     async def __aexit__(
@@ -249,13 +272,15 @@ class AsyncDeliveries:
         self._arrived.set()
         if self._broker._is_closed:
             return
-        await self._broker.detach(self._consumer, unseen=self._ready)
+        await self._broker.detach(self._consumer)
         self._ready.clear()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery:
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
         while self._is_over or not self._ready:
             if self._is_over or self._consumer.is_closed or self._broker._is_closed:
                 raise StopAsyncIteration

@@ -7,7 +7,7 @@ engine asks it to serve, and hands it a function that leases.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from fairlead.broker.requests import Consumer, HandOut, Waiter
 from fairlead.core.decide.room import RETRY_AFTER_MS
@@ -18,6 +18,7 @@ from fairlead.model.names import id_of
 from fairlead.scheduler.timers import Timers
 
 LeaseOut = Callable[[Waiter | Consumer], "HandOut | None"]
+_SWEEP_FROM = 16
 _ENDS = (Acked, Returned, Dead, Removed)
 
 
@@ -30,6 +31,7 @@ class Dispatcher:
         self._waiting = 0
         self._limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
         self._holders: dict[int, Consumer] = {}
+        self._ended: dict[str, int] = {}
         self._freed: list[tuple[Consumer, int, int]] = []
         self.consumers: dict[str, list[Consumer]] = {}
 
@@ -79,12 +81,30 @@ class Dispatcher:
             self._holders.pop(number, None)
         return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
 
-    def timed_out(self, now_ms: int) -> list[Waiter]:
-        """Return the waiters that have waited as long as they would."""
-        waiters = self._limits.pop_due(now_ms)
+    def timed_out(self, now_ms: int, *, but_not_at: Container[str] = ()) -> list[Waiter]:
+        """Return the waiters that have waited as long as they would, but for those at some queues."""
+        due = self._limits.pop_due(now_ms)
+        waiters = [waiter for waiter in due if waiter.queue not in but_not_at]
+        if len(waiters) < len(due):
+            for waiter in due:
+                if waiter.queue in but_not_at:
+                    self._limits.push(waiter.until_ms, waiter)
         for waiter in waiters:
             self._end(waiter)
+            self._ended[waiter.queue] = self._ended.get(waiter.queue, 0) + 1
+        for queue in dict.fromkeys(waiter.queue for waiter in waiters):
+            self._sweep(queue)
         return waiters
+
+    def _sweep(self, queue: str) -> None:
+        """Take those out of a line whose wait is over, once they may be half of it: the one in front may wait long."""
+        line = self._lines.get(queue)
+        if line is not None and self._ended[queue] > _SWEEP_FROM and 2 * self._ended[queue] > len(line):
+            alive = [taker for taker in line if not (isinstance(taker, Waiter) and taker.is_over)]
+            line.clear()
+            line.extend(alive)
+        if line is None or self._ended[queue] > len(line):
+            del self._ended[queue]
 
     def dismiss(self, queue: str) -> list[Waiter | Consumer]:
         """Return everybody who waits at a queue, which is going away."""

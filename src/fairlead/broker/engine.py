@@ -27,7 +27,7 @@ from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
-from fairlead.broker.requests import Asked, Attach, Read, Request, Waiter
+from fairlead.broker.requests import Asked, Attach, Consumer, Nobody, Read, Request, Waiter
 from fairlead.broker.settings import Settings
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
@@ -46,7 +46,7 @@ from fairlead.core.commands import (
 from fairlead.core.decide import decide
 from fairlead.core.ledger import Ledger, Limits
 from fairlead.core.schedule import Schedule
-from fairlead.errors import FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed
+from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
@@ -83,6 +83,7 @@ class Engine:
         self._inbox: deque[Asked] = deque()
         self._orphans: list[tuple[str, Receipt]] = []
         self._is_down = True
+        self.is_closed = False
         self._setbacks = 0
         self._calm_until_ms = 0
         self._is_opening = True
@@ -187,11 +188,11 @@ class Engine:
 
     def begin(self) -> Turn:
         """Decide and apply everything that can be committed together now."""
-        if self._is_down:
+        if self._is_down and not self.is_closed:
             self._reopen()
         now_ms = self.time.advance(self._clock.now_ms())
         turn = Turn(now_ms, self.ledger.next_sequence)
-        if self._is_down:
+        if self._is_down or self.is_closed:
             return turn
         try:
             self._run(turn)
@@ -199,6 +200,9 @@ class Engine:
             _log.exception("A turn went wrong; recovering from the store.")
             self.fail(turn, error)
             return Turn(now_ms, self.ledger.next_sequence)
+        except BaseException:
+            self.distrust(turn)
+            raise
         return turn
 
     def _reopen(self) -> None:
@@ -325,7 +329,7 @@ class Engine:
 
     def _expire(self, turn: Turn) -> None:
         """Take back leases that have ended, and take out what has come too late."""
-        for queue, messages in self.schedule.expired_leases(turn.now_ms):
+        for queue, messages in self.schedule.expired_leases(turn.now_ms, most=self.settings.turn_events):
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
@@ -338,6 +342,10 @@ class Engine:
             if not numbers:
                 continue
             self.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), turn)
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Let a consumer end that nobody waits for."""
+        self.submit(Attach(consumer, Nobody(), is_closing=True))
 
     def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
@@ -394,14 +402,14 @@ class Engine:
                 else:
                     reply.set_result(outcome)
         for hand_out in turn.hand_outs:
-            self._handing_out.deliver(self, hand_out)
+            _guarded(self._handing_out.deliver, self, hand_out)
         for consumer in turn.ended:
-            consumer.deliver([])
+            _guarded(consumer.deliver, [])
         for question in turn.questions:
             self._reply_to(question)
         if turn.records:
             for tap in self.taps:
-                tap(turn.records, turn.now_ms)
+                _guarded(tap, turn.records, turn.now_ms)
 
     @staticmethod
     def _reply_to(question: Read) -> None:
@@ -434,8 +442,9 @@ class Engine:
             if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():
                 hand_out.taker.reply.set_exception(failure)
         self._is_down = True
-        self._pause()
-        self._reopen()
+        if not self.is_closed:
+            self._pause()
+            self._reopen()
 
     def _pause(self) -> None:
         """Let some time pass before time alone asks for another turn, since whatever failed may fail again."""
@@ -459,4 +468,23 @@ class Engine:
         for consumers in self.dispatcher.consumers.values():
             for consumer in consumers:
                 consumer.deliver([])
+        self.is_closed = True
+        for asked in self._inbox:
+            if asked.reply is not None and not asked.reply.done():
+                asked.reply.set_exception(Closed("The broker has been closed."))
+        self._inbox.clear()
         self.store.close()
+
+    def dismiss_consumers(self) -> None:
+        """Let all consumers end, with the next turn: what they have goes back to its queue."""
+        for consumers in list(self.dispatcher.consumers.values()):
+            for consumer in consumers:
+                self.abandon(consumer)
+
+
+def _guarded(call: Callable[..., None], *arguments: object) -> None:
+    """Call somebody else's code after a commit: what it raises is its own affair, and undoes nothing."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("Something that was told of a commit failed.")

@@ -39,8 +39,13 @@ class HandingOut:
         consumer = asked.consumer
         if asked.is_closing:
             receipts = self._dispatcher.detach(consumer)
-            self._take_back(desk, consumer.queue, receipts, {delivery.id for delivery in asked.unseen}, turn)
+            self._take_back(
+                desk, consumer.queue, receipts, {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}, turn
+            )
+            turn.ended.append(consumer)
             turn.answer(asked.reply, None)
+        elif asked.reply.done():
+            return  # whoever wanted it to begin is gone, and nobody would end it
         elif consumer.queue not in desk.ledger.queues:
             turn.answer(asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
         else:
@@ -89,29 +94,32 @@ class HandingOut:
             return self._lease_out(desk, taker, turn)
 
         waiting = self._dispatcher.queues()
+        interrupted: list[str] = []
         for queue in [name for name in queues if name in waiting]:
-            if self._room(desk, turn) > 0:
-                turn.hand_outs.extend(self._dispatcher.serve(queue, lease_out))
-            if self._room(desk, turn) <= 0:
+            if self._room(turn) <= 0:
                 self.unserved[queue] = None
-        if not self.unserved:
-            for waiter in self._dispatcher.timed_out(turn.now_ms):
-                turn.answer(waiter.reply, [])
+                continue
+            turn.hand_outs.extend(self._dispatcher.serve(queue, lease_out))
+            if self._room(turn) <= 0:
+                interrupted.append(queue)
+        self.unserved.update(dict.fromkeys(interrupted))  # after those that have had nothing yet
+        for waiter in self._dispatcher.timed_out(turn.now_ms, but_not_at=self.unserved):
+            turn.answer(waiter.reply, [])
 
-    def _room(self, desk: Desk, turn: Turn) -> int:
-        """Return how many events more the turn may have."""
-        return self._turn_events - (desk.ledger.next_sequence - turn.sequence)
+    def _room(self, turn: Turn) -> int:
+        """Return how many messages more the turn may hand out, however much has come in: neither starves the other."""
+        return self._turn_events - turn.handed_out
 
     def _lease_out(self, desk: Desk, taker: Waiter | Consumer, turn: Turn) -> HandOut | None:
-        room = self._room(desk, turn)
-        if room <= 0 or not desk.schedule.may_pick(taker.queue):
+        if self._room(turn) <= 0 or not desk.schedule.may_pick(taker.queue):
             return None
-        picked = desk.schedule.pick(taker.queue, min(taker.count, room), turn.now_ms)
+        picked = desk.schedule.pick(taker.queue, taker.count, turn.now_ms)
         if not picked:
             return None
         policy = desk.ledger.queues[taker.queue].policy
         visibility_ms = policy.visibility_timeout_ms if taker.visibility_ms is None else taker.visibility_ms
         numbers = [message.number for message in picked]
+        turn.handed_out += len(picked)
         token = desk.ledger.next_sequence
         desk.execute(Lease(queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner), turn)
         return HandOut(taker, picked, token)

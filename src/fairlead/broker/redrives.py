@@ -218,7 +218,7 @@ class Redrives:
                 job.end("failed", turn.now_ms, str(outcome))
                 return
             job.moved += len(messages)
-        if job.waiting:
+        if job.waiting and (job.rate is not None or not messages):
             job.next_ms = turn.now_ms + self._pause_ms(job, turn.now_ms)
 
     @staticmethod

@@ -25,6 +25,20 @@ class Reply(Protocol):
         """Refuse."""
 
 
+class Nobody:
+    """A reply that nobody waits for."""
+
+    def done(self) -> bool:
+        """Tell that nobody waits."""
+        return True
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        """Let the answer go."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Let the refusal go."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A command, and where its outcome goes.
@@ -77,6 +91,7 @@ class Consumer:
     Attributes:
         deliver: called with messages, once their leases are durable; with none when there will be no more.
         held: what it has in flight: the message's number and its fencing token.
+        unseen: of these, what has not reached whoever reads from it, if it knows; deferred when it ends.
     """
 
     queue: str
@@ -86,6 +101,7 @@ class Consumer:
     owner: str | None = None
     with_state: bool = False
     held: dict[int, int] = field(default_factory=dict)
+    unseen: Collection[Delivery] = ()
     is_listed: bool = False
     is_closed: bool = False
 
@@ -97,10 +113,12 @@ class Consumer:
 
 @dataclass(slots=True, eq=False)
 class Attach:
-    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back, as failed attempts.
+    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back.
+
+    What it has not seen by the time its turn comes is deferred, the rest has failed.
 
     Attributes:
-        unseen: messages that never reached it, looked at when its turn has come; these are deferred.
+        unseen: what it has not seen beside what it says itself.
     """
 
     consumer: Consumer

@@ -19,7 +19,7 @@ from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.asking import check_taking
 from fairlead.broker.verbs.messages import MessageVerbs
-from fairlead.errors import Closed
+from fairlead.errors import Closed, FairleadError, InvalidArgument
 from fairlead.model.message import Delivery
 
 CREDIT = 32
@@ -122,6 +122,7 @@ class Broker(MessageVerbs, AdminVerbs):
         with self._lock:
             if self._is_closed:
                 return
+            self._engine.dismiss_consumers()
             while self._engine.has_requests():
                 self._turn()
             self._is_closed = True
@@ -154,8 +155,9 @@ class Broker(MessageVerbs, AdminVerbs):
             at_ms = 0
         if at_ms is not None and (self._alarm_at_ms is None or at_ms < self._alarm_at_ms):
             with self._alarm:
-                self._alarm_at_ms = at_ms
-                self._alarm.notify_all()
+                if self._alarm_at_ms is None or at_ms < self._alarm_at_ms:  # another may have set it meanwhile
+                    self._alarm_at_ms = at_ms
+                    self._alarm.notify_all()
 
     def _turn(self) -> None:
         engine = self._engine
@@ -206,6 +208,7 @@ class Deliveries:
         self._broker = broker
         self._ready: deque[Delivery] = deque()
         self._arrived = threading.Condition()
+        self._is_entered = False
         self._is_over = False
         self._consumer = Consumer(
             queue=queue,
@@ -214,6 +217,7 @@ class Deliveries:
             visibility_ms=visibility_ms,
             owner=owner,
             with_state=with_state,
+            unseen=self._ready,
         )
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
@@ -222,7 +226,16 @@ class Deliveries:
             self._arrived.notify_all()
 
     def __enter__(self) -> Self:
-        self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        if self._is_entered:
+            raise InvalidArgument("A stream is entered once: ask for another.")
+        self._is_entered = True
+        try:
+            self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        except FairleadError:
+            raise
+        except BaseException:
+            self._broker._engine.abandon(self._consumer)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -237,7 +250,7 @@ class Deliveries:
             self._arrived.notify_all()
         if self._broker._is_closed:
             return
-        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True, unseen=self._ready))
+        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
 
     def __iter__(self) -> Self:
         return self
@@ -250,6 +263,8 @@ class Deliveries:
 
     def next(self, timeout_s: float | None = None) -> Delivery | None:
         """Return the next message; None when the stream is over or nothing came in time."""
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `with` before it is iterated.")
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
             return self._ready.popleft() if self._ready and not self._is_over else None

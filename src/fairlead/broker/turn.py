@@ -28,6 +28,7 @@ class Turn:
     hand_outs: list[HandOut] = field(default_factory=list)
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
+    handed_out: int = 0
     current: Asked | None = None
     own: list[Asked] = field(default_factory=list)
 

@@ -44,13 +44,18 @@ from fairlead.scheduler.timers import Timers
 class Line:
     """One queue's part of the schedule."""
 
-    __slots__ = ("kernel", "next_at", "policies", "queue")
+    __slots__ = ("_made_with", "kernel", "next_at", "policies", "queue")
 
     def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
         self.queue = queue
         self.policies = KeyPolicies(queue, config)
         self.kernel = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
+        self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
+
+    def is_made_for(self, queue: Queue) -> bool:
+        """Tell whether the kernel is one that the policy of a queue asks for now."""
+        return self.queue is queue and self._made_with == (queue.policy.quantum, queue.policy.strict_priority)
 
 
 def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel[Message]:
@@ -192,12 +197,17 @@ class Schedule:
         line.kernel.offer_many(messages, now_ms)
 
     def _queue_set(self, record: QueueSet, _messages: list[Message], now_ms: int) -> None:
-        """Make a new line, or make the line anew: a policy may change what its kernel was made with."""
+        """Make a new line; if a policy changes what a kernel is made with, make the line anew, else ask it again."""
         queue = self._ledger.queues[record.queue]
         before = self._lines.get(record.queue)
-        if before is not None:
+        if before is None:
+            self._build(queue, now_ms)
+        elif before.is_made_for(queue):
+            before.kernel.set_policy_provider(before.policies.of)
+            self._touched[before] = None
+        else:
             self._retire(before)
-        self._build(queue, now_ms)
+            self._build(queue, now_ms)
 
     def _retire(self, line: Line) -> None:
         """Let a line rest for good: its messages leave its kernel and the gates of shared throttles."""
@@ -278,10 +288,12 @@ class Schedule:
                 found.append((line.queue.name, expired))
         return found
 
-    def expired_leases(self, now_ms: int) -> list[tuple[str, list[Message]]]:
-        """Return the messages whose leases have ended, by queue."""
+    def expired_leases(self, now_ms: int, *, most: int) -> list[tuple[str, list[Message]]]:
+        """Return messages whose leases have ended, by queue; about so many, and the rest when asked again."""
         by_queue: dict[str, dict[Message, None]] = {}
-        for batch in self._leases.pop_due(now_ms):
+        count = 0
+        while count < most and (batch := self._leases.pop_one(now_ms)) is not None:
+            count += len(batch.messages)
             for message in batch.messages:
                 if message.token and message.expires_ms <= now_ms:
                     by_queue.setdefault(message.queue.name, {})[message] = None

@@ -57,6 +57,15 @@ class Timers(Generic[T]):
                 due.append(target)
         return list(dict.fromkeys(due))  # one armed, disarmed and armed again for the same instant is there twice
 
+    def pop_one(self, now_ms: int) -> T | None:
+        """Remove and return the earliest target whose instant has come, None if there is none."""
+        entries = self.entries
+        while entries and entries[0][0] <= now_ms:
+            at_ms, _, target = heappop(entries)
+            if self._is_live(at_ms, target):
+                return target
+        return None
+
     def _sweep(self) -> None:
         is_live = self._is_live
         self.entries = [entry for entry in self.entries if is_live(entry[0], entry[2])]
