@@ -87,13 +87,20 @@ class EnqueueLine:
             return
         for parked in self._limits.pop_due(turn.now_ms):
             self._end(parked, turn)
-        if any(isinstance(record, _MAKES_ROOM) for record in turn.records):
+        news, turn.looked_at = turn.records[turn.looked_at :], len(turn.records)
+        if any(isinstance(record, _MAKES_ROOM) for record in news):
             for line in list(self._parked.values()):
-                for parked in line:
-                    self._try(desk, parked, turn)
+                self._try_line(desk, line, turn)
         self._parked = {
             queue: left for queue, line in self._parked.items() if (left := [p for p in line if not p.is_over])
         }
+
+    def _try_line(self, desk: Desk, line: list[Parked], turn: Turn) -> None:
+        """Let a line try in order, up to the first that finds the queue as a whole still full."""
+        for parked in line:
+            self._try(desk, parked, turn)
+            if any(isinstance(result, (QueueFull, GlobalFull)) for result in parked.results) and not parked.is_over:
+                return
 
     def _try(self, desk: Desk, parked: Parked, turn: Turn) -> None:
         reply = parked.request.reply

@@ -29,6 +29,7 @@ class Turn:
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     handed_out: int = 0
+    looked_at: int = 0
     current: Asked | None = None
     own: list[Asked] = field(default_factory=list)
 
