@@ -136,6 +136,8 @@ class Worker(Hooks):
         """Take no more messages, and let ``run`` return when those that were begun are done."""
         if self._stopping is not None:
             self._stopping.set()
+            for consumer in self._consumers:
+                consumer.stop()
 
     def run_forever(self, client: AsyncClient | None = None) -> None:
         """Work in an event loop of its own until SIGTERM or SIGINT, and then drain. A second signal ends the grace."""

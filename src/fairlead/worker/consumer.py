@@ -165,10 +165,9 @@ class Consumer:
         error = await self._ended
         if isinstance(error, Closed):
             await self._hand_over()
-        channel, self._channel = self._channel, None
-        if not isinstance(error, Disconnected):
-            with suppress(FairleadError):
-                await channel.stop(())
+        elif not isinstance(error, Disconnected):
+            await self._stop_channel()
+        self._channel = None
         return error
 
     async def _hand_over(self) -> None:
@@ -179,7 +178,17 @@ class Consumer:
         self._runners.backlog.clear()
         await self._runners.idle()
         await self._settler.drained()
+        await self._stop_channel()
         self._runners.resume()
+
+    async def _stop_channel(self) -> None:
+        """Close the channel, and give back what nobody has seen."""
+        unseen = self._runners.take_unseen()
+        for message in unseen:
+            self._keeper.forget(message)
+        if self._channel is not None:
+            with suppress(FairleadError):  # then all of it is given back already
+                await self._channel.stop([message.delivery for message in unseen])
 
     async def _wait(self, error: FairleadError) -> None:
         wait_s = next(self._waits_s, None)
@@ -205,9 +214,7 @@ class Consumer:
                 else:
                     await asyncio.sleep(0)  # what is in threads is settled in the next pass, and may end when it likes
                 await self._settler.drained()
-                if self._channel is not None:
-                    with suppress(FairleadError):
-                        await self._channel.stop(self._runners.take_unseen())
+                await self._stop_channel()
 
 
 def _wrapped(handle: AsyncHandle, middleware: Sequence[Middleware]) -> AsyncHandle:

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from fairlead.model.message import Delivery
 from fairlead.worker.counters import Counters
-from fairlead.worker.message import RUNNING, WAITING, WorkMessage
+from fairlead.worker.message import RUNNING, SETTLING, WAITING, WorkMessage
 from fairlead.worker.policy import Answer, AsyncHandle, HandlerPolicy
 from fairlead.worker.results import ACK, KINDS, Defer, Result
 from fairlead.worker.settling import Settler
@@ -61,10 +60,12 @@ class Runners:
         self._is_paused = False
         self._start()
 
-    def take_unseen(self) -> list[Delivery]:
+    def take_unseen(self) -> list[WorkMessage]:
         """Take out all that no handler has seen."""
-        unseen = [message.delivery for message in self.backlog if message.phase == WAITING]
+        unseen = [message for message in self.backlog if message.phase == WAITING]
         self.backlog.clear()
+        for message in unseen:
+            message.phase = SETTLING
         return unseen
 
     def interrupt(self) -> None:

@@ -1,0 +1,112 @@
+"""A worker on a broker in this process, for tests: what it is to handle, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fairlead.client import AsyncClient, NewMessage
+from fairlead.client.protocol import Reply, Sink
+from fairlead.client.transport import Channel, Transport
+from fairlead.errors import FairleadError
+from fairlead.testing.embedded import EmbeddedTransport
+from fairlead.wire.frames import Consume
+from fairlead.wire.verbs import Shape
+from fairlead.worker import Worker
+
+PATIENCE_S = 30
+
+
+class Tapped:
+    """A transport that counts calls, lets tests wait for them and refuse them, and knows the sinks of its channels."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._changed = asyncio.Event()
+        self.calls: list[tuple[str, Shape]] = []
+        self.answered: list[str] = []
+        self.sinks: list[Sink] = []
+        self.refusals: dict[str, list[FairleadError]] = {}
+
+    async def connect(self) -> None:
+        await self._inner.connect()
+
+    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:
+        self.calls.append((verb, request))
+        self._tell()
+        if self.refusals.get(verb):
+            raise self.refusals[verb].pop(0)
+        answer = await self._inner.call(verb, request, wait_ms=wait_ms)
+        self.answered.append(verb)
+        self._tell()
+        return answer
+
+    def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
+        return self._inner.submit(verb, request, reply, wait_ms=wait_ms)
+
+    async def open(self, request: Consume, sink: Sink) -> Channel:
+        self.calls.append(("open", request))
+        self._tell()
+        if self.refusals.get("open"):
+            raise self.refusals["open"].pop(0)
+        self.sinks.append(sink)
+        return await self._inner.open(request, sink)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, looking again after each call."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def count(self, verb: str) -> int:
+        """Return how many calls of a verb were answered."""
+        return self.answered.count(verb)
+
+    def _tell(self) -> None:
+        self._changed.set()
+
+
+class Shop:
+    """A broker with a queue, a client of it, and a worker."""
+
+    def __init__(self, client: AsyncClient, tap: Tapped) -> None:
+        self.client = client
+        self.tap = tap
+        self.app = Worker(client, grace_s=5)
+
+    async def enqueue(self, *payloads: bytes, queue: str = "jobs") -> list[str]:
+        """Enqueue payloads, and return their ids."""
+        return [await self.client.enqueue(queue, NewMessage(payload=payload)) for payload in payloads]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        await self.tap.until(is_so)
+
+    async def settled(self, verb: str, count: int = 1) -> None:
+        """Wait until so many calls of a verb are answered."""
+        await self.until(lambda: self.tap.count(verb) >= count)
+
+
+@asynccontextmanager
+async def opened(**policy: Any) -> AsyncIterator[Shop]:
+    """Open a shop whose queue is ``jobs``, with an immediate retry unless its policy says otherwise."""
+    tap = Tapped(EmbeddedTransport())
+    async with AsyncClient(tap) as client:
+        await client.create_queue("jobs", {"backoff_ms": 0, "backoff_jitter": 0.0} | policy)
+        yield Shop(client, tap)
+
+
+def in_shop(test: Callable[[Shop], Awaitable[None]], **policy: Any) -> None:
+    """Run a test in a shop of its own."""
+
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE_S), opened(**policy) as shop:
+            await test(shop)
+
+    asyncio.run(run())
