@@ -15,6 +15,7 @@ from fairlead.errors import (
     InvalidArgument,
     LeaseMismatch,
     MessageNotFound,
+    PayloadTooLarge,
     Unauthenticated,
 )
 from tests.unit.client.serving import ServerProcess, free_port
@@ -202,6 +203,15 @@ def test_a_closed_client_answers_nothing() -> None:
 
     with ServerProcess() as server:
         asyncio.run(main(server))
+
+
+def test_a_request_too_large_for_the_server_harms_nobody_else() -> None:
+    """A batch of more bytes than a request may have is refused at once, and the connection stays."""
+    with ServerProcess() as server, Client(server.url) as client:
+        client.create_queue("jobs")
+        with pytest.raises(PayloadTooLarge, match="A request has at most"):
+            client.enqueue_many("jobs", [NewMessage(payload=bytes(1 << 20))] * 30)
+        assert client.queue("jobs").waiting == 0
 
 
 def test_payloads_of_any_size_the_server_takes_go_through() -> None:

@@ -25,6 +25,9 @@ SECTIONS = {
         "key": ("keys", "Make, list and revoke API keys of a server."),
         "config": ("config", "Set, get and list config values; check the settings of a server."),
     },
+    "Worker": {
+        "worker": ("working", "Run the handlers of a worker, in one or several processes."),
+    },
     "Queues": {
         "queue": ("queues", "Make, change, look at and remove queues."),
         "stats": ("stats", "Show how queues do, or the fairness keys of one queue."),

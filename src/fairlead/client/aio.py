@@ -23,7 +23,7 @@ from fairlead.client.protocol import Reply
 from fairlead.client.retrying import Retries, is_passing, is_repeatable
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
-from fairlead.client.websocket import WebSocketTransport
+from fairlead.client.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlead.errors import FairleadError
 from fairlead.model.message import NewMessage
 from fairlead.wire import verbs
@@ -54,6 +54,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
         retries: Retries | None = None,
         tls: ssl.SSLContext | None = None,
         dedup: bool = True,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         """Prepare, without connecting yet.
 
@@ -64,10 +65,18 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
             retries: how to repeat what may be repeated.
             tls: how to verify a server at an address with ``wss`` or ``https``, and who we are.
             dedup: give each message a dedup id. Without, an enqueue whose answer was lost raises ``Disconnected``.
+            frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
         """
         self.retries = retries or Retries()
         self.transport: Transport = (
-            WebSocketTransport(server, api_key=api_key, timeout=timeout, retries=self.retries, tls=tls)
+            WebSocketTransport(
+                server,
+                api_key=api_key,
+                timeout=timeout,
+                retries=self.retries,
+                tls=tls,
+                frame_bytes_max=frame_bytes_max,
+            )
             if isinstance(server, str)
             else server
         )

@@ -17,7 +17,7 @@ class Portal:
     """Runs coroutines in the loop of a thread, for any number of other threads."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = _new_loop()
         self._thread = threading.Thread(target=self._serve, name="fairlead-client", daemon=True)
         self._thread.start()
 
@@ -72,3 +72,12 @@ class Portal:
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
         finally:
             self.loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform, and nobody but us sees this loop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -21,6 +21,7 @@ from fairlead.client.producer import Producer
 from fairlead.client.retrying import Retries
 from fairlead.client.stream import Stream
 from fairlead.client.transport import Transport
+from fairlead.client.websocket import FRAME_BYTES_MAX
 from fairlead.errors import Closed, FairleadError
 from fairlead.model.message import NewMessage
 from fairlead.wire import verbs
@@ -41,8 +42,17 @@ class Client(MessageVerbs, AdminVerbs):
         retries: Retries | None = None,
         tls: ssl.SSLContext | None = None,
         dedup: bool = True,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        self._async = AsyncClient(server, api_key=api_key, timeout=timeout, retries=retries, tls=tls, dedup=dedup)
+        self._async = AsyncClient(
+            server,
+            api_key=api_key,
+            timeout=timeout,
+            retries=retries,
+            tls=tls,
+            dedup=dedup,
+            frame_bytes_max=frame_bytes_max,
+        )
         self._portal: Portal | None = None
         self._soon: list[tuple[str, verbs.Receipt]] = []
 

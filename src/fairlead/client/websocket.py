@@ -4,106 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-import msgspec
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from fairlead.client.protocol import Conversation, Reply, Sink, grouped, message_of
+from fairlead.client.link import Link
+from fairlead.client.protocol import Reply, Sink
 from fairlead.client.retrying import Retries
-from fairlead.client.socket import Socket, connect
-from fairlead.errors import Closed, Disconnected, FairleadError, Forbidden, InvalidArgument, Unauthenticated
+from fairlead.errors import (
+    Closed,
+    Disconnected,
+    FairleadError,
+    Forbidden,
+    InvalidArgument,
+    Unauthenticated,
+)
+from fairlead.model.limits import PAYLOAD_BYTES_MAX
 from fairlead.model.message import Delivery
-from fairlead.wire.frames import SUBPROTOCOL, Consume
+from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
 
 PATH: Final = "/v1/stream"
 _SCHEMES: Final = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-_SWEEP_S: Final = 0.5
+FRAME_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + (8 << 20)
+"""Bytes in one request: what a server takes by default."""
 _UNAUTHENTICATED, _FORBIDDEN = 401, 403
-T = TypeVar("T")
 _LOST: Final = (OSError, TimeoutError, WebSocketException)
-
-
-class Link:
-    """One live connection. Frames of one pass of the event loop go in one message."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation()
-        self._frames: list[bytes] = []
-        self._socket: Socket | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-        self.is_live = False
-
-    async def connect(self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Make the connection; it may raise whatever the network raises."""
-        self._socket = await connect(
-            url, headers=headers, subprotocol=SUBPROTOCOL, tls=tls, on_message=self._take, on_lost=self._lost
-        )
-        self.is_live = True
-        self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
-
-    def call(self, verb: str, request: Shape, reply: Reply, *, timeout_s: float) -> None:
-        """Send a request whose answer goes to a reply."""
-        due = self._loop.time() + timeout_s
-        self._put(_made(lambda: self._conversation.call(verb, request, reply, due=due)))
-
-    async def open(self, request: Consume, sink: Sink, *, timeout_s: float) -> int:
-        """Open a channel, and return its number."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
-        due = self._loop.time() + timeout_s
-        number, frame = _made(lambda: self._conversation.open(request, reply, sink, due=due))
-        self._put(frame)
-        await reply
-        return number
-
-    async def stop(self, channel: int, unseen: Sequence[str], *, timeout_s: float) -> None:
-        """Close a channel."""
-        reply: asyncio.Future[Any] = self._loop.create_future()
-        frame = self._conversation.stop(channel, unseen, reply, due=self._loop.time() + timeout_s)
-        if frame is not None:
-            self._put(frame)
-            await reply
-
-    async def close(self) -> None:
-        """Send what is left, and say goodbye."""
-        self._flush()
-        if self._socket is not None:
-            await self._socket.close()
-
-    def _put(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        if len(self._frames) == 1:
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        frames, self._frames = self._frames, []
-        if self._socket is not None:
-            for some in grouped(frames):
-                self._socket.send(message_of(some))
-
-    def _take(self, message: bytes) -> None:
-        try:
-            for frame in self._conversation.receive(message):
-                self._put(frame)
-        except msgspec.DecodeError as error:
-            self._lost(f"it sent what this client does not understand: {error}")
-            if self._socket is not None:
-                self._socket.abort()
-
-    def _lost(self, cause: str) -> None:
-        self.is_live = False
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._conversation.lose(Disconnected(f"The connection to the server was lost: {cause}."))
-
-    def _expire(self) -> None:
-        self._conversation.expire(self._loop.time())
-        self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
 
 
 class WebSocketChannel:
@@ -130,8 +59,10 @@ class WebSocketTransport:
         timeout: float = 30.0,
         retries: Retries | None = None,
         tls: ssl.SSLContext | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         self._url = stream_url(url)
+        self._frame_bytes_max = frame_bytes_max
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = timeout
         self._retries = retries or Retries()
@@ -160,7 +91,7 @@ class WebSocketTransport:
         link = self._link
         if link is None or not link.is_live:
             return False
-        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000)
+        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000, at_once=True)
         return True
 
     async def open(self, request: Consume, sink: Sink) -> WebSocketChannel:
@@ -202,7 +133,7 @@ class WebSocketTransport:
         raise AssertionError("waits never end")
 
     async def _connect(self) -> Link:
-        link = Link()
+        link = Link(frame_bytes_max=self._frame_bytes_max)
         try:
             async with asyncio.timeout(self._timeout):
                 await link.connect(self._url, headers=self._headers, tls=self._tls)
@@ -235,10 +166,3 @@ def _refusal(error: InvalidStatus, url: str) -> FairleadError:
     if status == _FORBIDDEN:
         return Forbidden(f"{url} does not let this caller in.")
     return Disconnected(f"{url} answered with HTTP status {status}.")
-
-
-def _made(make: Callable[[], T]) -> T:
-    try:
-        return make()
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgument(f"This can't be sent: {error}.") from error

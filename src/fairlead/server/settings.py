@@ -16,7 +16,7 @@ from fairlead.server.doors import DoorLimits
 
 ENVIRONMENT_PREFIX: Final = "FAIRLEAD_"
 MEMORY: Final = ":memory:"
-PORT: Final = 8711
+PORT: Final = 7420
 _PORT_MAX: Final = 65_535
 _TRUTHS: Final = {
     "1": True,

@@ -99,6 +99,11 @@ class Worker(Hooks):
         self._middleware.append(layer)
         return layer
 
+    def use_server(self, server: str, *, api_key: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Use a server, unless the worker was made for one."""
+        if self._server is None:
+            self._server, self._api_key, self._tls = server, self._api_key or api_key, self._tls or tls
+
     @property
     def queues(self) -> list[str]:
         """The queues that have a handler."""

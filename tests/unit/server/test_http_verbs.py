@@ -229,10 +229,10 @@ def test_a_correlation_id_goes_with_the_message() -> None:
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"host": "localhost:8711", "origin": "http://localhost:8711"}, 200),
-        ({"host": "localhost:8711", "origin": "http://evil.example"}, 403),
+        ({"host": "localhost:7420", "origin": "http://localhost:7420"}, 200),
+        ({"host": "localhost:7420", "origin": "http://evil.example"}, 403),
         ({"host": "evil.example"}, 403),
-        ({"host": "[::1]:8711"}, 200),
+        ({"host": "[::1]:7420"}, 200),
     ],
 )
 def test_pages_of_other_sites_can_not_call(headers: dict[str, str], status: int) -> None:
