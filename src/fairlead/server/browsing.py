@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import __version__
+from fairlead.assembly import PRIVATE_PREFIX
 from fairlead.errors import InvalidArgument, RouteNotFound
 from fairlead.journal.events import Columns
 from fairlead.server.callers import EVERY, Caller
@@ -17,7 +18,7 @@ from fairlead.server.doors import Doors
 from fairlead.server.exchange import JSON, Exchange, line_of
 from fairlead.server.metrics import CONTENT_TYPE, metrics_text
 from fairlead.server.openapi import description
-from fairlead.server.verbs.admin import EVENTS_MAX, HIDDEN_PREFIX
+from fairlead.server.verbs.admin import EVENTS_MAX
 from fairlead.wire.verbs import Events, ListConfig, Nothing, QueueRequest, ReadJournal
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -94,7 +95,7 @@ def _hide_secrets(columns: Columns) -> None:
     if kinds is None or names is None or values is None:
         return
     for at, (kind, name) in enumerate(zip(kinds, names, strict=True)):
-        if kind == "config_set" and name is not None and name.startswith(HIDDEN_PREFIX):
+        if kind == "config_set" and name is not None and name.startswith(PRIVATE_PREFIX):
             values[at] = None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
-from fairlead.broker.requests import Attach, Consumer
+from fairlead.broker.requests import Consumer
 from fairlead.broker.verbs.asking_aio import check_taking
 from fairlead.errors import Closed, FairleadError, InvalidArgument, QueueNotFound
 from fairlead.model.message import Delivery, Receipt
@@ -28,8 +30,10 @@ class Channel:
         self._outbox = outbox
         self._is_answered = False
         self._is_ended = False
+        self._stop: Stop | None = None
         self._sent = 0
         self._latest: deque[str] = deque(maxlen=request.credit)  # what is in flight is among these
+        self._late: list[str] = []
         self.consumer = Consumer(
             queue=request.queue,
             credit=request.credit,
@@ -37,6 +41,7 @@ class Channel:
             visibility_ms=request.visibility_ms,
             owner=request.owner,
             with_state=request.with_state,
+            unseen=_Unseen(self),
         )
 
     def answer(self) -> None:
@@ -46,6 +51,9 @@ class Channel:
             self._outbox.put((1, self.number, _NOTHING))
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
+        if self._stop is not None:
+            self._late += [delivery.id for delivery in deliveries]
+            return
         self.answer()
         if deliveries:
             self._sent += len(deliveries)
@@ -63,21 +71,42 @@ class Channel:
             self.answer()
             self._outbox.put(Ended(self.number, body_of(error)))
 
-    def unseen(self, stop: Stop | None) -> list[Receipt]:
-        """Return what nobody has seen: what was not sent, what the client names, what was sent after it stopped."""
-        ids = list(stop.unseen) if stop is not None else []
-        if stop is not None and stop.received is not None and stop.received < self._sent:
-            ids += list(self._latest)[stop.received - self._sent :]
-        ids += [delivery.id for frame in self._unsent() for delivery in frame.deliveries]
-        return [Receipt(message_id, 0) for message_id in ids]
+    def stop(self, stop: Stop) -> None:
+        """Send nothing from now on, because the client wants no more or is gone."""
+        self._stop = stop
+        unsent = self._unsent()
+        self._late += [delivery.id for frame in unsent for delivery in frame.deliveries]
+        self._outbox.take_out(unsent)
 
-    def _unsent(self) -> Iterable[Deliver]:
+    def unseen(self) -> list[str]:
+        """Return what nobody has seen: what was not sent, what the client names, what was sent after it stopped."""
+        stop = self._stop
+        if stop is None:
+            return [delivery.id for frame in self._unsent() for delivery in frame.deliveries]
+        ids = [*stop.unseen, *self._late]
+        if stop.received is not None and stop.received < self._sent:
+            ids += list(self._latest)[stop.received - self._sent :]
+        return ids
+
+    def _unsent(self) -> list[Deliver]:
         waiting = self._outbox.waiting()
         return [frame for frame in waiting if isinstance(frame, Deliver) and frame.channel == self.number]
 
-    def take_out_unsent(self) -> None:
-        """Do not send what is to go back."""
-        self._outbox.take_out(list(self._unsent()))
+
+class _Unseen(Collection[Any]):
+    """What has not been seen of a channel, at the moment at which it is looked at: the turn in which it ends."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __iter__(self) -> Iterator[Any]:
+        return (Receipt(message_id, 0) for message_id in self._channel.unseen())
+
+    def __len__(self) -> int:
+        return len(self._channel.unseen())
+
+    def __contains__(self, message: object) -> bool:
+        return any(message == unseen for unseen in self)
 
 
 class Channels:
@@ -100,9 +129,11 @@ class Channels:
         channel = Channel(number, request, self._doors, self._outbox)
         self._open[number] = channel
         try:
-            await self._doors.broker._ask(lambda reply: Attach(channel.consumer, reply))
-        except BaseException:
+            await self._doors.broker.attach(channel.consumer)
+        except BaseException as error:
             del self._open[number]
+            if isinstance(error, asyncio.CancelledError):
+                self._doors.broker.abandon(channel.consumer)  # it may have begun all the same
             raise
         channel.answer()
         if self._doors.draining.is_set():
@@ -117,15 +148,9 @@ class Channels:
         channel = self._open.pop(request.channel, None)
         if channel is None:
             raise InvalidArgument(f"There is no channel {request.channel}.")
-        await self._detach(channel, channel.unseen(request))
-        channel.take_out_unsent()
+        channel.stop(request)
+        await self._doors.broker.detach(channel.consumer)
         return _NOTHING
-
-    async def _detach(self, channel: Channel, unseen: list[Receipt]) -> None:
-        def closing(reply: Any) -> Attach:  # noqa: ANN401 - futures of any answer
-            return Attach(channel.consumer, reply, is_closing=True, unseen=unseen)  # type: ignore[arg-type] # ids do
-
-        await self._doors.broker._ask(closing)
 
     def end_all(self) -> None:
         """Let nothing come any more on any channel, since the server goes down."""
@@ -136,10 +161,9 @@ class Channels:
         """Close all channels, because the connection is gone."""
         channels, self._open = list(self._open.values()), {}
         for channel in channels:
-            try:
-                await self._detach(channel, channel.unseen(None))
-            except FairleadError:  # the broker is closed, or has had to recover, and then nothing is held
-                continue
+            channel.stop(Stop(channel=channel.number))
+            with suppress(FairleadError):  # the broker is closed, or has had to recover, and then nothing is held
+                await self._doors.broker.detach(channel.consumer)
 
 
 def going_down() -> Closed:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.errors import Closed, FairleadError, Forbidden, InternalError
+from fairlead.journal.records import AnyRecord
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
 from fairlead.server.asgi import Scope, header
 from fairlead.server.callers import ANYBODY, Caller
@@ -16,6 +19,7 @@ from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
 from fairlead.wire.verbs import Shape
 
+Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlead.server")
 _ROOM_FOR_THE_REST = 8 * 1024 * 1024
 
@@ -77,10 +81,14 @@ class Doors:
         """Set when the server goes down: no new work is taken, what has begun may be finished."""
         self.closing = asyncio.Event()
         """Set a while later: every connection is to end now."""
-        broker._engine.taps.append(self._count_commit)
+        self.listeners: set[Listener] = set()
+        """Who is told of every commit."""
+        broker.add_tap(self._on_commit)
 
-    def _count_commit(self, *_: object) -> None:
+    def _on_commit(self, records: Sequence[AnyRecord], _now_ms: int) -> None:
         self.tally.commits += 1
+        for listener in list(self.listeners):
+            listener(records)
 
     async def call(self, name: str, request: Shape, caller: Caller) -> Answer:
         """Do what a verb says.
@@ -148,11 +156,10 @@ class Doors:
         """Wait until nothing is leased, or until the connections are to end anyway."""
         committed = asyncio.Event()
 
-        def tap(*_: object) -> None:
+        def listener(_records: Sequence[AnyRecord]) -> None:
             committed.set()
 
-        taps = self.broker._engine.taps
-        taps.append(tap)
+        self.listeners.add(listener)
         try:
             while not self.closing.is_set() and any(view.leased for view in await self.broker.queues()):
                 tasks = [asyncio.ensure_future(event.wait()) for event in (committed, self.closing)]
@@ -161,4 +168,4 @@ class Doors:
                     task.cancel()
                 committed.clear()
         finally:
-            taps.remove(tap)
+            self.listeners.discard(listener)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
@@ -29,7 +29,7 @@ _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
 
 
 @cache
-def _decoder(kind: str, shape: type[Any]) -> Callable[[Any], Any]:
+def _decoder(kind: str, shape: Hashable) -> Callable[[Any], Any]:
     """Return what decodes a shape; to make it takes longer than to decode."""
     return msgspec.json.Decoder(shape).decode if kind is JSON else msgspec.msgpack.Decoder(shape).decode
 

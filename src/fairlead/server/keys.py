@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from fairlead.broker.aio import AsyncBroker
+from fairlead.assembly import PRIVATE_PREFIX, AsyncBroker
 from fairlead.errors import InvalidArgument, RouteNotFound, Unauthenticated
 from fairlead.server.callers import ANYBODY, Caller, Grant, check_grant
 from fairlead.wire.verbs import Shape
 
-PREFIX: Final = "auth:key:"
+PREFIX: Final = PRIVATE_PREFIX + "key:"
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _NAME_LENGTH_MAX: Final = 128
 
@@ -96,7 +96,7 @@ class KeyRing:
         kept = self._find(token.strip()) if scheme.lower() == "bearer" else None
         if kept is None:
             raise Unauthenticated("The key is not known, or has been revoked.")
-        if kept.expires_ms is not None and kept.expires_ms <= self._broker._engine.now_ms():
+        if kept.expires_ms is not None and kept.expires_ms <= self._broker.now_ms():
             raise Unauthenticated(f"The key {kept.name!r} has expired.")
         return Caller(kept.name, kept.grants)
 
@@ -125,7 +125,7 @@ class KeyRing:
             name=request.name,
             hash=_hash(secret),
             grants=request.grants,
-            created_ms=self._broker._engine.now_ms(),
+            created_ms=self._broker.now_ms(),
             expires_ms=request.expires_ms,
         )
         await self._broker.set_config(PREFIX + key_id, msgspec.json.encode(kept).decode(), by=caller.name)

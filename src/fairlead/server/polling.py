@@ -37,5 +37,4 @@ async def lease_or_hang_up(doors: Doors, exchange: Exchange, request: Lease, cal
 def give_back(doors: Doors, leased: Leased) -> None:
     """Let messages go back that were leased for somebody who is gone."""
     if leased.deliveries:
-        doors.broker._engine.give_back(leased.deliveries[0].queue, leased.deliveries)
-        doors.broker._wake()
+        doors.broker.give_back(leased.deliveries[0].queue, leased.deliveries)

@@ -114,8 +114,7 @@ class _Stream:
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], Leased) and frame[2].deliveries:
                 deliveries = frame[2].deliveries
-                self._doors.broker._engine.give_back(deliveries[0].queue, deliveries)
-                self._doors.broker._wake()
+                self._doors.broker.give_back(deliveries[0].queue, deliveries)
 
     # --------------------------------------------------------------------------------------------------------- reading
 

@@ -115,16 +115,15 @@ async def _arrivals(doors: Doors, queue: str) -> AsyncIterator[asyncio.Event]:
     arrived = asyncio.Event()
     arrived.set()  # what is there already is word too
 
-    def tap(records: Sequence[AnyRecord], _now_ms: int) -> None:
+    def listener(records: Sequence[AnyRecord]) -> None:
         if any(_is_arrival(record, queue) for record in records):
             arrived.set()
 
-    taps = doors.broker._engine.taps
-    taps.append(tap)
+    doors.listeners.add(listener)
     try:
         yield arrived
     finally:
-        taps.remove(tap)
+        doors.listeners.discard(listener)
 
 
 def _is_arrival(record: AnyRecord, queue: str) -> bool:

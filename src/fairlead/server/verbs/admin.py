@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fairlead.broker.aio import AsyncBroker
-from fairlead.core import commands
+from fairlead.assembly import PRIVATE_PREFIX, AsyncBroker
 from fairlead.errors import Forbidden, InvalidArgument
 from fairlead.journal.events import rows
 from fairlead.model.views import HookStatistics, HookTrial, QueueView, RedriveView
 from fairlead.server.callers import Caller
 from fairlead.wire import verbs as wire
 
-HIDDEN_PREFIX: Final = "auth:"
 EVENTS_MAX: Final = 100_000
 """Events in one answer."""
 _DONE: Final = wire.Nothing()
@@ -125,16 +123,16 @@ async def hook_statistics(broker: AsyncBroker, request: wire.QueueRequest, _: Ca
 
 async def set_config(broker: AsyncBroker, request: wire.SetConfig, caller: Caller) -> wire.Nothing:
     """Set config values, all or none."""
-    if any(key.startswith(HIDDEN_PREFIX) for key in request.values):
-        raise Forbidden(f"What begins with {HIDDEN_PREFIX} belongs to the server; keys are made with keys/create.")
-    await broker._do(commands.SetConfig(values=request.values, by=caller.name))
+    if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
+        raise Forbidden(f"What begins with {PRIVATE_PREFIX} belongs to the server; keys are made with keys/create.")
+    await broker.set_config_many(request.values, by=caller.name)
     return _DONE
 
 
 async def list_config(broker: AsyncBroker, request: wire.ListConfig, _: Caller) -> wire.Config:
     """Return config values."""
     values = await broker.list_config(request.prefix)
-    return wire.Config(values={key: value for key, value in values.items() if not key.startswith(HIDDEN_PREFIX)})
+    return wire.Config(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
 
 async def throttles(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wire.Throttles:
@@ -153,7 +151,7 @@ async def read_journal(broker: AsyncBroker, request: wire.ReadJournal, _: Caller
 
 def without_secret(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event without the value of a config key that nobody may see."""
-    if event["kind"] == "config_set" and event["name"].startswith(HIDDEN_PREFIX):
+    if event["kind"] == "config_set" and event["name"].startswith(PRIVATE_PREFIX):
         return {name: value for name, value in event.items() if name != "value"}
     return event
 
