@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable
-from functools import cache
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -28,10 +27,16 @@ _KINDS: Final = {
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
 
 
-@cache
-def _decoder(kind: str, shape: Hashable) -> Callable[[Any], Any]:
-    """Return what decodes a shape; to make it takes longer than to decode."""
-    return msgspec.json.Decoder(shape).decode if kind is JSON else msgspec.msgpack.Decoder(shape).decode
+_decoders: Final[dict[tuple[str, type], Callable[[Any], Any]]] = {}
+
+
+def _decoder(kind: str, shape: type[T]) -> Callable[[Any], T]:
+    """Return what decodes a shape. To make it takes longer than to decode, so it is kept; there are few shapes."""
+    decode = _decoders.get((kind, shape))
+    if decode is None:
+        decode = msgspec.json.Decoder(shape).decode if kind is JSON else msgspec.msgpack.Decoder(shape).decode
+        _decoders[kind, shape] = decode
+    return decode
 
 
 class Gone(Exception):
@@ -103,7 +108,7 @@ class Exchange:
             kind = JSON
         self._kind = kind
         empty = b"{}" if kind is JSON else b"\x80"
-        return cast("T", decoded(_decoder(kind, shape), data or empty, name))
+        return decoded(_decoder(kind, shape), data or empty, name)
 
     async def _body(self) -> bytes:
         most = self._body_bytes_max

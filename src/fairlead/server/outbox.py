@@ -7,7 +7,7 @@ who put are asked to stop when too much lies here (``has_room``), which is how a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -59,7 +59,7 @@ class Outbox:
         frames, self._frames = self._frames, []
         return iter(frames)
 
-    def take_out(self, frames: list[Frame]) -> None:
+    def take_out(self, frames: Sequence[Frame]) -> None:
         """Do not send these."""
         unwanted = {id(frame) for frame in frames}
         self._frames = [frame for frame in self._frames if id(frame) not in unwanted]
