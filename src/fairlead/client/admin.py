@@ -1,4 +1,4 @@
-"""Verbs for operators, for threads. Made from that for asyncio by ``tools/sync_verbs.py``."""
+"""Verbs for operators, for threads. Made from that for asyncio by ``tests/unit/client/sync_client.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all verbs of a client do, for threads. Made from that for asyncio by ``tools/sync_verbs.py``."""
+"""What all verbs of a client do, for threads. Made from that for asyncio by ``tests/unit/client/sync_client.py``."""
 
 from __future__ import annotations
 
