@@ -53,7 +53,6 @@ class Tally:
 
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
-    enqueued: int = 0
     delivered: int = 0
     commits: int = 0
     streams: int = 0

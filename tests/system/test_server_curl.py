@@ -1,0 +1,33 @@
+"""The HTTP page's own commands, run as they stand: curl alone can do the whole way of a message."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .server_process import ROOT, serving
+
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="it is about curl")
+def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
+    """On a new server each command answers what the page says, and none is refused."""
+    first, way, dead = BLOCK.findall(PAGE)[:3]
+    opening = [line for line in first.splitlines() if line.startswith("post()")]
+    with serving(tmp_path / "data") as server:
+        script = "\n".join(["set -eu", f"F=http://{server.address}/v1", *opening, way, dead])
+        result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    answers = result.stdout.split("\n")
+    assert '"error":{' not in result.stdout
+    assert answers[0] == "{}"
+    assert answers[1] == '{"results":[{"id":"0000000000000004"}]}'
+    assert '"reason":"no_consumer"' in answers[2]
+    assert '"token":5,"payload":"aGVsbG8="' in answers[3]
+    assert answers[6] == '{"results":[{}]}'
