@@ -1,4 +1,4 @@
-"""What all verbs of a client do, for threads. Made from that for asyncio by ``tests/unit/client/sync_client.py``."""
+"""What all verbs of a client do, for threads. Made from that for asyncio by ``sync_client.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all verbs of a client do, for asyncio. That for threads is made from this file by ``tests/unit/client/sync_client.py``."""
+"""What all verbs of a client do, for asyncio. That for threads is made from this file by ``sync_client.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leased message, for threads. Made from that for asyncio by ``tests/unit/client/sync_client.py``."""
+"""A leased message, for threads. Made from that for asyncio by ``sync_client.py``."""
 
 from __future__ import annotations
 

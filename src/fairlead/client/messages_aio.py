@@ -1,4 +1,4 @@
-"""Verbs for messages, for asyncio. Those for threads are made from this file by ``tests/unit/client/sync_client.py``."""
+"""Verbs for messages, for asyncio. Those for threads are made from this file by ``sync_client.py``."""
 
 from __future__ import annotations
 
