@@ -6,45 +6,25 @@ futures of any kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from fairlead.errors import Closed, Disconnected, FairleadError
-from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.message import Delivery
-from fairlead.model.views import HookTrial
 from fairlead.wire.errors import error_of
 from fairlead.wire.frames import CONSUME, STOP, Answer, Consume, Deliver, Ended, Refused, Stop, frames_of
 from fairlead.wire.verbs import VERBS, Leased, Nack, Receipt, Shape
 
 _CALL_TAG: Final = 0
+_ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
 """How msgpack begins an array, and how many frames go in one message at most."""
 _MESSAGE_BYTES: Final = 64 << 10
 """Above this nothing is won by joining frames, and the server could have begun with the first."""
-
-
-def _trial(data: msgspec.Raw) -> HookTrial:
-    """Return what came of trying a script: which kind of answer it gave is told by the fields."""
-    fields = msgspec.msgpack.decode(data)
-    answer = fields["answer"]
-    kind: type[EnqueueAnswer | FailureAnswer] = FailureAnswer if "is_dead" in (answer or ()) else EnqueueAnswer
-    return HookTrial(
-        answer=None if answer is None else msgspec.convert(answer, kind),
-        fault=fields["fault"],
-        elapsed_us=fields["elapsed_us"],
-    )
-
-
-def _decoder(answer: type[msgspec.Struct]) -> Callable[[msgspec.Raw], Any]:
-    return _trial if answer is HookTrial else msgspec.msgpack.Decoder(answer).decode
-
-
-_ANSWERS: Final = {name: _decoder(verb.answer) for name, verb in VERBS.items()}
 
 
 class Reply(Protocol):
