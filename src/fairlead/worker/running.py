@@ -22,6 +22,7 @@ from fairlead.worker.settling import Settler
 
 _STRETCH = 64
 """How many messages a runner may handle before others have their turn, if no handler waits for anything."""
+THREAD_PREFIX = "fairlead-handler-"
 OnError: TypeAlias = Callable[[BaseException, WorkMessage | None], Awaitable[None]]
 _log = logging.getLogger("fairlead.worker")
 
@@ -191,7 +192,7 @@ class ThreadHandle:
 
     def __init__(self, handler: Callable[[WorkMessage], Answer], policy: HandlerPolicy) -> None:
         self._handler = handler
-        self._pool = ThreadPoolExecutor(policy.concurrency, thread_name_prefix=f"fairlead-{policy.queue}")
+        self._pool = ThreadPoolExecutor(policy.concurrency, thread_name_prefix=f"{THREAD_PREFIX}{policy.queue}")
         self.on_interrupted: Callable[[WorkMessage], Awaitable[None]] | None = None
 
     async def __call__(self, message: WorkMessage) -> Answer:

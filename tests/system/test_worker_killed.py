@@ -1,0 +1,77 @@
+"""A worker whose server is killed under load, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+from fairlead.client import AsyncClient, NewMessage
+from fairlead.errors import FairleadError
+from fairlead.worker import Worker, WorkMessage
+from tests.unit.client.serving import ServerProcess
+
+KILLS = 3
+BATCH = 100
+BATCHES = 30
+VISIBILITY_MS = 3_000
+PATIENCE_S = 100
+
+
+class Load:
+    """A producer and a worker, and what each knows."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.accepted: set[str] = set()
+        self.handled: Counter[str] = Counter()
+        self.progress = asyncio.Event()
+        self.app = Worker(url, grace_s=5)
+        self.app.handler("jobs", concurrency=16, credit=64, visibility_ms=VISIBILITY_MS)(self.handle)
+
+    async def handle(self, message: WorkMessage) -> None:
+        """Handle a message, with a pause so that others are under way at the same time."""
+        await asyncio.to_thread(int)
+        self.handled[message.id] += 1
+        self.progress.set()
+
+    async def produce(self) -> None:
+        """Enqueue everything, whatever happens to the server."""
+        async with AsyncClient(self.url) as client:
+            for _ in range(BATCHES):
+                answers = await client.enqueue_many("jobs", [NewMessage(payload=b"x" * 1_000)] * BATCH)
+                self.accepted |= {answer for answer in answers if not isinstance(answer, FairleadError)}
+
+    async def until_handled(self, count: int) -> None:
+        """Wait until so many different messages are handled."""
+        while len(self.handled) < count:
+            self.progress.clear()
+            await self.progress.wait()
+
+
+async def under_load(server: ServerProcess) -> Load:
+    """Kill the server again and again while a worker handles what a producer sends."""
+    async with AsyncClient(server.url) as client:
+        await client.create_queue("jobs", {"max_attempts": 0, "backoff_ms": 0})
+    load = Load(server.url)
+    async with asyncio.timeout(PATIENCE_S), load.app:
+        producing = asyncio.ensure_future(load.produce())
+        for kill in range(1, KILLS + 1):
+            await load.until_handled(kill * BATCHES * BATCH // (KILLS + 2))
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        await producing
+        await load.until_handled(BATCHES * BATCH)
+    async with AsyncClient(server.url) as client:
+        view = await client.queue("jobs")
+    assert (view.waiting, view.leased, view.dead) == (0, 0, 0)
+    return load
+
+
+def test_every_message_is_handled_though_the_server_is_killed(tmp_path: Path) -> None:
+    """Kill -9 the server under load with the worker running: every message is handled, and the queue is empty."""
+    with ServerProcess(tmp_path / "data") as server:
+        load = asyncio.run(under_load(server))
+    assert len(load.accepted) == BATCHES * BATCH
+    assert load.accepted <= set(load.handled)
+    assert load.app.counters.handled >= BATCHES * BATCH - load.app.counters.lost
