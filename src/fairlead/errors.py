@@ -65,6 +65,13 @@ class WrongEventLoop(RequestError, RuntimeError):
     remedy = "Call it in its own loop: from async functions there, or with loop.call_soon_threadsafe from elsewhere."
 
 
+class WrongProcess(RequestError, RuntimeError):
+    """A broker was called in a process that was forked from the one that opened it; nothing was done."""
+
+    code = "wrong_process"
+    remedy = "Fork first and open the broker afterwards, in one process; let that one serve the others."
+
+
 class QueueNotFound(RequestError):
     """There is no queue of this name."""
 

@@ -7,6 +7,7 @@ takes longer it is done in a thread, and what arrives meanwhile shares the next 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Collection
 from time import perf_counter
@@ -19,12 +20,13 @@ from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.asking_aio import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlead.errors import Closed, InvalidArgument
+from fairlead.errors import Closed, InvalidArgument, WrongProcess
 from fairlead.model.message import Delivery
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
 _SMOOTHING = 0.2
+_SLEEP_S_MAX = 3600.0
 
 
 class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
@@ -38,6 +40,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._engine = engine
         self._slow_sync_s = slow_sync_s
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._sync_s = 0.0
         self._is_scheduled = False
         self._is_syncing = False
@@ -50,6 +53,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._wake()
 
     async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncAsking
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
         if self._is_closed:
             raise Closed("The broker has been closed.")
         reply: asyncio.Future[Any] = self._loop.create_future()
@@ -203,7 +208,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
             self._timer = None
             self._timer_at_ms = at_ms
             if at_ms is not None:
-                delay_s = max(0.0, (at_ms - self._engine.now_ms()) / 1000)
+                delay_s = min(max(0.0, (at_ms - self._engine.now_ms()) / 1000), _SLEEP_S_MAX)
                 self._timer = self._loop.call_later(delay_s, self._on_time)
         self._idle.set()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.model.limits import PAYLOAD_BYTES_MAX
+from fairlead.model.limits import PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX
 
 _MEBIBYTE = 1024 * 1024
 _HOUR_MS = 3_600_000
+_MOST = 1 << 53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,5 +46,6 @@ class Settings:
             value = getattr(self, name)
             if value is None and name in ("waiting_max", "waiting_bytes_max"):
                 continue
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} is a whole number of at least 1, not {value!r}.")
+            most = TIMESPAN_MS_MAX if name.endswith("_ms") else _MOST
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(f"{name} is a whole number from 1 to {most}, not {value!r}.")

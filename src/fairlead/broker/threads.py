@@ -8,6 +8,8 @@ that time asks for.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,10 +21,12 @@ from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.asking import check_taking
 from fairlead.broker.verbs.messages import MessageVerbs
-from fairlead.errors import Closed, FairleadError, InvalidArgument
+from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongProcess
 from fairlead.model.message import Delivery
 
 CREDIT = 32
+_SLEEP_S_MAX = 3600.0
+_log = logging.getLogger("fairlead.broker")
 
 
 class _Slot:
@@ -78,6 +82,7 @@ class Broker(MessageVerbs, AdminVerbs):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._is_closed = False
         self._alarm = threading.Condition()
         self._alarm_at_ms: int | None = None
@@ -86,6 +91,8 @@ class Broker(MessageVerbs, AdminVerbs):
         self._run()
 
     def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
         if self._is_closed:
             raise Closed("The broker has been closed.")
         slot = _Slot()
@@ -118,7 +125,12 @@ class Broker(MessageVerbs, AdminVerbs):
         )
 
     def close(self) -> None:
-        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
+        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store.
+
+        In a forked process it does nothing: the store is the other's.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -182,10 +194,13 @@ class Broker(MessageVerbs, AdminVerbs):
                 at_ms = self._alarm_at_ms
                 now_ms = self._engine.now_ms()
                 if at_ms is None or at_ms > now_ms:
-                    self._alarm.wait(None if at_ms is None else (at_ms - now_ms) / 1000)
+                    self._alarm.wait(None if at_ms is None else min((at_ms - now_ms) / 1000, _SLEEP_S_MAX))
                     continue
                 self._alarm_at_ms = None
-            self._run()
+            try:
+                self._run()
+            except Exception:  # noqa: BLE001 - the next one still has to come
+                _log.exception("A turn that time asked for went wrong.")
 
 
 class Deliveries:

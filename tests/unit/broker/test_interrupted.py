@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
 
 from fairlead.assembly import open_async_broker, open_broker
 from fairlead.broker.requests import Waiter
-from fairlead.errors import FairleadError, InvalidArgument, StoreFailed
+from fairlead.errors import FairleadError, InvalidArgument, StoreFailed, WrongProcess
 from fairlead.testing.stepped import SteppedBroker
 
 
@@ -145,3 +146,21 @@ def test_closing_with_open_streams_gives_back_what_they_held(tmp_path: object) -
         view = broker.queue("q")
         assert (view.waiting, view.leased) == (3, 0)
         assert sorted(message.failures for message in broker.peek("q")) == [0, 0, 1]
+
+
+def test_a_forked_process_can_not_use_the_broker_it_inherited(tmp_path: object) -> None:
+    """It is refused before it touches the other's store, and closing there does nothing; the opener is not harmed."""
+    with open_broker(str(tmp_path)) as broker:
+        broker.create_queue("q")
+        child = os.fork()
+        if child == 0:
+            try:
+                broker.enqueue("q", b"lost")
+            except WrongProcess:
+                broker.close()
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        broker.enqueue("q", b"kept")
+    with open_broker(str(tmp_path)) as broker:
+        assert [delivery.payload for delivery in broker.lease("q", 5)] == [b"kept"]

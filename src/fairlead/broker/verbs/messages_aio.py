@@ -47,6 +47,7 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was enqueued.
         """
+        require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
         if not all(isinstance(message, NewMessage) for message in messages):
             raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
         command = commands.Enqueue(queue=queue, messages=messages)
