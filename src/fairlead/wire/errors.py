@@ -40,6 +40,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "deadline_passed": 503,
     "dropped": 503,
     "wrong_event_loop": 500,
+    "wrong_process": 500,
     "internal": 500,
 }
 """The HTTP status of each code."""

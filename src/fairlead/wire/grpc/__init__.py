@@ -1,0 +1,1 @@
+"""The messages and stubs of the gRPC services; made from ``proto/`` by ``tools/make_grpc.py``."""
