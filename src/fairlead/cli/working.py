@@ -106,12 +106,25 @@ def _has_threads_left() -> bool:
 
 
 async def _until_signalled(place: Place, worker: Worker) -> None:
+    if os.environ.get(_CHILD) is not None:
+        _stop_with_parent(worker)
     client = _client(place, worker)
     if client is None:
         await worker.run_until_signalled()
         return
     async with client:
         await worker.run_until_signalled(client)
+
+
+def _stop_with_parent(worker: Worker) -> None:
+    """Drain when the parent is gone, and with it the other end of our standard input."""
+    loop = asyncio.get_running_loop()
+
+    def gone() -> None:
+        loop.remove_reader(sys.stdin.fileno())
+        worker.stop()
+
+    loop.add_reader(sys.stdin.fileno(), gone)
 
 
 def _client(place: Place, worker: Worker) -> AsyncClient | None:

@@ -206,13 +206,11 @@ class Consumer:
         await asyncio.wait([idle, hurried], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         await _cancelled(idle)
         await _cancelled(hurried)
-        self._runners.interrupt()
+        self._runners.interrupt(is_final=self._thread is not None)  # threads end when they like
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 if self._thread is None:
                     await self._runners.idle()
-                else:
-                    await asyncio.sleep(0)  # what is in threads is settled in the next pass, and may end when it likes
                 await self._settler.drained()
                 await self._stop_channel()
 

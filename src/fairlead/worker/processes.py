@@ -13,6 +13,7 @@ from fairlead.worker.restarts import Restarts
 
 FATAL_CODE: Final = 77
 """What a child ends with when beginning again would not help, such as for a wrong API key."""
+_REFUSED: Final = 1
 _STEADY_S: Final = 30.0
 """A child that has lived so long is not blamed for the crashes before."""
 _log = logging.getLogger("fairlead.worker")
@@ -46,7 +47,7 @@ class Processes:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-        return max(codes)
+        return _REFUSED if FATAL_CODE in codes else max(codes)
 
     def _stop(self) -> None:
         """Let all children drain; called again, it makes them hurry."""
@@ -65,7 +66,7 @@ class Processes:
             if code == FATAL_CODE:
                 self._stop()
             if self._stopping.is_set():
-                return abs(code)
+                return 0 if code == -signal.SIGTERM else abs(code)  # it had not even begun
             if loop.time() - begun > _STEADY_S:
                 waits_s = self._restarts.waits_s()
             wait_s = next(waits_s, None)
@@ -79,8 +80,11 @@ class Processes:
                 return 0
 
     async def _live(self, number: int) -> int:
-        # A group of its own, so that Ctrl-C reaches only us, and each child is told once.
-        child = await asyncio.create_subprocess_exec(*self._command, env=self._environment, start_new_session=True)
+        # A session of its own, so that Ctrl-C reaches only us, and each child is told once; and a pipe whose end tells
+        # it that we are gone.
+        child = await asyncio.create_subprocess_exec(
+            *self._command, env=self._environment, start_new_session=True, stdin=asyncio.subprocess.PIPE
+        )
         self._alive.add(child)
         _log.info("Child %d runs as process %d.", number, child.pid)
         if self._stopping.is_set():

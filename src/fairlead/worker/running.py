@@ -69,10 +69,12 @@ class Runners:
             message.phase = SETTLING
         return unseen
 
-    def interrupt(self) -> None:
-        """Tell all handlers that are running to stop, since the worker goes down."""
+    def interrupt(self, *, is_final: bool) -> None:
+        """Tell all handlers that are running to stop; if that is final, give back their messages at once."""
         for message in list(self._running):
             message.interrupt("stop")
+            if is_final:
+                self._settler.settle(message, Defer())
 
     async def idle(self) -> None:
         """Wait until no handler is running."""
