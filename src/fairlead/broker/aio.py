@@ -20,7 +20,7 @@ from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.asking_aio import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlead.errors import Closed, InvalidArgument, WrongProcess
+from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery
 
 CREDIT = 32
@@ -57,6 +57,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
             raise WrongProcess("This broker was opened by the process that this one was forked from.")
         if self._is_closed:
             raise Closed("The broker has been closed.")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop("This broker belongs to another event loop.")
         reply: asyncio.Future[Any] = self._loop.create_future()
         asked = make(reply)
         self._engine.submit(asked)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fairlead.broker.engine import Engine
-from fairlead.broker.requests import Asked, Attach, Consumer, Reply
+from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.asking import check_taking
@@ -51,9 +51,10 @@ class _Slot:
         self._error = exception
         self._end()
 
-    def give_up(self) -> None:
-        """Let the engine know that nobody waits any more."""
+    def give_up(self) -> Any:  # noqa: ANN401 - see set_result
+        """Let the engine know that nobody waits any more, and return what has come already."""
         self._is_done = True
+        return self._result
 
     def _end(self) -> None:
         self._is_done = True
@@ -96,13 +97,15 @@ class Broker(MessageVerbs, AdminVerbs):
         if self._is_closed:
             raise Closed("The broker has been closed.")
         slot = _Slot()
-        self._engine.submit(make(slot))
+        asked = make(slot)
+        self._engine.submit(asked)
         try:
             self._run(slot)
             if not slot.done():
                 slot.wait()
         except BaseException:
-            slot.give_up()
+            if isinstance(asked, Waiter) and (came := slot.give_up()):
+                self._engine.give_back(asked.queue, came)
             raise
         return slot.get()
 

@@ -24,7 +24,10 @@ _FACTOR_MAX = 100
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy of one queue. Every field may be changed while the queue is in use, and acts on its backlog at once.
+    """The policy of one queue. Every field may be changed while the queue is in use.
+
+    Most act at once on what waits. Hooks, declared keys and the default deadline concern new messages, whose terms are
+    found when they are enqueued.
 
     What a message is entitled to is found in this order: the hook's answer, what is declared here, what the producer
     said, the default. So a producer can't talk itself out of the operator's rules.
@@ -143,6 +146,9 @@ def _source_faults(policy: QueuePolicy) -> Iterator[str]:
         yield f"throttles_from names at most {THROTTLES_MAX} sources, not {len(policy.throttles_from)}."
     single = (policy.weight_from, policy.cost_from, policy.priority_from, policy.cap_from)
     path = keys if isinstance(keys, tuple) else (keys,)
+    for source in path:
+        if source is not None and not source.startswith("header:") and "{" not in source:
+            yield f"fairness_key_from {source!r} is the same for all messages: write 'header:{source}' for that header."
     sources = [source for source in (*single, *path, *policy.throttles_from) if source is not None]
     if any(source in ("", "header:") or "{}" in source for source in sources):
         yield "A source names something: 'header:NAME', or a text with the names of headers in braces."

@@ -56,8 +56,10 @@ class AsyncAdminVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument, HookInvalid: the policy before stays.
         """
-        whole, fields = (_policy(policy), None) if isinstance(policy, QueuePolicy) else (QueuePolicy(), policy)
-        await self._do(commands.UpdateQueue(queue=queue, policy=whole, fields=fields, by=by))
+        if isinstance(policy, QueuePolicy) or not isinstance(policy, Mapping):
+            await self._do(commands.UpdateQueue(queue=queue, policy=_policy(policy), by=by))
+        else:
+            await self._do(commands.UpdateQueue(queue=queue, policy=QueuePolicy(), fields=policy, by=by))
 
     async def delete_queue(self, queue: str, *, by: str | None = None) -> None:
         """Remove a queue with everything in it, its dead letters included. Consumers that wait there are refused."""
@@ -291,6 +293,8 @@ class AsyncAdminVerbs(AsyncAsking):
 
 
 def _policy(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
+    if policy is not None and not isinstance(policy, (QueuePolicy, Mapping)):
+        raise InvalidArgument(f"A policy is a QueuePolicy or a mapping of its fields, not {type(policy).__name__}.")
     fields = msgspec.structs.asdict(policy) if isinstance(policy, QueuePolicy) else dict(policy or {})
     try:
         return policy_from(fields)

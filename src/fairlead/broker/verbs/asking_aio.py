@@ -14,6 +14,7 @@ from fairlead.core import commands
 from fairlead.core.checks import key_fault, text_fault, whole_fault
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model import limits
+from fairlead.model.message import NewMessage
 from fairlead.model.views import DeadLetterFilter
 
 T = TypeVar("T")
@@ -76,6 +77,28 @@ def check_author(by: str | None) -> None:
         require(text_fault("by", by, most=limits.OWNER_LENGTH_MAX))
 
 
+def check_messages(messages: Sequence[NewMessage]) -> None:
+    """Refuse what are not new messages.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    check_batch(messages)
+    if not all(isinstance(message, NewMessage) for message in messages):
+        raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
+
+
+def check_delivery(delivery: object) -> None:
+    """Refuse what is not one leased message.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if not all(hasattr(delivery, name) for name in ("id", "token", "queue")):
+        cause = f"One leased message is wanted, as lease returns them, not {type(delivery).__name__}"
+        raise InvalidArgument(f"{cause}; for several there are the verbs that end in _many.")
+
+
 def check_filter(wanted: DeadLetterFilter) -> None:
     """Refuse what is no filter.
 
@@ -96,6 +119,8 @@ def check_batch(items: Sequence[object]) -> None:
     Raises:
         InvalidArgument: there are more.
     """
+    if not isinstance(items, (list, tuple)):
+        raise InvalidArgument(f"Several items are a list or a tuple of them, not {type(items).__name__}.")
     if len(items) > limits.BATCH_MAX:
         raise InvalidArgument(f"One request has at most {limits.BATCH_MAX} items, not {len(items)}.")
 

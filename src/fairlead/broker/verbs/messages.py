@@ -7,7 +7,17 @@ from typing import Unpack, cast
 
 from fairlead.broker import views
 from fairlead.broker.requests import Reply, Waiter
-from fairlead.broker.verbs.asking import Asking, Leased, check_batch, check_filter, check_taking, only, require
+from fairlead.broker.verbs.asking import (
+    Asking,
+    Leased,
+    check_batch,
+    check_delivery,
+    check_filter,
+    check_messages,
+    check_taking,
+    only,
+    require,
+)
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
 from fairlead.core.commands import NackIntent
@@ -48,8 +58,7 @@ class MessageVerbs(Asking):
             QueueNotFound, InvalidArgument: none was enqueued.
         """
         require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
-        if not all(isinstance(message, NewMessage) for message in messages):
-            raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
+        check_messages(messages)
         command = commands.Enqueue(queue=queue, messages=messages)
         return cast("list[str | FairleadError]", self._do(command, wait_ms=wait_ms))
 
@@ -103,6 +112,9 @@ class MessageVerbs(Asking):
             QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: one of those to be
                 forwarded was refused; it was not acked, and nothing enqueued.
         """
+        check_delivery(delivery)
+        for news in (forward or {}).values():
+            check_messages(news)
         parts = [commands.Enqueue(queue=target, messages=list(news)) for target, news in (forward or {}).items()]
         costs = None if cost is None else [cost]
         command = commands.Ack(queue=delivery.queue, receipts=[delivery], costs=costs, forward=parts)  # type: ignore[list-item] # it has id and token
@@ -135,6 +147,7 @@ class MessageVerbs(Asking):
         Raises:
             MessageNotFound, LeaseMismatch, InvalidArgument: it was not given back.
         """
+        check_delivery(delivery)
         results = self.nack_many(delivery.queue, [delivery], error=error, intent=intent, delay_ms=delay_ms)
         only(results)
 
@@ -168,6 +181,7 @@ class MessageVerbs(Asking):
         Raises:
             MessageNotFound, LeaseMismatch, InvalidArgument: it was not extended.
         """
+        check_delivery(delivery)
         results = self.extend_many(delivery.queue, [delivery], visibility_ms=visibility_ms)
         return only(results)
 
@@ -285,6 +299,7 @@ class MessageVerbs(Asking):
         Raises:
             MessageNotFound, LeaseMismatch, StateMismatch, InvalidArgument: it was not written.
         """
+        check_delivery(delivery)
         receipt = Receipt(delivery.id, delivery.token)
         command = commands.SetState(queue=delivery.queue, receipt=receipt, state=state, etag=etag)
         return cast("str | None", self._do(command))
