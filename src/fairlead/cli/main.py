@@ -26,7 +26,7 @@ SECTIONS = {
         "config": ("config", "Set, get and list config values; check the settings of a server."),
     },
     "Worker": {
-        "worker": ("working", "Run the handlers of a worker, in one or several processes."),
+        "worker": ("working", "Run the handlers of a worker."),
     },
     "Queues": {
         "queue": ("queues", "Make, change, look at and remove queues."),
