@@ -37,6 +37,7 @@ test: lint
 bench: $(READY)
 	$(BIN)/python -m benchmarks.scheduler
 	$(BIN)/python -m benchmarks.broker
+	$(BIN)/python -m benchmarks.server
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
