@@ -77,8 +77,9 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             doors = await _open_doors(broker, settings, tell)
             server = _Server(_uvicorn(HttpDoor(doors), settings))
             with _on_signals(doors, server, settings.grace_ms):
-                _tell_all(settings, listener, tell)
-                await server.serve(sockets=[listener])
+                async with _grpc(doors, settings) as grpc_address:
+                    _tell_all(settings, listener, grpc_address, tell)
+                    await server.serve(sockets=[listener])
     _log.info("The server has gone down in good order.")
 
 
@@ -134,6 +135,16 @@ def _listening(settings: ServerSettings) -> socket.socket:
     return listener
 
 
+def _grpc(doors: Doors, settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[str | None]:
+    if settings.grpc_port is None:
+        return contextlib.nullcontext()
+    try:
+        from fairlead.server.grpc_door import grpc_opened  # noqa: PLC0415 - who does without gRPC need not install it
+    except ImportError as error:
+        raise InvalidArgument(f"grpc_port is set, but: {error}") from error
+    return grpc_opened(doors, settings)
+
+
 def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
@@ -153,12 +164,16 @@ def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
     )
 
 
-def _tell_all(settings: ServerSettings, listener: socket.socket, tell: Callable[[str], None]) -> None:
+def _tell_all(
+    settings: ServerSettings, listener: socket.socket, grpc_address: str | None, tell: Callable[[str], None]
+) -> None:
     host, port = listener.getsockname()[:2]
     at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     scheme, stream = ("https", "wss") if settings.has_tls else ("http", "ws")
     tell(f"Fairlead {__version__} listens on {scheme}://{at}")
     tell(f"  stream   {stream}://{at}/v1/stream")
+    if grpc_address is not None:
+        tell(f"  gRPC     {grpc_address}")
     tell(f"  docs     {scheme}://{at}/docs")
     tell(f"  metrics  {scheme}://{at}/metrics")
     tell(f"  data     {'in memory, gone with the process' if settings.data == MEMORY else settings.data}")

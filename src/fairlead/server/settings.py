@@ -37,6 +37,7 @@ class ServerSettings:
     Attributes:
         host: the address to listen on.
         port: the port to listen on; 0 for any that is free.
+        grpc_port: the port to listen on for gRPC, at the same address; 0 for any that is free, None for no gRPC.
         data: the folder of the data; ``:memory:`` keeps everything in memory, for trials.
         durability: ``fsync`` survives power loss, ``os`` only the death of the process.
         auth: whether keys are asked for; by default beyond loopback only.
@@ -51,6 +52,7 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = PORT
+    grpc_port: int | None = None
     data: str = ""
     durability: Literal["fsync", "os"] = "fsync"
     auth: bool | None = None
@@ -195,6 +197,8 @@ def check(settings: ServerSettings) -> None:
     """
     if not 0 <= settings.port <= _PORT_MAX:
         raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.port}.")
+    if settings.grpc_port is not None and not 0 <= settings.grpc_port <= _PORT_MAX:
+        raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.grpc_port}.")
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms is at least 0, not {settings.grace_ms}.")
     if (settings.tls_certificate is None) != (settings.tls_key is None):

@@ -149,22 +149,20 @@ class SetStateResponse(_message.Message):
     def __init__(self, etag: _Optional[str] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("number", "open", "ack", "nack", "extend", "credit", "stop")
+    __slots__ = ("number", "open", "ack", "nack", "extend", "stop")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     NACK_FIELD_NUMBER: _ClassVar[int]
     EXTEND_FIELD_NUMBER: _ClassVar[int]
-    CREDIT_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     number: int
     open: ConsumeOpen
     ack: AckItems
     nack: NackItems
     extend: ExtendItems
-    credit: ConsumeCredit
     stop: ConsumeStop
-    def __init__(self, number: _Optional[int] = ..., open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., ack: _Optional[_Union[AckItems, _Mapping]] = ..., nack: _Optional[_Union[NackItems, _Mapping]] = ..., extend: _Optional[_Union[ExtendItems, _Mapping]] = ..., credit: _Optional[_Union[ConsumeCredit, _Mapping]] = ..., stop: _Optional[_Union[ConsumeStop, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., ack: _Optional[_Union[AckItems, _Mapping]] = ..., nack: _Optional[_Union[NackItems, _Mapping]] = ..., extend: _Optional[_Union[ExtendItems, _Mapping]] = ..., stop: _Optional[_Union[ConsumeStop, _Mapping]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
     __slots__ = ("queue", "credit", "visibility_ms", "owner", "with_state")
@@ -179,12 +177,6 @@ class ConsumeOpen(_message.Message):
     owner: str
     with_state: bool
     def __init__(self, queue: _Optional[str] = ..., credit: _Optional[int] = ..., visibility_ms: _Optional[int] = ..., owner: _Optional[str] = ..., with_state: _Optional[bool] = ...) -> None: ...
-
-class ConsumeCredit(_message.Message):
-    __slots__ = ("credit",)
-    CREDIT_FIELD_NUMBER: _ClassVar[int]
-    credit: int
-    def __init__(self, credit: _Optional[int] = ...) -> None: ...
 
 class AckItems(_message.Message):
     __slots__ = ("receipts",)
