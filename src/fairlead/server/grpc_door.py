@@ -29,7 +29,7 @@ except ImportError as error:
 
 from fairlead.server import grpc_messages as messages
 from fairlead.server import grpc_shapes as shapes
-from fairlead.server.grpc_calls import Context, Method, answer
+from fairlead.server.grpc_calls import Context, Method, answer, hand_over
 from fairlead.server.grpc_consume import consume
 from fairlead.server.grpc_shapes import Read, Write
 from fairlead.wire.grpc import admin_pb2, broker_pb2
@@ -38,6 +38,7 @@ BROKER: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 SERVICES: Final = (BROKER.full_name, ADMIN.full_name)
 _CONSUME: Final = "Consume"
+_LEASE: Final = "lease"
 _LAST_WORDS_S: Final = 5
 _KEEPALIVE_MS: Final = 20_000
 
@@ -139,11 +140,9 @@ class GrpcDoor:
             read=_READS.get(verb, shapes.read),
             write=_WRITES.get(verb, shapes.write),
         )
-        handle = partial(self._answer, one)
-        return grpc.unary_stream_rpc_method_handler(handle)  # on the wire it is the same
-
-    async def _answer(self, method: Method, data: bytes, context: Context) -> None:
-        await answer(self._doors, method, data, context)
+        if verb == _LEASE:
+            return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._doors, one))
+        return grpc.unary_unary_rpc_method_handler(partial(answer, self._doors, one))
 
     async def _consume(self, _requests: object, context: Context) -> None:
         await consume(self._doors, context)

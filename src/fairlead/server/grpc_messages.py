@@ -31,15 +31,20 @@ def news(messages: Iterable[Any]) -> list[NewMessage]:
 
 
 def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
-    fields: dict[str, Any] = {field.name: value for field, value in message.ListFields()}
-    if "headers" in fields:
-        fields["headers"] = dict(fields["headers"])
-    if "fairness_key" in fields:
-        names = fields["fairness_key"]
-        fields["fairness_key"] = names[0] if len(names) == 1 else tuple(names)
-    if "throttles" in fields:
-        fields["throttles"] = tuple(fields["throttles"])
-    return NewMessage(**fields)
+    has, headers, names, throttles = message.HasField, message.headers, message.fairness_key, message.throttles
+    return NewMessage(
+        payload=message.payload,
+        headers=dict(headers.items()) if headers else {},
+        fairness_key=(names[0] if len(names) == 1 else tuple(names)) if names else None,
+        weight=message.weight if has("weight") else None,
+        cost=message.cost if has("cost") else None,
+        priority=message.priority if has("priority") else None,
+        throttles=tuple(throttles) if throttles else (),
+        delay_ms=message.delay_ms,
+        deadline_ms=message.deadline_ms if has("deadline_ms") else None,
+        dedup_id=message.dedup_id if has("dedup_id") else None,
+        correlation_id=message.correlation_id if has("correlation_id") else None,
+    )
 
 
 def read_forward(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +23,7 @@ from fairlead.model.policy import QueuePolicy
 from fairlead.server.callers import Grant
 from fairlead.server.doors import DoorLimits
 from fairlead.server.grpc_door import SERVICES, VERB_OF, GrpcDoor
+from fairlead.server.settings import ServerSettings, check, load
 from fairlead.wire.errors import HTTP_STATUS
 from fairlead.wire.grpc import admin_pb2 as admin
 from fairlead.wire.grpc import admin_pb2_grpc, broker_pb2_grpc, types_pb2
@@ -660,3 +663,25 @@ def test_what_was_leased_for_nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -
             assert again.deliveries[0].failures == 0
 
     run(main())
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    """Settings say what is wrong before anything is opened."""
+    with pytest.raises(errors.InvalidArgument, match="A port is a number"):
+        check(ServerSettings(grpc_port=port))
+
+
+def test_a_port_comes_from_everywhere_and_by_default_there_is_none() -> None:
+    """Nobody who does without gRPC needs grpcio."""
+    assert load(None, {}, {}).grpc_port is None
+    assert load("grpc_port = 1", {}, {}).grpc_port == 1
+    assert load("grpc_port = 1", {"FAIRLEAD_GRPC_PORT": "2"}, {}).grpc_port == 2
+    assert load(None, {"FAIRLEAD_GRPC_PORT": "2"}, {"grpc_port": "3"}).grpc_port == 3
+
+
+def test_without_grpcio_it_is_told_what_to_install() -> None:
+    """The door says which packages it needs."""
+    script = "import sys; sys.modules['grpc'] = None; import fairlead.server.grpc_door"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "install fairlead[grpc]" in result.stderr
