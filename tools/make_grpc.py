@@ -8,7 +8,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from grpc_tools import protoc  # type: ignore[import-untyped] # it has no types
+from grpc_tools import protoc
 
 ROOT = Path(__file__).parent.parent
 PROTO = ROOT / "proto"
