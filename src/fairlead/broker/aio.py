@@ -18,7 +18,7 @@ from fairlead.broker.engine import Engine, Tap
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
-from fairlead.broker.verbs.asking_aio import check_taking
+from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery

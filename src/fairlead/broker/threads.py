@@ -19,7 +19,7 @@ from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.verbs.admin import AdminVerbs
-from fairlead.broker.verbs.asking import check_taking
+from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages import MessageVerbs
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongProcess
 from fairlead.model.message import Delivery

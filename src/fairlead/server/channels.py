@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from fairlead.broker.requests import Consumer
-from fairlead.broker.verbs.asking_aio import check_taking
+from fairlead.broker.verbs.checking import check_taking
 from fairlead.errors import Closed, FairleadError, InvalidArgument, QueueNotFound
 from fairlead.model.message import Delivery, Receipt
 from fairlead.server.doors import Doors

@@ -10,7 +10,8 @@ import msgspec
 
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
-from fairlead.broker.verbs.asking_aio import AsyncAsking, check_author, check_filter, require
+from fairlead.broker.verbs.asking_aio import AsyncAsking
+from fairlead.broker.verbs.checking import check_author, check_filter, require
 from fairlead.core import commands
 from fairlead.core.checks import text_fault, whole_fault
 from fairlead.errors import InvalidArgument

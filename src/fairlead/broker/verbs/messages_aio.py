@@ -7,8 +7,8 @@ from typing import Unpack, cast
 
 from fairlead.broker import views
 from fairlead.broker.requests import Reply, Waiter
-from fairlead.broker.verbs.asking_aio import (
-    AsyncAsking,
+from fairlead.broker.verbs.asking_aio import AsyncAsking
+from fairlead.broker.verbs.checking import (
     Leased,
     check_batch,
     check_delivery,
