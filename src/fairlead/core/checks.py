@@ -9,20 +9,24 @@ from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge
 from fairlead.model import limits
 from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage
 
-_wishes = attrgetter("weight", "cost", "priority", "throttles", "delay_ms", "deadline_ms", "dedup_id", "correlation_id")
+_wishes = attrgetter("weight", "cost", "priority", "throttles", "delay_ms", "deadline_ms")
 _NO_WISHES = _wishes(NewMessage())
 
 
 def are_bare(messages: Sequence[NewMessage]) -> bool:
-    """Tell whether no message has more than payload, headers and fairness key: found out for all of them at once."""
+    """Tell whether no message wishes for more than its fairness key: found out for all of them at once."""
     return list(map(_wishes, messages)).count(_NO_WISHES) == len(messages)
 
 
 def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
     """Tell whether bare messages have no headers and nothing wrong with them. False means: look at each."""
     for message in messages:
-        payload, key = message.payload, message.fairness_key
+        payload, key, dedup_id = message.payload, message.fairness_key, message.dedup_id
         if type(payload) is not bytes or len(payload) > payload_bytes_max or message.headers:
+            return False
+        if message.correlation_id is not None:
+            return False
+        if dedup_id is not None and text_fault("A dedup id", dedup_id, most=limits.DEDUP_ID_LENGTH_MAX) is not None:
             return False
         if key is not None and not (type(key) is str and 0 < len(key) <= limits.KEY_LENGTH_MAX and key.isascii()):
             return False

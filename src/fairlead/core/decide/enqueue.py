@@ -60,8 +60,7 @@ def enqueue_at(
     if not rows:
         return Decision([], _with_ids(outcome, rows, sequence))
     record, bodies = _record(queue, messages, terms, sequence)
-    if not is_bare:
-        _add_ids(record, queue, messages, now_ms)
+    _add_ids(record, queue, messages, now_ms)
     record.cause = cause
     return Decision([record], _with_ids(outcome, rows, sequence), bodies)
 
@@ -76,7 +75,9 @@ def _sound(
     if command.faults is not None:
         outcome = list(command.faults)
     elif is_bare and are_plainly_sound(messages, payload_bytes_max):
-        return [None] * len(messages), list(range(len(messages)))
+        outcome = [None] * len(messages)
+        if [message.dedup_id for message in messages].count(None) == len(messages):
+            return outcome, list(range(len(messages)))
     else:
         outcome = [message_fault(message, payload_bytes_max) for message in messages]
     dedups = queue.dedups
@@ -118,11 +119,13 @@ def _record(
 
 
 def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int) -> None:
-    if any(message.dedup_id is not None for message in messages):
-        record.dedup_ids = [message.dedup_id for message in messages]
+    dedup_ids = [message.dedup_id for message in messages]
+    if dedup_ids.count(None) < len(dedup_ids):
+        record.dedup_ids = dedup_ids
         record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
-    if any(message.correlation_id is not None for message in messages):
-        record.correlation_ids = [message.correlation_id for message in messages]
+    correlation_ids = [message.correlation_id for message in messages]
+    if correlation_ids.count(None) < len(correlation_ids):
+        record.correlation_ids = correlation_ids
 
 
 # ------------------------------------------------------------------------------------------------------------- room
