@@ -1,4 +1,4 @@
-"""Verbs for operators, for threads. Made from that for asyncio by ``sync_client.py``."""
+"""Verbs for operators, for threads. Made from its twin by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fairlead.client.asking import Asking, checked
+from fairlead.client.asking import Asking
+from fairlead.client.shaping import checked
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (

@@ -15,12 +15,12 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from fairlead.client.admin_aio import AsyncAdminVerbs
-from fairlead.client.asking_aio import Held, errors_of, ids_of, receipt_of
 from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
 from fairlead.client.protocol import Reply
 from fairlead.client.retrying import Retries, is_passing, is_repeatable
+from fairlead.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
 from fairlead.client.websocket import FRAME_BYTES_MAX, WebSocketTransport

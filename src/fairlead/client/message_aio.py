@@ -1,4 +1,4 @@
-"""A leased message, for asyncio. That for threads is made from this file by ``sync_client.py``."""
+"""A leased message, for asyncio. That for threads is made from this file by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 

@@ -1,23 +1,13 @@
-"""Verbs for messages, for threads. Made from that for asyncio by ``sync_client.py``."""
+"""Verbs for messages, for threads. Made from its twin by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from fairlead.client.asking import (
-    Asking,
-    Held,
-    Leased,
-    ends_of,
-    errors_of,
-    ids_of,
-    message_of,
-    only,
-    receipt_of,
-    receipts_of,
-)
+from fairlead.client.asking import Asking
 from fairlead.client.message import Message
+from fairlead.client.shaping import Held, Leased, ends_of, errors_of, ids_of, message_of, only, receipt_of, receipts_of
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import MessageTerms, MessageView, NewMessage
 from fairlead.model.views import DeadLetterFilter, Explained

@@ -1,23 +1,13 @@
-"""Verbs for messages, for asyncio. Those for threads are made from this file by ``sync_client.py``."""
+"""Verbs for messages, for asyncio. Those for threads are made from this file by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
-from fairlead.client.asking_aio import (
-    AsyncAsking,
-    Held,
-    Leased,
-    ends_of,
-    errors_of,
-    ids_of,
-    message_of,
-    only,
-    receipt_of,
-    receipts_of,
-)
+from fairlead.client.asking_aio import AsyncAsking
 from fairlead.client.message_aio import AsyncMessage
+from fairlead.client.shaping import Held, Leased, ends_of, errors_of, ids_of, message_of, only, receipt_of, receipts_of
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import MessageTerms, MessageView, NewMessage
 from fairlead.model.views import DeadLetterFilter, Explained

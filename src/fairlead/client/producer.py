@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Self, Unpack
 
-from fairlead.client.asking_aio import message_of
 from fairlead.client.portal import Portal
 from fairlead.client.producer_aio import AsyncProducer, Producing
+from fairlead.client.shaping import message_of
 from fairlead.errors import Closed, FairleadError
 from fairlead.model.message import MessageTerms, NewMessage
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, Self, Unpack
 
-from fairlead.client.asking_aio import message_of
+from fairlead.client.shaping import message_of
 from fairlead.errors import Closed, FairleadError, InternalError, InvalidArgument
 from fairlead.model.limits import BATCH_MAX
 from fairlead.model.message import MessageTerms, NewMessage

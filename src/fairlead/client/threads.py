@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from fairlead.client.admin import AdminVerbs
 from fairlead.client.aio import CREDIT, EMBEDDING, AsyncClient
-from fairlead.client.asking import Held, receipt_of
 from fairlead.client.messages import MessageVerbs
 from fairlead.client.portal import Portal
 from fairlead.client.producer import Producer
 from fairlead.client.retrying import Retries
+from fairlead.client.shaping import Held, receipt_of
 from fairlead.client.stream import Stream
 from fairlead.client.transport import Transport
 from fairlead.client.websocket import FRAME_BYTES_MAX

@@ -18,7 +18,6 @@ from fairlead.errors import (
     MessageNotFound,
     QueueNotFound,
     StateMismatch,
-    StoreFailed,
 )
 from fairlead.model.message import PRIORITY_NAMES, Delivery, NewMessage
 from fairlead.model.names import id_of
@@ -254,8 +253,3 @@ def _picture(message: Message) -> tuple[object, ...]:
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
         None if after is None else after.state,
     )
-
-
-def is_unclear(outcome: Outcome) -> bool:
-    """Tell whether a request may have happened or not."""
-    return isinstance(outcome, StoreFailed)

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Final, Literal, Protocol
 
-from fairlead.client.asking_aio import Held
 from fairlead.client.message_fields import MessageFields
+from fairlead.client.shaping import Held
 from fairlead.model.message import Delivery
 
 WAITING: Final = 0

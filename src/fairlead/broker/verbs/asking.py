@@ -1,4 +1,4 @@
-"""How a verb gets to the engine, for threads. Made from the asyncio ones by ``tools/sync_verbs.py``."""
+"""How a verb gets to the engine, for threads. Made from its twin by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs for messages, for threads. Made from the asyncio ones by ``tools/sync_verbs.py``."""
+"""Verbs for messages, for threads. Made from its twin by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 
