@@ -123,10 +123,9 @@ class Redrives:
             raise InvalidArgument(f"count is a whole number of at least 1, not {count!r}.")
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is a number above 0, in messages a second, not {rate!r}.")
+        meant = numbers_meant(wanted, dlq)
         self._started += 1
-        job = _Job(
-            f"redrive-{self._started}", queue, numbers_meant(wanted, dlq), wanted, count, rate, is_dry_run, by, now_ms, now_ms
-        )
+        job = _Job(f"redrive-{self._started}", queue, meant, wanted, count, rate, is_dry_run, by, now_ms, now_ms)
         self._jobs[job.id] = job
         if is_dry_run:
             self._count(job, dlq, now_ms)
