@@ -112,8 +112,8 @@ def policy_from(fields: dict[str, object], *, base: QueuePolicy | None = None) -
     known = {} if base is None else {name: getattr(base, name) for name in QueuePolicy.__struct_fields__}
     try:
         policy = msgspec.convert(known | fields, QueuePolicy)
-        msgspec.msgpack.encode(policy)  # lone surrogates are found out only now
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        msgspec.msgpack.encode(policy)  # lone surrogates and numbers beyond 64 bits are found out only now
+    except (msgspec.ValidationError, UnicodeEncodeError, OverflowError) as error:
         raise ValueError(f"This is no queue policy: {error}.") from error
     if (fault := policy.fault()) is not None:
         raise ValueError(fault)

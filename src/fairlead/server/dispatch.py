@@ -92,6 +92,8 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
         raise InvalidArgument(_told(name, str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"The request of {name} can't be read: {error}.") from error
+    except RecursionError as error:
+        raise InvalidArgument(f"The request of {name} is nested too deeply.") from error
 
 
 def _told(name: str, fault: str) -> str:

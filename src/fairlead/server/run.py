@@ -36,6 +36,8 @@ try:
 except ImportError as error:
     raise ImportError("The server needs uvicorn and websockets: install fairlead[server].") from error
 
+from fairlead.server.request_head import BoundedHeadProtocol
+
 STORE: Final = "store"
 FIRST_KEY: Final = "admin.key"
 _BACKLOG: Final = 2048
@@ -178,6 +180,7 @@ def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        http=BoundedHeadProtocol,
         ws="websockets-sansio",
         ws_max_size=settings.limits.body_bytes_max,
         ws_per_message_deflate=False,  # it would cost far more time than loopback or a data centre costs
