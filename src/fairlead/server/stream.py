@@ -138,7 +138,7 @@ class _Stream:
                 return
             try:
                 self._take(data)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 await _close(self._send, _MALFORMED, f"A message is no frame: {error}.")
                 return
             except Unauthenticated as error:
