@@ -31,6 +31,7 @@ from fairlead.broker.requests import Asked, Attach, Consumer, Nobody, Read, Requ
 from fairlead.broker.settings import Settings
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
+from fairlead.broker.waits import Waits
 from fairlead.core.apply import apply
 from fairlead.core.commands import (
     Ack,
@@ -91,7 +92,8 @@ class Engine:
         self.taps: list[Tap] = []
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
-        self._handing_out = HandingOut(self.dispatcher, turn_events=self.settings.turn_events)
+        self.waits = Waits()
+        self._handing_out = HandingOut(self.dispatcher, self.waits, turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
         self.enqueues = EnqueueLine()
         self.redrives = Redrives()

@@ -6,6 +6,7 @@ from fairlead.broker.deliveries import deliveries_of
 from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.requests import Attach, Consumer, HandOut, Request, Waiter
 from fairlead.broker.turn import Desk, Turn
+from fairlead.broker.waits import Waits
 from fairlead.core.commands import Lease, Nack
 from fairlead.errors import FairleadError, QueueNotFound
 from fairlead.model.message import Delivery, Receipt
@@ -18,8 +19,9 @@ class HandingOut:
         unserved: queues whose line the last turn had no room for.
     """
 
-    def __init__(self, dispatcher: Dispatcher, *, turn_events: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, waits: Waits, *, turn_events: int) -> None:
         self._dispatcher = dispatcher
+        self._waits = waits
         self._turn_events = turn_events
         self.unserved: dict[str, None] = {}
 
@@ -116,6 +118,7 @@ class HandingOut:
         picked = desk.schedule.pick(taker.queue, taker.count, turn.now_ms)
         if not picked:
             return None
+        self._waits.note(taker.queue, picked, turn.now_ms)
         policy = desk.ledger.queues[taker.queue].policy
         visibility_ms = policy.visibility_timeout_ms if taker.visibility_ms is None else taker.visibility_ms
         numbers = [message.number for message in picked]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import nlargest
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
@@ -12,14 +12,36 @@ from fairlead.broker.bodies import Bodies
 from fairlead.broker.deliveries import dead_letter_of
 from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.redrives import admits, numbers_meant
+from fairlead.broker.waits import Waits
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.schedule import Schedule
 from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
+from fairlead.scheduler.survey import KeyState
 
-_KEYS_SHOWN = 100
+KEYS_SHOWN = 100
+
+
+class Looked(Protocol):
+    """Where observers look."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is true."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who is next."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Who waits for messages."""
+
+    @property
+    def waits(self) -> Waits:
+        """How long messages waited of late."""
 
 
 def known(ledger: Ledger, name: str) -> Queue:
@@ -68,38 +90,29 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
     )
 
 
-def queue_details(ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, name: str, now_ms: int) -> QueueView:
-    """Return a queue with its keys and throttles. Costs time in proportion to its messages."""
-    view = queue_view(ledger, dispatcher, name)
-    queue = ledger.queues[name]
-    counts: dict[Key, list[int]] = {}
-    names: set[str] = set()
-    for message in queue.messages.values():
-        count = counts.get(message.key)
-        if count is None:
-            count = counts[message.key] = [0, 0]
-        count[0] += 1
-        if message.token:
-            count[1] += 1
-        if message.throttles:
-            names.update(message.throttles)
-    top = nlargest(_KEYS_SHOWN, counts.items(), key=lambda entry: entry[1][0])
-    kernel = schedule.kernel(name)
-    keys = tuple(_key_view(schedule, queue, key, count, kernel.deficit(key)) for key, count in top)
-    throttles = tuple(throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in names)
-    return msgspec.structs.replace(view, active_keys=len(counts), keys=keys, throttles=throttles)
+def queue_details(engine: Looked, name: str, now_ms: int, *, keys_max: int = KEYS_SHOWN) -> QueueView:
+    """Return a queue with its keys and throttles. Costs time in proportion to its keys, not to its messages."""
+    view = queue_view(engine.ledger, engine.dispatcher, name)
+    queue, schedule = engine.ledger.queues[name], engine.schedule
+    survey = schedule.kernel(name).survey(keys_max, now_ms)
+    keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
+    throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
+    return msgspec.structs.replace(view, active_keys=survey.active, keys=keys, throttles=tuple(throttles))
 
 
-def _key_view(schedule: Schedule, queue: Queue, key: Key, count: Sequence[int], deficit: int) -> KeyView:
-    policy = schedule.key_policy(queue.name, key)
+def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> KeyView:
+    key, policy = state.key, engine.schedule.key_policy(queue.name, state.key)
     return KeyView(
         key=key,
-        messages=count[0],
-        leased=count[1],
+        messages=state.waiting + state.in_use,
+        leased=state.in_use,
         weight=policy.weight if policy is not None else 1,
         cap=policy.cap if policy is not None else None,
-        deficit=deficit,
+        deficit=engine.schedule.kernel(queue.name).deficit(key),
         is_paused=any(above in queue.paused_keys for above in _above(key)),
+        wait_p99_ms=engine.waits.p99_ms(queue.name, key, now_ms),
+        throttle=state.throttle,
+        throttled_until_ms=state.until_ms,
     )
 
 

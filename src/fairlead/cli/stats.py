@@ -28,7 +28,8 @@ Look = Callable[[], tuple[object, list[Table]]]
 def stats_command(session: Session, queue: str | None, *, watch: bool, interval: int, rounds: int | None) -> None:
     """Show how queues do, or the fairness keys of one queue.
 
-    A key's share is what it is entitled to among those that have messages.
+    A key's share is what it is entitled to among those that have messages. Its wait p99 is of what was handed out in
+    the last minute or two.
     """
     with session.door() as door:
         _watch(session, _looking(door, queue), interval_ms=interval, rounds=rounds if watch else 1)

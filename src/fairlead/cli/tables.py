@@ -16,7 +16,7 @@ from fairlead.model.policy import QueuePolicy
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 
 _QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size"})
-_KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap"})
+_KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
 
 
 def messages(count: int) -> str:
@@ -102,10 +102,11 @@ def of_keys(view: QueueView) -> list[Table]:
     """Return tables of a queue's fairness keys and of the throttles its messages name."""
     found = []
     if view.keys:
-        rows = [_key(key, share) for key, share in zip(view.keys, shares_of(view), strict=True)]
+        at = now_ms()
+        rows = [_key(key, share, at) for key, share in zip(view.keys, shares_of(view), strict=True)]
         shown = f"{len(view.keys)} of " if (view.active_keys or 0) > len(view.keys) else ""
         title = f"{shown}{view.active_keys} fairness key{'' if view.active_keys == 1 else 's'}"
-        columns = ["key", "share", "weight", "waiting", "leased", "cap", "state"]
+        columns = ["key", "share", "weight", "waiting", "leased", "cap", "wait p99", "throttled", "state"]
         found.append(Table(columns, rows, title=title, numbers=_KEY_NUMBERS))
     if view.throttles:
         rows = [_throttle(throttle) for throttle in view.throttles]
@@ -114,7 +115,7 @@ def of_keys(view: QueueView) -> list[Table]:
     return found
 
 
-def _key(view: KeyView, share: float) -> list[str]:
+def _key(view: KeyView, share: float, at_ms: int) -> list[str]:
     is_capped = view.cap is not None and view.leased >= view.cap
     return [
         written(view.key),
@@ -123,8 +124,18 @@ def _key(view: KeyView, share: float) -> list[str]:
         str(view.messages - view.leased),
         str(view.leased),
         "-" if view.cap is None else str(view.cap),
-        "paused" if view.is_paused else "capped" if is_capped else "open",
+        "-" if view.wait_p99_ms is None else words(view.wait_p99_ms),
+        _holdup(view, at_ms),
+        "paused" if view.is_paused else "capped" if is_capped else "throttled" if view.throttle is not None else "open",
     ]
+
+
+def _holdup(view: KeyView, at_ms: int) -> str:
+    if view.throttle is None:
+        return "-"
+    if view.throttled_until_ms is None:
+        return f"by {view.throttle}"
+    return f"by {view.throttle} for {words(max(1, view.throttled_until_ms - at_ms))}"
 
 
 def _throttle(view: ThrottleView) -> list[str]:

@@ -59,13 +59,13 @@ class AsyncAdminVerbs(AsyncAsking):
         answer: verbs.Queues = await self._call("queues", _NOTHING)
         return answer.queues
 
-    async def queue(self, queue: str) -> QueueView:
-        """Return a queue in short."""
-        answer: QueueView = await self._call("stats", verbs.QueueRequest(queue=queue))
+    async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
+        """Return a queue in short, or with up to ``keys_max`` of its fairness keys, those with the most messages."""
+        answer: QueueView = await self._call("stats", verbs.Stats(queue=queue, keys_max=keys_max))
         return answer
 
     async def inspect(self, queue: str) -> QueueView:
-        """Return a queue with its fairness keys and throttles. Takes time in proportion to its messages."""
+        """Return a queue with its fairness keys and throttles. Takes time in proportion to its keys."""
         answer: QueueView = await self._call("inspect", verbs.QueueRequest(queue=queue))
         return answer
 

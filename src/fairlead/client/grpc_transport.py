@@ -27,7 +27,7 @@ from fairlead.errors import (
 from fairlead.model.message import Delivery
 from fairlead.wire.errors import ErrorBody, error_of
 from fairlead.wire.frames import Consume
-from fairlead.wire.verbs import Enqueue, QueueRequest, Shape
+from fairlead.wire.verbs import Enqueue, Shape, Stats
 
 try:
     import grpc
@@ -94,7 +94,7 @@ class GrpcTransport:
     async def connect(self) -> None:
         """See whether the server answers, and to us; see ``Transport``."""
         try:
-            await self.call("stats", QueueRequest(queue=""))
+            await self.call("stats", Stats(queue=""))
         except (Disconnected, Unauthenticated, Closed):
             raise
         except FairleadError:

@@ -33,3 +33,5 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 64 * 1024
 OWNER_LENGTH_MAX: Final = 256
+KEYS_SHOWN_MAX: Final = 1_000
+"""Fairness keys in one answer about a queue."""

@@ -12,7 +12,15 @@ from fairlead.model.policy import QueuePolicy
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """One fairness key of a queue."""
+    """One fairness key of a queue.
+
+    Attributes:
+        messages: all that it has in the queue, leased or not.
+        wait_p99_ms: how long those that were handed out in the last minute or two had waited, but for one of a hundred;
+            from a sample if there were many, and at most an eighth too long. None if there were none.
+        throttle: the throttle that holds back everything of the key that is due; None if something may go.
+        throttled_until_ms: when that throttle has a token again; None if it never will.
+    """
 
     key: Key
     messages: int
@@ -21,6 +29,9 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     cap: int | None
     deficit: int
     is_paused: bool
+    wait_p99_ms: int | None = None
+    throttle: str | None = None
+    throttled_until_ms: int | None = None
 
 
 class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +49,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting: messages that are not leased, delayed ones included.
         oldest_ms: when the oldest of its messages was enqueued.
-        active_keys: how many fairness keys have messages; counted by ``inspect`` only.
-        keys: the fairness keys with the most messages, up to a hundred.
+        active_keys: how many fairness keys have messages; counted only where keys are asked for.
+        keys: the fairness keys with the most messages, as many as were asked for; a hundred with ``inspect``.
         throttles: those that its messages name and that have a rate.
     """
 

@@ -30,6 +30,7 @@ from fairlead.scheduler.policy import (
     RefusalReason,
     require_whole,
 )
+from fairlead.scheduler.survey import Survey, survey
 from fairlead.scheduler.timers import Timers
 from fairlead.scheduler.tree import Node
 from fairlead.scheduler.turns import serve_next, serve_plain
@@ -360,6 +361,10 @@ class Kernel(Generic[I]):
         """
         instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
         return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+
+    def survey(self, count: int, now_ms: int) -> Survey:
+        """Return so many keys with the most items, and what holds them back. Costs time in proportion to the keys."""
+        return survey(self._keys, count, now_ms)
 
     def explain(self, item: I, now_ms: int) -> Explanation:
         """Tell why an item waits."""

@@ -172,7 +172,7 @@ class Everybody(Holders):
                     violated(f"queue {queue} was shown as {found}, and is {expected}")
 
         def ask() -> QueueView:
-            return views.queue_details(engine.ledger, engine.schedule, engine.dispatcher, queue, engine.now_ms())
+            return views.queue_details(engine, queue, engine.now_ms())
 
         self.read(f"inspect {queue}", ask, judge)
 

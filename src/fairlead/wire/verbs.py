@@ -44,6 +44,13 @@ class QueueRequest(Shape, frozen=True, kw_only=True):
     queue: str
 
 
+class Stats(Shape, frozen=True, kw_only=True):
+    """Look at a queue in short, or with so many of its fairness keys, those with the most messages."""
+
+    queue: str
+    keys_max: int = 0
+
+
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
@@ -357,7 +364,7 @@ VERBS: Mapping[str, Verb] = {
     "explain": Verb("queue/explain", MessageRequest, Explained, "consume"),
     "get_state": Verb("queue/state/get", MessageRequest, State, "consume"),
     "set_state": Verb("queue/state/put", SetState, Etag, "consume"),
-    "stats": Verb("queue/stats", QueueRequest, QueueView, "consume"),
+    "stats": Verb("queue/stats", Stats, QueueView, "consume"),
     "create_queue": Verb("queues/create", CreateQueue, Nothing, "admin"),
     "update_queue": Verb("queues/update", UpdateQueue, Nothing, "admin"),
     "delete_queue": Verb("queues/delete", QueueRequest, Nothing, "admin"),

@@ -94,9 +94,25 @@ def test_keys_of_a_queue_are_shown(shell: Shell) -> None:
         shell.broker.enqueue("jobs", b"1", fairness_key=key, weight=4 if key == "acme" else 1)
     shell.broker.set_config("cap:jobs:acme", "1")
     shell.broker.lease("jobs")
-    rows = [line.split() for line in shell.ok("stats", "jobs").out.splitlines()]
-    assert ["acme", "80.0%", "4", "1", "1", "1", "capped"] in rows
-    assert ["bakery", "20.0%", "1", "1", "0", "-", "open"] in rows
+    rows = {line.split()[0]: line.split() for line in shell.ok("stats", "jobs").out.splitlines() if line}
+    acme, bakery = rows["acme"], rows["bakery"]
+    assert (acme[:6], acme[-1]) == (["acme", "80.0%", "4", "1", "1", "1"], "capped")
+    assert acme[6] != "-"  # how long it waited
+    assert bakery == ["bakery", "20.0%", "1", "1", "0", "-", "-", "-", "open"]
+
+
+def test_a_key_that_is_throttled_is_shown_with_what_holds_it_back(shell: Shell) -> None:
+    """The throttle is named, and for how long if that is known."""
+    shell.broker.set_config("throttle:stuck:rate", "0")
+    shell.broker.set_config("throttle:slow:rate", "0.001")
+    for name in ("stuck", "slow"):
+        for _ in range(2):
+            shell.broker.enqueue("jobs", b"1", fairness_key=name, throttles=(name,))
+    shell.broker.lease("jobs", 10)
+    lines = shell.ok("stats", "jobs").out.splitlines()
+    assert any("WAIT P99  THROTTLED" in line for line in lines)
+    assert [line.split()[-3:] for line in lines if "by stuck" in line] == [["by", "stuck", "throttled"]]
+    assert len([line for line in lines if line.startswith("slow") and "by slow for " in line]) == 1
 
 
 def test_watching_looks_again(shell: Shell) -> None:

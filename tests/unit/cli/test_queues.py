@@ -132,8 +132,8 @@ def test_a_queue_is_inspected(shell: Shell) -> None:
     shell.ok("queue", "pause", "jobs", "--key", "bakery/shop")
     lines = [line.split() for line in shell.ok("queue", "inspect", "jobs").out.splitlines()]
     assert ["max_attempts", "1"] in lines
-    assert ["acme", "75.0%", "3", "1", "0", "-", "open"] in lines
-    assert ["bakery/shop", "25.0%", "1", "1", "0", "-", "paused"] in lines
+    assert ["acme", "75.0%", "3", "1", "0", "-", "-", "-", "open"] in lines
+    assert ["bakery/shop", "25.0%", "1", "1", "0", "-", "-", "-", "paused"] in lines
     assert ["api", "5/s", "5", "5", "open"] in lines
     view = shell.ok("-o", "json", "queue", "inspect", "jobs").json
     assert {key["weight"] for key in view["keys"]} == {1, 3}

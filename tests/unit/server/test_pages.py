@@ -202,3 +202,20 @@ def test_a_log_line_is_one_line_with_its_fields() -> None:
     event = msgspec.json.decode(JsonLines().format(record))
     assert (event["event"], event["code"]) == ("It was so.", "closed")
     assert TextLines().format(record).endswith("It was so. code=closed")
+
+
+def test_stats_can_have_keys() -> None:
+    """A dashboard asks for so many keys with what it needs of each; by default there are none."""
+
+    async def main() -> None:
+        async with opened() as house:
+            body = {"queue": "orders", "messages": [{"fairness_key": name} for name in ("a", "a", "b")]}
+            await house.post("queue/enqueue", body)
+            assert (await house.post("queue/stats", {"queue": "orders"})).json()["keys"] == []
+            view = (await house.post("queue/stats", {"queue": "orders", "keys_max": 1})).json()
+            assert view["active_keys"] == 2
+            (key,) = view["keys"]
+            assert (key["key"], key["messages"], key["wait_p99_ms"], key["throttle"]) == ("a", 2, None, None)
+            assert (await house.post("queue/stats", {"queue": "orders", "keys_max": 5_000})).status_code == 400
+
+    run(main())

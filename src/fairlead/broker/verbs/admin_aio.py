@@ -11,7 +11,7 @@ import msgspec
 from fairlead.broker import views
 from fairlead.broker.journal_reading import JournalSlice, read_journal, reader_views
 from fairlead.broker.verbs.asking_aio import AsyncAsking
-from fairlead.broker.verbs.checking import check_author, check_filter, require
+from fairlead.broker.verbs.checking import check_author, check_filter, check_keys_max, require
 from fairlead.core import commands
 from fairlead.core.checks import text_fault, whole_fault
 from fairlead.errors import InvalidArgument
@@ -85,25 +85,27 @@ class AsyncAdminVerbs(AsyncAsking):
             lambda: [views.queue_view(engine.ledger, engine.dispatcher, name) for name in sorted(engine.ledger.queues)]
         )
 
-    async def queue(self, queue: str) -> QueueView:
-        """Return a queue in short.
+    async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
+        """Return a queue in short, or with up to ``keys_max`` of its fairness keys, those with the most messages.
 
         Raises:
             QueueNotFound: there is none of this name.
+            InvalidArgument: so many keys are not to be had at once.
         """
         engine = self._engine
+        check_keys_max(keys_max)
+        if keys_max:
+            return await self._read(lambda: views.queue_details(engine, queue, engine.now_ms(), keys_max=keys_max))
         return await self._read(lambda: views.queue_view(engine.ledger, engine.dispatcher, queue))
 
     async def inspect(self, queue: str) -> QueueView:
-        """Return a queue with its fairness keys and throttles. Takes time in proportion to its messages.
+        """Return a queue with its fairness keys and throttles. Takes time in proportion to its keys.
 
         Raises:
             QueueNotFound: there is none of this name.
         """
         engine = self._engine
-        return await self._read(
-            lambda: views.queue_details(engine.ledger, engine.schedule, engine.dispatcher, queue, engine.now_ms())
-        )
+        return await self._read(lambda: views.queue_details(engine, queue, engine.now_ms()))
 
     # ---------------------------------------------------------------------------------------------------------- config
 

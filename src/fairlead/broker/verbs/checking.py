@@ -118,3 +118,13 @@ def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str
         require(whole_fault("visibility_ms", visibility_ms, least=1, most=limits.TIMESPAN_MS_MAX))
     if owner is not None:
         require(text_fault("An owner", owner, most=limits.OWNER_LENGTH_MAX))
+
+
+def check_keys_max(keys_max: int) -> None:
+    """Refuse to show more keys than anybody reads.
+
+    Raises:
+        InvalidArgument: they are too many.
+    """
+    if type(keys_max) is not int or not 0 <= keys_max <= limits.KEYS_SHOWN_MAX:
+        raise InvalidArgument(f"keys_max is a whole number from 0 to {limits.KEYS_SHOWN_MAX}, not {keys_max!r}.")

@@ -22,9 +22,9 @@ _DONE: Final = wire.Nothing()
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def stats(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> QueueView:
-    """Return a queue in short."""
-    return await broker.queue(request.queue)
+async def stats(broker: AsyncBroker, request: wire.Stats, _: Caller) -> QueueView:
+    """Return a queue in short, or with some of its keys."""
+    return await broker.queue(request.queue, keys_max=request.keys_max)
 
 
 async def create_queue(broker: AsyncBroker, request: wire.CreateQueue, caller: Caller) -> wire.Nothing:

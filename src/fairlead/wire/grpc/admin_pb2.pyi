@@ -170,13 +170,15 @@ class InspectQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
-    __slots__ = ("queue",)
+    __slots__ = ("queue", "keys_max")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_MAX_FIELD_NUMBER: _ClassVar[int]
     queue: str
-    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+    keys_max: int
+    def __init__(self, queue: _Optional[str] = ..., keys_max: _Optional[int] = ...) -> None: ...
 
 class KeyView(_message.Message):
-    __slots__ = ("key", "messages", "leased", "weight", "cap", "deficit", "is_paused")
+    __slots__ = ("key", "messages", "leased", "weight", "cap", "deficit", "is_paused", "wait_p99_ms", "throttle", "throttled_until_ms")
     KEY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +186,9 @@ class KeyView(_message.Message):
     CAP_FIELD_NUMBER: _ClassVar[int]
     DEFICIT_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    THROTTLE_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     key: _containers.RepeatedScalarFieldContainer[str]
     messages: int
     leased: int
@@ -191,7 +196,10 @@ class KeyView(_message.Message):
     cap: int
     deficit: int
     is_paused: bool
-    def __init__(self, key: _Optional[_Iterable[str]] = ..., messages: _Optional[int] = ..., leased: _Optional[int] = ..., weight: _Optional[int] = ..., cap: _Optional[int] = ..., deficit: _Optional[int] = ..., is_paused: _Optional[bool] = ...) -> None: ...
+    wait_p99_ms: int
+    throttle: str
+    throttled_until_ms: int
+    def __init__(self, key: _Optional[_Iterable[str]] = ..., messages: _Optional[int] = ..., leased: _Optional[int] = ..., weight: _Optional[int] = ..., cap: _Optional[int] = ..., deficit: _Optional[int] = ..., is_paused: _Optional[bool] = ..., wait_p99_ms: _Optional[int] = ..., throttle: _Optional[str] = ..., throttled_until_ms: _Optional[int] = ...) -> None: ...
 
 class ThrottleView(_message.Message):
     __slots__ = ("name", "rate", "burst", "tokens")

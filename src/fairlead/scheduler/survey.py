@@ -1,0 +1,93 @@
+"""Which keys have the most items, and what holds all of theirs back. Costs time in proportion to the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import nlargest
+
+from fairlead.scheduler.item import Key
+from fairlead.scheduler.keys import Keys
+from fairlead.scheduler.lanes import Lane
+from fairlead.scheduler.tree import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyState:
+    """One key at one instant.
+
+    Attributes:
+        waiting: its items that wait, the delayed ones included.
+        in_use: its items that are handed out and not released, if the kernel counts them.
+        throttle: what holds back everything of the key that is due, of several the first to have a token; None if
+            something may go.
+        until_ms: when that has a token; None if it never will.
+    """
+
+    key: Key
+    waiting: int
+    in_use: int
+    throttle: str | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The keys with the most items, the first one first.
+
+    Attributes:
+        active: how many keys have items, waiting or in use.
+        throttles: the names of all throttles that items wait for, or could.
+    """
+
+    keys: tuple[KeyState, ...]
+    active: int
+    throttles: frozenset[str]
+
+
+def survey(keys: Keys, count: int, now_ms: int) -> Survey:
+    """Look at all keys, and more closely at so many."""
+    leaves: dict[Key, list[Node]] = {}
+    throttles: set[str] = set()
+    for leaf in keys.all_leaves():
+        leaves.setdefault(leaf.key, []).append(leaf)
+        for lane in (leaf.extra or {}).values():
+            if lane.head is not None:
+                throttles.update(bucket.name for bucket in lane.buckets)
+    sums = {key: (sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))) for key, twins in leaves.items()}
+    active = [(key, waiting, in_use) for key, (waiting, in_use) in sums.items() if waiting or in_use]
+    top = nlargest(count, active, key=lambda entry: entry[1] + entry[2])
+    states = (_state(key, waiting, in_use, leaves[key], now_ms) for key, waiting, in_use in top)
+    return Survey(keys=tuple(states), active=len(active), throttles=frozenset(throttles))
+
+
+def _in_use(leaf: Node) -> int:
+    """Return what a leaf has in use. What is an inner key's own is counted there, together with what is below it."""
+    if leaf.name is not None or leaf.parent is None or leaf.parent.ring is None:
+        return leaf.in_use
+    others = (child.in_use for child in leaf.parent.ring.children.values() if child is not leaf)
+    return leaf.parent.in_use - sum(others)
+
+
+def _state(key: Key, waiting: int, in_use: int, leaves: Iterable[Node], now_ms: int) -> KeyState:
+    shut: list[tuple[float, str, int | None]] = []
+    for lane in (lane for leaf in leaves for lane in leaf.lanes() if lane.head is not None):
+        holder = _holder(lane, now_ms)
+        if holder is None:
+            return KeyState(key=key, waiting=waiting, in_use=in_use)
+        shut.append(holder)
+    if not shut:
+        return KeyState(key=key, waiting=waiting, in_use=in_use)
+    _, throttle, until_ms = min(shut, key=lambda each: each[0])
+    return KeyState(key=key, waiting=waiting, in_use=in_use, throttle=throttle, until_ms=until_ms)
+
+
+def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
+    """Return the throttle that keeps a lane longest, with the instant at which it has a token; None if none does."""
+    found = None
+    for bucket in lane.buckets:
+        if not bucket.has_token(now_ms):
+            until_ms = bucket.token_at(now_ms)
+            entry = (float("inf") if until_ms is None else float(until_ms), bucket.name, until_ms)
+            found = entry if found is None else max(found, entry, key=lambda each: each[0])
+    return found
