@@ -1,0 +1,79 @@
+"""Connections and waiters beyond the limits of a server: refused clearly, and let in when another goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from fairlead.wire.grpc import broker_pb2
+
+from .server_process import ServerProcess, serving
+from .test_grpc_server import serving as serving_grpc
+
+
+def test_connections_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
+    """A stream too many is closed with 1013; the others go on, and when one goes another may come."""
+    with serving(tmp_path / "data", "--connections-max", "2") as server:
+        first, second = server.stream(), server.stream()
+        second.call("create_queue", queue="orders")
+        with second, server.stream() as third:
+            with pytest.raises(ConnectionClosed) as closed:
+                third.frame()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1013
+            assert second.call("stats", queue="orders")["waiting"] == 0
+        first.close()
+        while not is_let_in(server):  # it takes a moment until the server has seen the others go
+            pass
+
+
+def is_let_in(server: ServerProcess) -> bool:
+    """Tell whether a new connection is served."""
+    with server.stream() as stream:
+        try:
+            return bool(stream.call("stats", queue="orders"))
+        except ConnectionClosed:
+            return False
+
+
+def test_subscriptions_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
+    """Over HTTP and gRPC a consumer too many gets too_many_waiters; when one goes another may come."""
+    subscribe: dict[str, Any] = {"method": "POST", "url": "/queue/subscribe", "json": {"queue": "orders"}}
+    opening = broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue="orders"))
+    with serving_grpc(tmp_path / "data", "--connections-max", "2") as server, server.http() as http:
+        http.post("/queues/create", json={"queue": "orders"})
+        with http.stream(**subscribe) as one, server.called() as (brokers, _):
+            assert one.status_code == 200
+            with http.stream(**subscribe) as two:
+                assert two.status_code == 200
+                refused = http.post("/queue/subscribe", json={"queue": "orders"})
+                assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_waiters")
+                with pytest.raises(grpc.RpcError) as ended:
+                    next(brokers.Consume(iter([opening])))
+                assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            while http.get("/queues/orders").json()["consumers"] > 1:
+                pass
+            consuming = brokers.Consume(iter([opening]))
+            http.post("/queue/enqueue", json={"queue": "orders", "messages": [{}, {}]})
+            assert consuming.initial_metadata()
+            consuming.cancel()
+
+
+def test_waiters_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
+    """A lease that may not wait is refused at once and told when to come back; who waits goes on waiting."""
+    with serving(tmp_path / "data", "--waiters-max", "3") as server, server.stream() as stream, server.http() as http:
+        stream.call("create_queue", queue="orders")
+        for _ in range(3):
+            stream.send("lease", queue="orders", wait_ms=60_000)
+        while stream.call("stats", queue="orders")["waiters"] < 3:
+            pass
+        refused = http.post("/queue/dequeue", json={"queue": "orders", "wait_ms": 60_000})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_waiters")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert http.post("/queue/dequeue", json={"queue": "orders"}).json() == {"deliveries": []}
+        http.post("/queue/enqueue", json={"queue": "orders", "messages": [{}] * 3})
+        assert [len(stream.frame()[2]["deliveries"]) for _ in range(3)] == [1, 1, 1]
