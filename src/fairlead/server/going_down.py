@@ -52,7 +52,7 @@ async def settled(doors: Doors, *, quiet_s: float) -> None:
             if is_attended(doors) or doors.tally.calls.total() != calls:
                 calls, quiet_since = doors.tally.calls.total(), loop.time()
             elif loop.time() - quiet_since >= quiet_s:
-                _log.info("%d messages are leased by nobody who is here; they stay so.", leased)
+                _log.info("Nobody is here who could ack what is still leased: %d.", leased)
                 return
             changed.clear()
             try:

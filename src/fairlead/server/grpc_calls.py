@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 import grpc
 import msgspec
 
-from fairlead.errors import FairleadError, InternalError
+from fairlead.errors import FairleadError
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.grpc_messages import write_error
 from fairlead.server.grpc_shapes import Read, Write, parsed
+from fairlead.server.logs import level_of
 from fairlead.server.origin import Origin, checked_correlation_id
 from fairlead.server.racing import give_back
 from fairlead.wire.errors import ErrorBody, body_of, grpc_status
@@ -93,9 +94,8 @@ class Call:
 
     async def refuse(self, error: FairleadError) -> NoReturn:
         """End the call with an error."""
-        level = logging.ERROR if isinstance(error, InternalError) else logging.INFO
         extra = {"code": error.code, "correlation_id": self.correlation_id}
-        _log.log(level, "%s was refused: %s", self._name, error.code, extra=extra)
+        _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
         body = body_of(error)
         status = _STATUSES[grpc_status(error.code)]
         details = f"{body.cause[:_CAUSE_LENGTH_MAX]} {body.remedy}"

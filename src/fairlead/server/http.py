@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
-from fairlead.errors import FairleadError, InternalError, RouteNotFound
+from fairlead.errors import FairleadError, RouteNotFound
 from fairlead.server import browsing, key_verbs, raw, subscribing
 from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange, Gone
+from fairlead.server.logs import level_of
 from fairlead.server.polling import lease_or_hang_up
 from fairlead.server.stream import serve_stream
 from fairlead.wire.verbs import VERBS, Lease, Shape
@@ -104,9 +105,8 @@ class HttpDoor:
             await self._refuse(exchange, Doors.fault(exchange.path, error))
 
     async def _refuse(self, exchange: Exchange, error: FairleadError) -> None:
-        level = logging.ERROR if isinstance(error, InternalError) else logging.INFO
         extra = {"code": error.code, "correlation_id": exchange.correlation_id}
-        _log.log(level, "%s %s was refused: %s", exchange.method, exchange.path, error.code, extra=extra)
+        _log.log(level_of(error), "%s %s was refused: %s", exchange.method, exchange.path, error.code, extra=extra)
         if not exchange.is_begun:
             await exchange.refuse(error)
 

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from fairlead.errors import FairleadError, InternalError, RateLimited
+
 _FIELDS: Final = ("code", "correlation_id", "caller")
 
 
@@ -41,6 +43,13 @@ class TextLines(logging.Formatter):
 
 def _instant(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def level_of(error: FairleadError) -> int:
+    """Return how loudly a refusal is told: a fault of ours as such, and who asks too often does not fill the log."""
+    if isinstance(error, InternalError):
+        return logging.ERROR
+    return logging.DEBUG if isinstance(error, RateLimited) else logging.INFO
 
 
 def set_up_logs(log_format: str, level: str) -> None:

@@ -59,7 +59,7 @@ def test_a_lease_of_nobody_is_not_waited_for(caplog: pytest.LogCaptureFixture) -
 
     with caplog.at_level(logging.INFO):
         run(main())
-    assert "1 messages are leased by nobody who is here" in caplog.text
+    assert "Nobody is here who could ack what is still leased: 1." in caplog.text
 
 
 def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:

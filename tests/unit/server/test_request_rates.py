@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import grpc
 import pytest
@@ -60,6 +61,19 @@ def test_only_so_many_callers_are_remembered() -> None:
     assert len(rates) == 3
     with pytest.raises(RateLimited):
         rates.check("ann")
+
+
+def test_who_asks_too_often_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Other refusals have their line; these are only counted."""
+
+    async def main() -> None:
+        async with opened(limits=TWO, clock=FakeClock()) as house:
+            for _ in range(9):
+                await house.post("queue/stats", {"queue": "nowhere"})
+
+    with caplog.at_level(logging.INFO, "fairlead.access"):
+        run(main())
+    assert [record.code for record in caplog.records if hasattr(record, "code")] == ["queue_not_found"] * 2
 
 
 def test_http_refuses_with_429_and_when_to_come_back() -> None:
