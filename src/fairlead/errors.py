@@ -72,6 +72,20 @@ class WrongProcess(RequestError, RuntimeError):
     remedy = "Fork first and open the broker afterwards, in one process; let that one serve the others."
 
 
+class JavaNotFound(RequestError):
+    """There is no Java on this machine that Spark could run on."""
+
+    code = "java_not_found"
+    remedy = "Install fairlead[spark], which brings one, or set JAVA_HOME to a Java that is new enough."
+
+
+class ExecutorMismatch(RequestError):
+    """A Spark executor does not run what the driver runs; nothing was read or written."""
+
+    code = "executor_mismatch"
+    remedy = "Install the same fairlead[spark] for the same Python on every worker; PYSPARK_PYTHON says which is run."
+
+
 class QueueNotFound(RequestError):
     """There is no queue of this name."""
 

@@ -41,6 +41,8 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "dropped": 503,
     "wrong_event_loop": 500,
     "wrong_process": 500,
+    "java_not_found": 500,
+    "executor_mismatch": 500,
     "internal": 500,
 }
 """The HTTP status of each code."""

@@ -1,0 +1,18 @@
+"""One Spark session for all tests here: a JVM costs five seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlead.spark import spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two threads that tries a task up to four times, as a cluster does."""
+    session = spark_session("fairlead-tests", master="local[2,4]")
+    yield session
+    session.stop()
