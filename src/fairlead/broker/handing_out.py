@@ -121,7 +121,11 @@ class HandingOut:
         numbers = [message.number for message in picked]
         turn.handed_out += len(picked)
         token = desk.ledger.next_sequence
-        desk.execute(Lease(queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner), turn)
+        holdups = desk.schedule.holdups(taker.queue, picked)
+        command = Lease(
+            queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner, holdups=holdups
+        )
+        desk.execute(command, turn)
         return HandOut(taker, picked, token)
 
     # ------------------------------------------------------------------------------------------------------ delivering

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fairlead.errors import FairleadError
-from fairlead.journal.records import RemoveReason, ReturnReason
+from fairlead.journal.records import Holdups, RemoveReason, ReturnReason
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.message import Key, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
@@ -86,6 +86,7 @@ class Lease:
     numbers: list[int]
     visibility_ms: int
     owner: str | None = None
+    holdups: Holdups | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -93,6 +93,7 @@ class Message(Item):
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = not throttles and due_ms is None and deadline_ms is None and priority is _NORMAL
+        self.held = None
         self.lane = None
         self.next = None
         self.previous = None

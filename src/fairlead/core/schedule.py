@@ -24,6 +24,7 @@ from fairlead.journal.records import (
     Dead,
     Enqueued,
     Extended,
+    Holdups,
     Leased,
     QueuePaused,
     QueueRemoved,
@@ -36,6 +37,7 @@ from fairlead.model.message import Key
 from fairlead.model.names import dlq_of, is_dlq
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation
+from fairlead.scheduler.holdups import NOT_HELD
 from fairlead.scheduler.kernel import Kernel
 from fairlead.scheduler.policy import Backpressure, KeyPolicy
 from fairlead.scheduler.timers import Timers
@@ -249,6 +251,14 @@ class Schedule:
             return []
         self._touched[line] = None
         return line.kernel.take(count, now_ms)
+
+    def holdups(self, queue: str, picked: list[Message]) -> Holdups | None:
+        """Return how long throttles and caps held up each of what was last picked; None if they held up none."""
+        known = self._lines[queue].kernel.holdups()
+        if not known:
+            return None
+        held = [known.get(message, NOT_HELD) for message in picked]
+        return Holdups([each.throttled_ms for each in held], [each.capped_ms for each in held])
 
     def may_pick(self, queue: str) -> bool:
         """Tell whether ``pick`` is likely to find something."""

@@ -54,6 +54,7 @@ COLUMNS = (
     *("queue", "message_id", "fairness_key", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms"),
     *("cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "reason"),
     *("ended", "error", "target", "name", "value", "position", "is_paused", "policy_json", "by"),
+    *("throttled_ms", "capped_ms"),
 )
 NUMBERED = ("message_id", "cause_id")
 """The columns that ``Columns`` holds as numbers of messages; a table has their ids."""
@@ -197,6 +198,9 @@ def _leased(columns: Columns, record: Leased, count: int) -> None:
     columns.fill("expires_ms", record.expires_ms, count)
     if record.owner is not None:
         columns.fill("owner", record.owner, count)
+    if record.holdups is not None:
+        columns.put("throttled_ms", [held_ms or None for held_ms in record.holdups.throttled_ms])
+        columns.put("capped_ms", [held_ms or None for held_ms in record.holdups.capped_ms])
 
 
 def _extended(columns: Columns, record: Extended, count: int) -> None:

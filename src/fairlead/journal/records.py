@@ -78,11 +78,20 @@ class Enqueued(Record, tag="enqueued"):
         return len(self.sizes)
 
 
+class Holdups(msgspec.Struct, array_like=True, gc=False):
+    """For how long throttles without a token, and keys at their caps, held messages up, as columns."""
+
+    throttled_ms: list[int]
+    capped_ms: list[int]
+
+
 class Leased(OfMessages, tag="leased"):
     """Messages handed out; the fencing tokens are the sequence numbers of the record."""
 
     expires_ms: int
     owner: str | None = None
+    holdups: Holdups | None = None
+    """None where nothing held any of them up but their turns."""
 
 
 class Extended(OfMessages, tag="extended"):

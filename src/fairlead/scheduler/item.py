@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
+    from fairlead.scheduler.holdups import Holdup
     from fairlead.scheduler.lanes import Lane
 
 KEY_DEPTH_MAX = 32
@@ -72,6 +73,7 @@ class Item:
         "cost",
         "deadline_ms",
         "due_ms",
+        "held",
         "key",
         "lane",
         "next",
@@ -121,6 +123,7 @@ class Item:
         self.deadline_ms = deadline_ms
         # The rest belongs to the kernel.
         self.plain = self._is_plain()
+        self.held: Holdup | None = None
         self.lane: Lane | None = None
         self.next: Item | None = None
         self.previous: Item | None = None

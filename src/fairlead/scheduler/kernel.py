@@ -9,12 +9,13 @@ at the latest it has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Generic, cast
 
 from fairlead.scheduler.admission import Admission
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation, WaitReason, explain
+from fairlead.scheduler.holdups import NOT_HELD, Holdup
 from fairlead.scheduler.item import Item, Key, Priority, canonical_key
 from fairlead.scheduler.keys import Keys, PolicyProvider
 from fairlead.scheduler.lanes import Lane
@@ -96,6 +97,7 @@ class Kernel(Generic[I]):
         )
         self._not_due = Node("", None, None)
         self._departures: list[Departure[I]] = []
+        self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
         self._sequence = 0
         self._now_ms = _LONG_AGO_MS
@@ -186,6 +188,7 @@ class Kernel(Generic[I]):
         use, caps filled by the hand-out itself.
         """
         self._move_to(now_ms)
+        self._holdups.clear()
         out: list[Item] = []
         for root in self._keys.roots:
             self._serve(root, out, count)
@@ -194,6 +197,13 @@ class Kernel(Generic[I]):
                 self._serve(root, out, count)
         self._waiting -= len(out)
         return cast("list[I]", out)
+
+    def holdups(self) -> Mapping[I, Holdup]:
+        """Return how long those of the items last taken were held up that were, for reading until the next ``take``.
+
+        Counted from when the item was offered, or from when it was due.
+        """
+        return cast("Mapping[I, Holdup]", self._holdups)
 
     def cancel(self, item: I) -> bool:
         """Take a waiting item out; its place is free at once. Returns False if it does not wait here."""
@@ -367,7 +377,9 @@ class Kernel(Generic[I]):
             if ring.is_plain_next():
                 serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
             else:
-                serve_next(root, out, count, self._keys, self._open_lane, counts_use=self._counts_use)
+                serve_next(
+                    root, out, count, self._keys, self._open_lane, self._note_holdups, counts_use=self._counts_use
+                )
 
     def _open_lane(self, leaf: Node) -> Lane | None:
         return self._parking.first_open_lane(leaf, self._now_ms)
@@ -376,7 +388,7 @@ class Kernel(Generic[I]):
         """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""
         if now_ms <= self._now_ms:
             return
-        self._now_ms = now_ms
+        self._now_ms = self._keys.now_ms = now_ms
         if self._deadlines.entries:
             self._expire()
         if self._due.entries:
@@ -420,9 +432,27 @@ class Kernel(Generic[I]):
         lane = self._keys.lane_of(leaf, item)
         was_empty = lane.head is None
         lane.append(item)
+        if self._keys.has_clocks:
+            item.held = self._shown(lane)
         if was_empty:
             leaf.list_lane(lane)
             self._keys.refresh(leaf)
+
+    def _shown(self, lane: Lane) -> Holdup | None:
+        """Return what the clocks of a lane and of the keys above it show; None if they have never run."""
+        now_ms = self._now_ms
+        parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
+        return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
+
+    def _note_holdups(self, lane: Lane, items: list[Item]) -> None:
+        shown = self._shown(lane)
+        if shown is None:
+            return
+        for item in items:
+            before, item.held = item.held or NOT_HELD, None
+            held = Holdup(shown.throttled_ms - before.throttled_ms, shown.capped_ms - before.capped_ms)
+            if held != NOT_HELD:
+                self._holdups[item] = held
 
     def _count(self, leaf: Node, *, waiting: int, delayed: int) -> None:
         node = leaf

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.gates import WaitQueue
+from fairlead.scheduler.holdups import StopWatch
 from fairlead.scheduler.item import Item, Key, Priority, canonical_key, path_of
 from fairlead.scheduler.lanes import Lane
 from fairlead.scheduler.policy import KeyPolicy
@@ -24,6 +25,10 @@ class Keys:
     """One tree of keys, or with strict priority one for each priority, whose nodes for the same key are *twins*.
 
     Weight, cap, pause and items in use are the same for all twins of a key.
+
+    Attributes:
+        now_ms: the present instant, as the kernel was told.
+        has_clocks: whether anything has ever been parked or at its cap.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class Keys:
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
         self._idle: deque[Node] = deque()
+        self.now_ms = 0
+        self.has_clocks = False
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
@@ -170,6 +177,8 @@ class Keys:
         """Bring a node's readiness, and that of the nodes above it, in line with what it holds."""
         parent = node.parent
         while parent is not None and parent.ring is not None:
+            if node.cap is not None or node.capped is not None:
+                self._note_cap(node)
             ready = node.can_serve()
             if ready == node.is_ready:
                 if ready:
@@ -182,6 +191,14 @@ class Keys:
             self._classify(node)
             self.note_idle(node)
             node, parent = parent, parent.parent
+
+    def _note_cap(self, node: Node) -> None:
+        is_capped = node.cap is not None and node.in_use >= node.cap
+        if node.capped is None and is_capped:
+            node.capped = StopWatch()
+            self.has_clocks = True
+        if node.capped is not None:
+            node.capped.note(self.now_ms, is_so=is_capped)
 
     def emptied(self, ring: Ring, node: Node) -> None:
         """Note that a plain key has been served its last item."""
@@ -237,6 +254,7 @@ class Keys:
         """Let an empty lane wait for no token, and forget it if its key has many, as with one for every recipient."""
         if lane.gate is not None:
             lane.gate.leave(lane)
+        lane.parked = None  # whoever comes next was never held up
         extra = lane.node.extra
         if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
             del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
@@ -302,6 +320,7 @@ class Keys:
         group.ring = Ring()
         group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
         group.is_paused = leaf.is_paused
+        group.capped, leaf.capped = leaf.capped, None
         _children(parent)[leaf.name] = group
         parent.ring.replace(leaf, group)
         for gate in leaf.waits:
@@ -347,7 +366,8 @@ class Keys:
     def _classify(self, node: Node) -> None:
         """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.extra is None and node.parent is not None and node.parent.parent is None
-        node.is_simple = is_flat and node.waiting_max is None and self.key_waiting_max is None
+        is_unlimited = node.waiting_max is None and self.key_waiting_max is None
+        node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
         node.is_plain = is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell
 
 

@@ -14,6 +14,7 @@ from fairlead.scheduler.item import Item, Priority
 if TYPE_CHECKING:
     from fairlead.scheduler.buckets import Bucket
     from fairlead.scheduler.gates import Gate
+    from fairlead.scheduler.holdups import StopWatch
     from fairlead.scheduler.tree import Node
 
 
@@ -24,9 +25,10 @@ class Lane:
         node: the fairness key the lane belongs to.
         gate: the throttle the lane is parked behind, or None while it may go.
         is_listed: whether the lane has an entry in its key's choice of lanes.
+        parked: the clock that runs while it is parked; None if it never was.
     """
 
-    __slots__ = ("buckets", "gate", "head", "is_listed", "node", "priority", "tail")
+    __slots__ = ("buckets", "gate", "head", "is_listed", "node", "parked", "priority", "tail")
 
     def __init__(self, node: Node, priority: Priority, buckets: tuple[Bucket, ...]) -> None:
         self.node = node
@@ -36,6 +38,7 @@ class Lane:
         self.tail: Item | None = None
         self.gate: Gate | None = None
         self.is_listed = False
+        self.parked: StopWatch | None = None
 
     def __iter__(self) -> Iterator[Item]:
         item = self.head

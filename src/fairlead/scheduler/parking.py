@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.scheduler.buckets import Bucket
 from fairlead.scheduler.gates import Gate
+from fairlead.scheduler.holdups import StopWatch
 from fairlead.scheduler.keys import Keys
 from fairlead.scheduler.lanes import Lane
 from fairlead.scheduler.timers import Timers
@@ -64,6 +65,8 @@ class Parking:
         has_woken = False
         while tokens > 0 and (lane := self._wake(gate)) is not None:
             has_woken = True
+            if lane.parked is not None:
+                lane.parked.note(now_ms, is_so=False)
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
             tokens -= 1
@@ -90,6 +93,10 @@ class Parking:
             gate = self._gates[bucket] = Gate(bucket)
             bucket.watchers[self] = None
         gate.park(lane)
+        if lane.parked is None:
+            lane.parked = StopWatch()
+            self._keys.has_clocks = True
+        lane.parked.note(now_ms, is_so=True)
         self._arm(gate, bucket.token_at(now_ms))
 
     def _arm(self, gate: Gate, at_ms: int | None) -> None:

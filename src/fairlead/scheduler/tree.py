@@ -40,6 +40,7 @@ from fairlead.scheduler.timers import Timers
 
 if TYPE_CHECKING:
     from fairlead.scheduler.gates import Gate, WaitQueue
+    from fairlead.scheduler.holdups import StopWatch
     from fairlead.scheduler.policy import Backpressure
 
 
@@ -77,11 +78,13 @@ class Node(_Account):
         waiting: items under it, the delayed ones included.
         delayed: items under it that are not due yet.
         in_use: items handed out and not released, if the kernel counts them.
+        capped: the clock that runs while it is at its cap; None if it never was.
     """
 
     __slots__ = (
         "backpressure",
         "cap",
+        "capped",
         "choices",
         "delayed",
         "extra",
@@ -120,6 +123,7 @@ class Node(_Account):
         self.turns = self.round = self.slept_round = self.wake_round = 0
         self.waiting = self.delayed = self.in_use = 0
         self.cap: int | None = None
+        self.capped: StopWatch | None = None
         self.waiting_max: int | None = None
         self.backpressure: Backpressure | None = None
         self.waits = _NO_WAITS
@@ -195,6 +199,16 @@ class Node(_Account):
     def is_blocked(self) -> bool:
         """Tell whether it is held back as a whole, whatever it has waiting."""
         return self.is_paused or (self.cap is not None and self.in_use >= self.cap)
+
+    def capped_ms(self, now_ms: int) -> int:
+        """Return for how long it, or a key above it, has been at its cap."""
+        total_ms = 0
+        node: Node | None = self
+        while node is not None:
+            if node.capped is not None:
+                total_ms += node.capped.read(now_ms)
+            node = node.parent
+        return total_ms
 
     def can_serve(self) -> bool:
         """Tell whether the node should be ready."""

@@ -89,11 +89,19 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
 
 
 def serve_next(
-    root: Node, out: list[Item], count: int, keys: Keys, lane_of: Callable[[Node], Lane | None], *, counts_use: bool
+    root: Node,
+    out: list[Item],
+    count: int,
+    keys: Keys,
+    lane_of: Callable[[Node], Lane | None],
+    tell: Callable[[Lane, list[Item]], None],
+    *,
+    counts_use: bool,
 ) -> bool:
     """Serve the next run of items of the key whose turn it is, whatever kind it is. Returns False when none is ready.
 
-    A turn that ends and a lane that parks count as progress too: the caller asks again.
+    A turn that ends and a lane that parks count as progress too: the caller asks again. ``tell`` is told what comes
+    out of a lane while the lane is as it was.
     """
     leaf = root
     while leaf.ring is not None:
@@ -111,6 +119,8 @@ def serve_next(
     if leaf.extra is not None:
         room = _room_in_lane(leaf, lane, room)
     served, spent = _hand_out(lane, out, room, credit)
+    if keys.has_clocks:
+        tell(lane, out[len(out) - served :])
     _charge(leaf, served, spent, keys, counts_use=counts_use)
     if lane.head is None:
         keys.lane_emptied(lane)

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.broker.settings import Settings
 from fairlead.errors import InvalidArgument, JournalTrimmed, ReaderNotFound
-from fairlead.journal.records import AnyRecord, Sealed, Trimmed
+from fairlead.journal.records import AnyRecord, Holdups, Leased, Sealed, Trimmed
 from fairlead.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message, payloads
 
@@ -192,3 +192,17 @@ def test_a_seal_names_what_it_covers() -> None:
     busy(broker, 10)
     seals = [record for record in records_after(broker, 0) if isinstance(record, Sealed)]
     assert [(seal.first, seal.sequence) for seal in seals] == [(s.first, s.end) for s in broker.segments()]
+
+
+def test_a_lease_tells_what_held_its_message_up() -> None:
+    """A message that waited for a token says how long, and one that did not says nothing."""
+    broker = broker_with()
+    broker.set_throttle("api", rate=1, burst=1)
+    broker.advance(1_000)
+    broker.enqueue_many("q", [message(b"1", throttles=["api"]), message(b"2", throttles=["api"])])
+    broker.lease("q", count=2)
+    broker.advance(1_000)
+    broker.lease("q", count=2)
+    leased = [record for record in records_after(broker, 0) if isinstance(record, Leased)]
+    assert leased[0].holdups is None
+    assert leased[1].holdups == Holdups([1_000], [0])

@@ -19,6 +19,7 @@ from fairlead.journal.records import (
     Dead,
     Enqueued,
     Extended,
+    Holdups,
     Leased,
     Opened,
     QueuePaused,
@@ -88,6 +89,13 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
         [
             {"message_id": M5, "token": 90, "expires_ms": 30_500, "owner": "worker-1"},
             {"message_id": M3, "token": 91, "expires_ms": 30_500, "owner": "worker-1"},
+        ],
+    ),
+    (
+        Leased(90, "orders", [5, 3], 30_500, None, Holdups([40, 0], [0, 7])),
+        [
+            {"message_id": M5, "token": 90, "expires_ms": 30_500, "throttled_ms": 40},
+            {"message_id": M3, "token": 91, "expires_ms": 30_500, "capped_ms": 7},
         ],
     ),
     (Leased(90, "orders", [5], 30_500), [{"message_id": M5, "token": 90, "expires_ms": 30_500}]),

@@ -1,0 +1,46 @@
+"""How long an item was held up: by throttles without a token, and by keys at their caps.
+
+Clocks tell it, not items: each lane has one that runs while the lane is parked, and each key with a cap has one that
+runs while the key is at its cap. What they show when an item is handed out, less what they showed when it came, is how
+long that item was held up. An item whose clocks have never run carries nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Holdup(NamedTuple):
+    """How long an item waited because a throttle had no token, and because a key of its was at its cap.
+
+    Both can be so at once, so that the two may add up to more than the item has waited.
+    """
+
+    throttled_ms: int
+    capped_ms: int
+
+
+NOT_HELD = Holdup(0, 0)
+
+
+class StopWatch:
+    """Adds up the time during which something was so."""
+
+    __slots__ = ("_since_ms", "_total_ms")
+
+    def __init__(self) -> None:
+        self._total_ms = 0
+        self._since_ms: int | None = None
+
+    def note(self, now_ms: int, *, is_so: bool) -> None:
+        """Note whether it is so from now on."""
+        if is_so:
+            if self._since_ms is None:
+                self._since_ms = now_ms
+        elif self._since_ms is not None:
+            self._total_ms += now_ms - self._since_ms
+            self._since_ms = None
+
+    def read(self, now_ms: int) -> int:
+        """Return for how long it has been so."""
+        return self._total_ms if self._since_ms is None else self._total_ms + now_ms - self._since_ms
