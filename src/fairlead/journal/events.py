@@ -324,5 +324,7 @@ _TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]]
     Sealed: ("sealed", _sealed),
     Trimmed: ("trimmed", _trimmed),
 }
-KINDS = tuple(kind for kind, _ in _TELLERS.values())
+KIND_OF = {record: kind for record, (kind, _) in _TELLERS.items()}
+"""The kind of event that a record becomes."""
+KINDS = tuple(KIND_OF.values())
 """The kinds of events."""

@@ -9,6 +9,7 @@ import msgspec
 from fairlead import __version__
 from fairlead.model.message import Delivery
 from fairlead.model.views import QueueView
+from fairlead.server import journal_page
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -46,7 +47,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
     "/v1/queues": ("get_queues", Queues, (), "All queues."),
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys."),
     "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys."),
-    "/v1/journal": ("get_journal", None, ("after", "count"), "Events of the journal, a line each, or as Arrow."),
+    "/v1/journal": ("get_journal", None, journal_page.PARAMETERS, "Events of the journal, a line each, or as Arrow."),
     "/healthz": ("healthz", None, (), "Whether the process lives."),
     "/readyz": ("readyz", None, (), "Whether work is taken."),
     "/metrics": ("metrics", None, (), "What is counted, for Prometheus."),
@@ -107,7 +108,9 @@ def _get(name: str, path: str, answer: Any, parameters: tuple[str, ...], told: s
                 "name": parameter,
                 "in": place,
                 "required": place == "path",
-                "schema": {"type": "integer", "minimum": 0} if parameter in ("after", "count") else {"type": "string"},
+                "schema": {"type": "integer", "minimum": 0}
+                if parameter in journal_page.NUMBERS
+                else {"type": "string"},
             }
             for place, parameter in places
         ],
