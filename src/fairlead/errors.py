@@ -219,6 +219,13 @@ class TooManyWaiters(UnavailableError):
     remedy = "Come back later, or raise waiters_max."
 
 
+class RateLimited(UnavailableError):
+    """The caller has made more requests than it may in this time; nothing was done."""
+
+    code = "rate_limited"
+    remedy = "Come back later, ask for many messages at once, or raise requests_per_second."
+
+
 class StoreFailed(UnavailableError):
     """The store could not write or read. What was being written may be durable or not."""
 

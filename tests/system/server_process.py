@@ -17,6 +17,7 @@ import msgspec
 from websockets.sync.client import ClientConnection, connect
 
 HttpClient = httpx.Client
+HttpAnswer = httpx.Response
 ROOT = Path(__file__).parents[2]
 _ADDRESS = re.compile(r"listens on (https?)://(\S+)")
 

@@ -224,7 +224,7 @@ class Engine:
             return self.execute(command, turn)
 
         if self._is_opening:
-            execute(Open())
+            execute(Open(built_ms=self.schedule.built_ms))
             self._is_opening = False
         self._expire(turn)
         queues, self._handing_out.unserved = self._handing_out.unserved, {}

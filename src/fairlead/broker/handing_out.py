@@ -121,9 +121,9 @@ class HandingOut:
         numbers = [message.number for message in picked]
         turn.handed_out += len(picked)
         token = desk.ledger.next_sequence
-        holdups = desk.schedule.holdups(taker.queue, picked)
+        picking = desk.schedule.last_picking(taker.queue, picked)
         command = Lease(
-            queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner, holdups=holdups
+            queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner, picking=picking
         )
         desk.execute(command, turn)
         return HandOut(taker, picked, token)

@@ -19,7 +19,7 @@ from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
 from fairlead.client.protocol import Reply
-from fairlead.client.retrying import Retries, is_passing, is_repeatable
+from fairlead.client.retrying import Retries, is_passing, is_repeatable, pause_s
 from fairlead.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
@@ -196,13 +196,13 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
         return await self._call(asked.verb, asked.request, wait_ms=asked.wait_ms)
 
     async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - see Asking
-        if not is_repeatable(asked.verb, asked.request):
+        if not is_repeatable(asked.verb, asked.request, error):
             raise error
         loop = asyncio.get_running_loop()
         until = loop.time() + self.retries.patience_s
         waits_s = self.retries.waits_s()
         while is_passing(error) and loop.time() < until:
-            await asyncio.sleep(next(waits_s))
+            await asyncio.sleep(pause_s(error, next(waits_s)))
             try:
                 return await self.transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
             except FairleadError as again:

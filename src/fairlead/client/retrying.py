@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.errors import Disconnected, FairleadError, StoreFailed
+from fairlead.errors import Disconnected, FairleadError, RateLimited, StoreFailed
 from fairlead.wire.verbs import Enqueue, Shape
 
 _READS: Final = frozenset(
@@ -48,11 +48,19 @@ class Retries:
 
 def is_passing(error: FairleadError) -> bool:
     """Tell whether an error speaks of the way or the server's bad day rather than of the request."""
-    return isinstance(error, Disconnected | StoreFailed)
+    return isinstance(error, Disconnected | StoreFailed | RateLimited)
 
 
-def is_repeatable(verb: str, request: Shape) -> bool:
-    """Tell whether a call may be repeated without knowing what came of it."""
+def pause_s(error: FairleadError, wait_s: float) -> float:
+    """Return how long to wait before a repetition: as long as was meant, or until the server says that it helps."""
+    told_ms = error.retry_after_ms if isinstance(error, RateLimited) else None
+    return wait_s if told_ms is None else max(wait_s, told_ms / 1000)
+
+
+def is_repeatable(verb: str, request: Shape, error: FairleadError) -> bool:
+    """Tell whether a call may be repeated: nothing was done, or doing it twice comes to the same."""
+    if isinstance(error, RateLimited):
+        return True
     if isinstance(request, Enqueue):
         return all(message.dedup_id is not None for message in request.messages)
     return verb in _READS or verb in _SAME_TWICE

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fairlead.errors import FairleadError
-from fairlead.journal.records import Holdups, RemoveReason, ReturnReason
+from fairlead.journal.records import Picking, RemoveReason, ReturnReason
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.message import Key, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
@@ -86,7 +86,7 @@ class Lease:
     numbers: list[int]
     visibility_ms: int
     owner: str | None = None
-    holdups: Holdups | None = None
+    picking: Picking | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,7 +184,9 @@ class SetReader:
 
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """Note that the schedule begins anew."""
+    """Note that the schedule begins anew, since the instant at which it was built."""
+
+    built_ms: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

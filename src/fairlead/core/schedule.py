@@ -24,8 +24,8 @@ from fairlead.journal.records import (
     Dead,
     Enqueued,
     Extended,
-    Holdups,
     Leased,
+    Picking,
     QueuePaused,
     QueueRemoved,
     QueueSet,
@@ -42,17 +42,27 @@ from fairlead.scheduler.kernel import Kernel
 from fairlead.scheduler.policy import Backpressure, KeyPolicy
 from fairlead.scheduler.timers import Timers
 
+_MOVES_MAX = 10_000
+"""So much is remembered for one lease to tell. A replay is exact up to there."""
+
 
 class Line:
-    """One queue's part of the schedule."""
+    """One queue's part of the schedule.
 
-    __slots__ = ("_made_with", "kernel", "next_at", "policies", "queue")
+    Attributes:
+        asked: how many messages the last pick was asked for.
+        moves: what has stirred the kernel since the last pick that found something, see ``Picking``.
+    """
+
+    __slots__ = ("_made_with", "asked", "kernel", "moves", "next_at", "policies", "queue")
 
     def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
         self.queue = queue
         self.policies = KeyPolicies(queue, config)
         self.kernel = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
+        self.asked = 0
+        self.moves: list[tuple[int, int, int]] = []
         self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
 
     def is_made_for(self, queue: Queue) -> bool:
@@ -87,10 +97,15 @@ class LeaseBatch:
 
 
 class Schedule:
-    """Who is next in each queue, and when leases, delays, deadlines and throttles need attention."""
+    """Who is next in each queue, and when leases, delays, deadlines and throttles need attention.
+
+    Attributes:
+        built_ms: the instant since when its buckets fill.
+    """
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self._ledger = ledger
+        self.built_ms = now_ms
         self.throttles = Throttles()
         self._lines: dict[str, Line] = {}
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
@@ -250,15 +265,26 @@ class Schedule:
         if line.queue.is_paused:
             return []
         self._touched[line] = None
-        return line.kernel.take(count, now_ms)
+        line.asked = count
+        picked = line.kernel.take(count, now_ms)
+        if not picked:
+            self._note_move(line, now_ms, asked=count)
+        return picked
 
-    def holdups(self, queue: str, picked: list[Message]) -> Holdups | None:
-        """Return how long throttles and caps held up each of what was last picked; None if they held up none."""
-        known = self._lines[queue].kernel.holdups()
-        if not known:
+    def last_picking(self, queue: str, picked: list[Message]) -> Picking | None:
+        """Return what is to be told of the last pick, which found these; None if nothing is."""
+        line = self._lines[queue]
+        known = line.kernel.holdups()
+        if not known and not line.moves and line.asked == len(picked):
             return None
-        held = [known.get(message, NOT_HELD) for message in picked]
-        return Holdups([each.throttled_ms for each in held], [each.capped_ms for each in held])
+        picking = Picking(line.asked)
+        if known:
+            held = [known.get(message, NOT_HELD) for message in picked]
+            picking.throttled_ms = [each.throttled_ms for each in held]
+            picking.capped_ms = [each.capped_ms for each in held]
+        if line.moves:
+            picking.moves, line.moves = line.moves, []
+        return picking
 
     def may_pick(self, queue: str) -> bool:
         """Tell whether ``pick`` is likely to find something."""
@@ -273,7 +299,10 @@ class Schedule:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
         self._touched[line] = None
-        return line.kernel.explain(message, now_ms)
+        openings = line.kernel.gate_openings()
+        explanation = line.kernel.explain(message, now_ms)
+        self._note_openings(line, openings, now_ms)
+        return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
         """Return what a key of a queue is entitled to, None for the default."""
@@ -293,10 +322,21 @@ class Schedule:
         self._touched.update(dict.fromkeys(due))
         found = []
         for line in list(self._touched):
+            openings = line.kernel.gate_openings()
             expired = [departure.item for departure in line.kernel.reap(now_ms)]
+            self._note_openings(line, openings, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
         return found
+
+    def _note_openings(self, line: Line, before: int, now_ms: int) -> None:
+        """Note that time alone has let something go on, if it has: no record will tell."""
+        if line.kernel.gate_openings() != before:
+            self._note_move(line, now_ms, asked=0)
+
+    def _note_move(self, line: Line, now_ms: int, *, asked: int) -> None:
+        if len(line.moves) < _MOVES_MAX:
+            line.moves.append((self._ledger.next_sequence, now_ms, asked))
 
     def expired_leases(self, now_ms: int, *, most: int) -> list[tuple[str, list[Message]]]:
         """Return messages whose leases have ended, by queue; about so many, and the rest when asked again."""

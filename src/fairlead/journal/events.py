@@ -29,6 +29,7 @@ from fairlead.journal.records import (
     Leased,
     OfMessages,
     Opened,
+    Picking,
     QueuePaused,
     QueueRemoved,
     QueueSet,
@@ -54,7 +55,7 @@ COLUMNS = (
     *("queue", "message_id", "fairness_key", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms"),
     *("cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "reason"),
     *("ended", "error", "target", "name", "value", "position", "is_paused", "policy_json", "by"),
-    *("throttled_ms", "capped_ms"),
+    *("throttled_ms", "capped_ms", "asked"),
 )
 NUMBERED = ("message_id", "cause_id")
 """The columns that ``Columns`` holds as numbers of messages; a table has their ids."""
@@ -198,9 +199,19 @@ def _leased(columns: Columns, record: Leased, count: int) -> None:
     columns.fill("expires_ms", record.expires_ms, count)
     if record.owner is not None:
         columns.fill("owner", record.owner, count)
-    if record.holdups is not None:
-        columns.put("throttled_ms", [held_ms or None for held_ms in record.holdups.throttled_ms])
-        columns.put("capped_ms", [held_ms or None for held_ms in record.holdups.capped_ms])
+    picking = record.picking
+    columns.fill("asked", count if picking is None else picking.asked, count)
+    if picking is not None:
+        _put_picking(columns, picking, count)
+
+
+def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
+    if picking.throttled_ms is not None:
+        columns.put("throttled_ms", [held_ms or None for held_ms in picking.throttled_ms])
+    if picking.capped_ms is not None:
+        columns.put("capped_ms", [held_ms or None for held_ms in picking.capped_ms])
+    if picking.moves is not None:
+        columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
 
 
 def _extended(columns: Columns, record: Extended, count: int) -> None:
@@ -287,8 +298,8 @@ def _reader_set(columns: Columns, record: ReaderSet, _count: int) -> None:
     _put_one(columns, name=record.name, position=record.position)
 
 
-def _opened(columns: Columns, _record: Opened, _count: int) -> None:
-    _put_one(columns)
+def _opened(columns: Columns, record: Opened, _count: int) -> None:
+    _put_one(columns, value=_json({"built_ms": record.built_ms}) if record.built_ms else None)
 
 
 def _sealed(columns: Columns, record: Sealed, _count: int) -> None:

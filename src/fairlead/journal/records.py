@@ -78,11 +78,21 @@ class Enqueued(Record, tag="enqueued"):
         return len(self.sizes)
 
 
-class Holdups(msgspec.Struct, array_like=True, gc=False):
-    """For how long throttles without a token, and keys at their caps, held messages up, as columns."""
+class Picking(msgspec.Struct, array_like=True, gc=False):
+    """How the schedule came to its pick: what a replay of its order needs, and what held the messages up.
 
-    throttled_ms: list[int]
-    capped_ms: list[int]
+    Attributes:
+        asked: how many messages were asked for. Lanes that were met without a token for the rest are parked.
+        throttled_ms: for how long each was held up by throttles; None for none of them.
+        capped_ms: for how long each was held up by keys at their caps; None for none of them.
+        moves: what stirred the queue's parked lanes since the last pick and left no record: for each the sequence that
+            came next, the instant, and how many messages were asked for in vain, or 0 when only time passed.
+    """
+
+    asked: int
+    throttled_ms: list[int] | None = None
+    capped_ms: list[int] | None = None
+    moves: list[tuple[int, int, int]] | None = None
 
 
 class Leased(OfMessages, tag="leased"):
@@ -90,8 +100,8 @@ class Leased(OfMessages, tag="leased"):
 
     expires_ms: int
     owner: str | None = None
-    holdups: Holdups | None = None
-    """None where nothing held any of them up but their turns."""
+    picking: Picking | None = None
+    """None where as many came as were asked for, and nothing else is to be told."""
 
 
 class Extended(OfMessages, tag="extended"):
@@ -194,6 +204,9 @@ class ReaderSet(Record, tag="reader_set"):
 
 class Opened(Record, tag="opened"):
     """The broker was opened or had to recover: from here on buckets start empty and deficits anew."""
+
+    built_ms: int = 0
+    """The instant since when the buckets fill."""
 
 
 class Sealed(Record, tag="sealed"):

@@ -348,6 +348,10 @@ class Kernel(Generic[I]):
         """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
         return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
 
+    def gate_openings(self) -> int:
+        """Return how often time alone has let throttled items go on: more than before means that it just did."""
+        return self._parking.openings
+
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.
 

@@ -14,13 +14,18 @@ _NEVER_MS = 1 << 62
 
 
 class Parking:
-    """The gates of one kernel, each with the instant at which its bucket has a token again."""
+    """The gates of one kernel, each with the instant at which its bucket has a token again.
+
+    Attributes:
+        openings: how many gates have been opened because their time had come.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
         self._timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
         self._stocked: dict[Gate, None] = {}
+        self.openings = 0
 
     def first_open_lane(self, leaf: Node, now_ms: int) -> Lane | None:
         """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
@@ -35,6 +40,7 @@ class Parking:
         """Wake as many lanes as there are tokens at the gates whose time has come."""
         for gate in self._timers.pop_due(now_ms):
             self._open(gate, now_ms)
+            self.openings += 1
 
     def open_stocked(self, now_ms: int) -> bool:
         """Wake lanes at the gates that may have tokens left over. Returns whether any woke.

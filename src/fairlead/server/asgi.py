@@ -18,3 +18,9 @@ def header(scope: Scope, name: bytes) -> str | None:
             text: str = value.decode("latin-1")
             return text.strip()
     return None
+
+
+def address_of(scope: Scope) -> str | None:
+    """Return the address a request comes from, without the port; None if nobody knows."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])

@@ -29,10 +29,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls: a name for the journal, and grants. None of them at all means that nobody asks for keys here."""
+    """Who calls: a name for the journal, grants, and the id of the key. Without any nobody asks for keys here."""
 
     name: str | None = None
     grants: tuple[Grant, ...] | None = None
+    id: str | None = None
 
     def check(self, right: Right, queue: str) -> None:
         """Refuse what the caller has no right to.

@@ -5,23 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.errors import Closed, FairleadError, Forbidden, InternalError
+from fairlead.errors import (
+    Closed,
+    FairleadError,
+    Forbidden,
+    InternalError,
+    InvalidArgument,
+    TooManyWaiters,
+    Unauthenticated,
+)
 from fairlead.journal.records import AnyRecord
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
 from fairlead.server.asgi import Scope, header
 from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
-from fairlead.wire.verbs import Shape
+from fairlead.server.origin import Origin, marked
+from fairlead.server.racing import leased_unless
+from fairlead.server.request_rates import RequestRates
+from fairlead.server.verbs import messages
+from fairlead.wire.verbs import Enqueue, Lease, Shape
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlead.server")
-_ROOM_FOR_THE_REST = 8 * 1024 * 1024
+_ROOM_FOR_THE_REST: Final = 8 * 1024 * 1024
+_RETRY_AFTER_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +46,37 @@ class DoorLimits:
         body_bytes_max: bytes in one request, or in one message of the stream.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: connections of the stream, and HTTP requests that stream deliveries, at the same time.
-        wait_ms_max: how long a request over HTTP may wait for messages or room.
+        wait_ms_max: how long a request over HTTP or gRPC may wait for messages or room.
+        requests_per_second: how many requests one caller may make in a second: by its key, or by its address where no
+            keys are asked for. None for no limit.
+        requests_burst: how many of them it may make at once; by default what a second gives.
     """
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ROOM_FOR_THE_REST
     calls_max: int = 1024
     connections_max: int = 4096
     wait_ms_max: int = 60_000
+    requests_per_second: int | None = None
+    requests_burst: int | None = None
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name, made in self.__dataclass_fields__.items():
             value = getattr(self, name)
+            if value is None and made.default is None:
+                continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is a whole number of at least 1, not {value!r}.")
+        if self.requests_burst is not None and self.requests_per_second is None:
+            raise ValueError("requests_burst needs requests_per_second.")
+
+    def check_wait(self, request: Shape) -> None:
+        """Refuse a request that would wait too long for one that holds a connection of its own meanwhile.
+
+        Raises:
+            InvalidArgument: it would.
+        """
+        if isinstance(request, (Lease, Enqueue)) and request.wait_ms > self.wait_ms_max:
+            raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")
 
 
 @dataclass(slots=True)
@@ -76,6 +108,9 @@ class Doors:
         self.keys = keys if keys is not None else KeyRing(broker)
         self.limits = limits if limits is not None else DoorLimits()
         self.tally = Tally()
+        rate = self.limits.requests_per_second
+        self.rates = None if rate is None else RequestRates(rate, self.limits.requests_burst, now_ms=broker.now_ms)
+        """How often each caller may ask; None where that is not limited."""
         self.draining = asyncio.Event()
         """Set when the server goes down: no new work is taken, what has begun may be finished."""
         self.closing = asyncio.Event()
@@ -89,7 +124,7 @@ class Doors:
         for listener in list(self.listeners):
             listener(records)
 
-    async def call(self, name: str, request: Shape, caller: Caller) -> Answer:
+    async def call(self, name: str, request: Shape, caller: Caller, origin: Origin | None = None) -> Answer:
         """Do what a verb says.
 
         Raises:
@@ -99,6 +134,10 @@ class Doors:
         try:
             self.check_open(name)
             check_rights(name, request, caller)
+            if origin is not None:
+                request = marked(request, origin)
+            if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
+                return await self._lease_while_good(request, caller)
             return await HANDLERS[name](self.broker, request, caller)
         except FairleadError as error:
             self.tally.errors[error.code] += 1
@@ -106,6 +145,45 @@ class Doors:
         except Exception as error:
             self.tally.errors[InternalError.code] += 1
             raise self.fault(name, error) from error
+
+    async def _lease_while_good(self, request: Lease, caller: Caller) -> Answer:
+        """Lease messages, as long as the caller's key is good."""
+        leasing = messages.lease(self.broker, request, caller)
+        leased = await leased_unless(self.broker, leasing, self.keys.ended(caller))
+        if leased is None:
+            raise Unauthenticated(f"The key {caller.name!r} has been revoked, or has expired.")
+        return leased
+
+    def admit(self, caller: Caller, address: str | None) -> None:
+        """Count a request of a caller.
+
+        Raises:
+            RateLimited: it asks too often.
+        """
+        if self.rates is None:
+            return
+        try:
+            self.rates.check(caller.id or address or "")
+        except FairleadError as error:
+            self.tally.errors[error.code] += 1
+            raise
+
+    @contextmanager
+    def subscription(self) -> Iterator[None]:
+        """Count a request that deliveries are streamed to, as long as it lasts.
+
+        Raises:
+            TooManyWaiters: there are as many as may be.
+        """
+        tally = self.tally
+        if tally.subscriptions >= self.limits.connections_max:
+            cause = f"There are {tally.subscriptions} subscriptions; connections_max is reached."
+            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        tally.subscriptions += 1
+        try:
+            yield
+        finally:
+            tally.subscriptions -= 1
 
     def caller(self, scope: Scope) -> Caller:
         """Return who makes a request.

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge, UnavailableError
-from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX
 from fairlead.server.asgi import Receive, Scope, Send, header
 from fairlead.server.dispatch import decoded
+from fairlead.server.origin import Origin, checked_correlation_id
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
+from fairlead.wire.trace import trace_of
 
 T = TypeVar("T")
 JSON: Final = "application/json"
@@ -65,13 +66,15 @@ class Exchange:
             InvalidArgument: it is none.
         """
         given = header(self.scope, b"x-correlation-id")
-        if given is None:
-            return
-        if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
-            raise InvalidArgument(
-                f"X-Correlation-Id has from 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters."
-            )
-        self.correlation_id = given
+        if given is not None:
+            self.correlation_id = checked_correlation_id(given, "X-Correlation-Id")
+
+    def origin(self) -> Origin:
+        """Return where the request comes from."""
+        traceparent = header(self.scope, b"traceparent")
+        if traceparent is None:
+            return Origin(self.correlation_id)
+        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")))
 
     # --------------------------------------------------------------------------------------------------------- request
 

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 import grpc
 import msgspec
 
-from fairlead.errors import FairleadError, InternalError, InvalidArgument
-from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX
-from fairlead.model.message import NewMessage
+from fairlead.errors import FairleadError, InternalError
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.grpc_messages import write_error
 from fairlead.server.grpc_shapes import Read, Write, parsed
+from fairlead.server.origin import Origin, checked_correlation_id
+from fairlead.server.racing import give_back
 from fairlead.wire.errors import ErrorBody, body_of, grpc_status
 from fairlead.wire.grpc import types_pb2
-from fairlead.wire.verbs import Enqueue, Forward, Lease, Leased, Shape
+from fairlead.wire.trace import TRACEPARENT, TRACESTATE, trace_of
+from fairlead.wire.verbs import Leased
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -61,13 +62,13 @@ class Call:
             InvalidArgument: it is none.
         """
         given = self._metadata.get(CORRELATION)
-        if given is None:
-            return
-        if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
-            raise InvalidArgument(
-                f"{CORRELATION} has from 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters."
-            )
-        self.correlation_id = given
+        if given is not None:
+            self.correlation_id = checked_correlation_id(given, CORRELATION)
+
+    def origin(self) -> Origin:
+        """Return where the call comes from."""
+        trace = trace_of(self._metadata.get(TRACEPARENT), self._metadata.get(TRACESTATE))
+        return Origin(self.correlation_id, trace)
 
     def caller(self) -> Caller:
         """Return who calls. Pages in a browser can't speak gRPC, so where no keys are asked for anybody may.
@@ -76,6 +77,15 @@ class Call:
             Unauthenticated: a key is asked for, and there is none, or none that is good.
         """
         return self._doors.keys.caller(self._metadata.get("authorization"))
+
+    def admit(self, caller: Caller) -> None:
+        """Count a request.
+
+        Raises:
+            RateLimited: the caller asks too often.
+        """
+        if self._doors.rates is not None:
+            self._doors.admit(caller, _address_of(self._context.peer()))
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
@@ -91,6 +101,11 @@ class Call:
         details = f"{body.cause[:_CAUSE_LENGTH_MAX]} {body.remedy}"
         await self._context.abort(status, details, self.trailing() + _of_error(body))
         raise error  # not reached: abort raises
+
+
+def _address_of(peer: str) -> str:
+    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123``."""
+    return peer.partition(":")[2].rpartition(":")[0]
 
 
 def _of_error(body: ErrorBody) -> Pairs:
@@ -119,9 +134,10 @@ async def _answered(doors: Doors, method: Method, data: bytes, call: Call) -> ms
     try:
         call.read_correlation_id()
         caller = call.caller()
+        call.admit(caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
-        _check_wait(doors, request)
-        return await doors.call(method.verb, _correlated(request, call.correlation_id), caller)
+        doors.limits.check_wait(request)
+        return await doors.call(method.verb, request, caller, call.origin())
     except FairleadError as error:
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
@@ -149,30 +165,5 @@ async def hand_over(doors: Doors, method: Method, data: bytes, context: Context)
     try:
         await context.write(_encoded(method, leased))
     except BaseException:
-        if deliveries:
-            doors.broker.give_back(deliveries[0].queue, deliveries)  # nobody has got them
+        give_back(doors.broker, leased)  # nobody has got them
         raise
-
-
-def _check_wait(doors: Doors, request: Shape) -> None:
-    most = doors.limits.wait_ms_max
-    if isinstance(request, (Lease, Enqueue)) and request.wait_ms > most:
-        raise InvalidArgument(f"wait_ms is at most {most}, not {request.wait_ms}.")
-
-
-def _correlated(request: Shape, correlation_id: str) -> Shape:
-    """Return the request with the correlation id on each message that has none."""
-    if isinstance(request, Enqueue):
-        return msgspec.structs.replace(request, messages=_with_id(request.messages, correlation_id))
-    if isinstance(request, Forward):
-        messages = {queue: _with_id(news, correlation_id) for queue, news in request.messages.items()}
-        return msgspec.structs.replace(request, messages=messages)
-    return request
-
-
-def _with_id(messages: list[NewMessage], correlation_id: str) -> list[NewMessage]:
-    replace = msgspec.structs.replace
-    return [
-        message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
-        for message in messages
-    ]

@@ -8,13 +8,12 @@ the server has gone down. A client that only half-closes still gets messages, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import grpc
 
-from fairlead.errors import FairleadError, InvalidArgument, TooManyWaiters
+from fairlead.errors import FairleadError, InvalidArgument, Unauthenticated
 from fairlead.model.message import Delivery
 from fairlead.server.channels import Channels, going_down
 from fairlead.server.dispatch import Answer
@@ -29,7 +28,6 @@ from fairlead.wire.grpc import broker_pb2
 from fairlead.wire.verbs import Results
 
 _CHANNEL: Final = 0
-_RETRY_AFTER_MS: Final = 1_000
 _BYTES_MAX: Final = 1024 * 1024
 """Bytes of payload in one message, if there is more than one delivery in it: clients refuse large ones by default."""
 
@@ -39,7 +37,7 @@ async def consume(doors: Doors, context: Context) -> None:
     call = Call(doors, context, CONSUME)
     try:
         call.read_correlation_id()
-        with _counted(doors):
+        with doors.subscription():
             await _Consuming(doors, call, context).run()
     except FairleadError as error:
         doors.tally.errors[error.code] += 1
@@ -49,19 +47,6 @@ async def consume(doors: Doors, context: Context) -> None:
     except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
         await call.refuse(Doors.fault(CONSUME, error))
     context.set_trailing_metadata(call.trailing())
-
-
-@contextmanager
-def _counted(doors: Doors) -> Iterator[None]:
-    tally = doors.tally
-    if tally.subscriptions >= doors.limits.connections_max:
-        cause = f"There are {tally.subscriptions} subscriptions; connections_max is reached."
-        raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
-    tally.subscriptions += 1
-    try:
-        yield
-    finally:
-        tally.subscriptions -= 1
 
 
 class _Outbox(Outbox):
@@ -146,6 +131,7 @@ class _Consuming:
         Raises:
             FairleadError: how it ends, if not because the client stops.
         """
+        self._call.admit(self._caller)
         request = await self._opening()
         self._doors.tally.calls[CONSUME] += 1
         self._doors.check_open(CONSUME)
@@ -155,7 +141,7 @@ class _Consuming:
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._context.send_initial_metadata(self._call.trailing())
-            tasks += [asyncio.create_task(part) for part in (self._read(), self._outbox.run(), self._drain())]
+            tasks += [asyncio.create_task(part) for part in self._parts()]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             tasks += self._calls
@@ -165,6 +151,13 @@ class _Consuming:
             await asyncio.shield(self._channels.close_all())
         for task in done:
             task.result()
+
+    def _parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._read(), self._outbox.run(), self._drain(), self._watch_key()
+
+    async def _watch_key(self) -> None:
+        await self._doors.keys.ended(self._caller)
+        raise Unauthenticated("The key has been revoked, or has expired.")
 
     async def _drain(self) -> None:
         await self._doors.draining.wait()
@@ -228,6 +221,7 @@ class _Consuming:
             raise InvalidArgument("A message of a consumer says something: ack, nack, extend or stop.")
         if name == "open":
             raise InvalidArgument("The consumer is open already; open another with another call.")
+        self._call.admit(self._caller)
         items = getattr(message, name)
         fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}
-        return await self._doors.call(name, shaped(name, fields), self._caller)
+        return await self._doors.call(name, shaped(name, fields), self._caller, self._call.origin())

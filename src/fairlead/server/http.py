@@ -13,16 +13,15 @@ from typing import Final
 
 import msgspec
 
-from fairlead.errors import FairleadError, InternalError, InvalidArgument, RouteNotFound
-from fairlead.model.message import NewMessage
+from fairlead.errors import FairleadError, InternalError, RouteNotFound
 from fairlead.server import browsing, journal_page, key_verbs, subscribing
-from fairlead.server.asgi import Receive, Scope, Send
+from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange, Gone
 from fairlead.server.polling import lease_or_hang_up
 from fairlead.server.stream import serve_stream
-from fairlead.wire.verbs import VERBS, Enqueue, Forward, Lease, Shape
+from fairlead.wire.verbs import VERBS, Lease, Shape
 
 Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
 _log = logging.getLogger("fairlead.access")
@@ -39,33 +38,15 @@ async def _dequeue_with_state(doors: Doors, exchange: Exchange, caller: Caller) 
 
 
 async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    if isinstance(request, (Lease, Enqueue)) and request.wait_ms > doors.limits.wait_ms_max:
-        raise InvalidArgument(f"wait_ms is at most {doors.limits.wait_ms_max}, not {request.wait_ms}.")
+    doors.limits.check_wait(request)
+    origin = exchange.origin()
     if isinstance(request, Lease):
-        answer = await lease_or_hang_up(doors, exchange, request, caller)
+        answer = await lease_or_hang_up(doors, exchange, request, caller, origin)
         if len(answer.deliveries) == 1:
             exchange.correlation_id = answer.deliveries[0].correlation_id
         await exchange.answer(answer)
         return
-    await exchange.answer(await doors.call(name, _correlated(request, exchange.correlation_id), caller))
-
-
-def _correlated(request: Shape, correlation_id: str) -> Shape:
-    """Return the request with the correlation id on each message that has none."""
-    if isinstance(request, Enqueue):
-        return msgspec.structs.replace(request, messages=_with_id(request.messages, correlation_id))
-    if isinstance(request, Forward):
-        messages = {queue: _with_id(news, correlation_id) for queue, news in request.messages.items()}
-        return msgspec.structs.replace(request, messages=messages)
-    return request
-
-
-def _with_id(messages: list[NewMessage], correlation_id: str) -> list[NewMessage]:
-    replace = msgspec.structs.replace
-    return [
-        message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
-        for message in messages
-    ]
+    await exchange.answer(await doors.call(name, request, caller, origin))
 
 
 def _routes() -> dict[tuple[str, str], Route]:
@@ -131,6 +112,7 @@ class HttpDoor:
             return
         exchange.read_correlation_id()
         caller = doors.caller(exchange.scope)
+        doors.admit(caller, address_of(exchange.scope))
         route = ROUTES.get((exchange.method, path))
         if route is not None:
             await route(doors, exchange, caller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -17,6 +18,7 @@ from fairlead.wire.verbs import Shape
 PREFIX: Final = PRIVATE_PREFIX + "key:"
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _NAME_LENGTH_MAX: Final = 128
+_SWEEP_S: Final = 0.5
 
 
 class CreateKey(Shape, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ class KeyRing:
     def __init__(self, broker: AsyncBroker, *, is_required: bool = False) -> None:
         self._broker = broker
         self._kept: dict[str, _Kept] = {}
+        self._endings: dict[str, asyncio.Event] = {}
         self.is_required = is_required
 
     def __len__(self) -> int:
@@ -93,20 +96,55 @@ class KeyRing:
         if authorization is None:
             raise Unauthenticated("The request has no key; a header 'Authorization: Bearer fl_...' is asked for.")
         scheme, _, token = authorization.partition(" ")
-        kept = self._find(token.strip()) if scheme.lower() == "bearer" else None
-        if kept is None:
+        found = self._find(token.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
             raise Unauthenticated("The key is not known, or has been revoked.")
-        if kept.expires_ms is not None and kept.expires_ms <= self._broker.now_ms():
+        key_id, kept = found
+        if self._has_expired(kept):
             raise Unauthenticated(f"The key {kept.name!r} has expired.")
-        return Caller(kept.name, kept.grants)
+        return Caller(kept.name, kept.grants, key_id)
 
-    def _find(self, token: str) -> _Kept | None:
+    def _find(self, token: str) -> tuple[str, _Kept] | None:
         mark, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         kept = self._kept.get(key_id)
         if mark != "fl" or kept is None or not hmac.compare_digest(kept.hash, _hash(secret)):
             return None
-        return kept
+        return key_id, kept
+
+    def _has_expired(self, kept: _Kept) -> bool:
+        return kept.expires_ms is not None and kept.expires_ms <= self._broker.now_ms()
+
+    # ------------------------------------------------------------------------------------------------- open connections
+
+    async def ended(self, caller: Caller) -> None:
+        """Return when a caller's key is good for nothing any more: at once if revoked, with ``sweep`` if expired."""
+        if caller.id is None:
+            await asyncio.get_running_loop().create_future()  # nobody asks for keys, so none can end
+            return
+        ending = self._endings.setdefault(caller.id, asyncio.Event())
+        self._look_at(caller.id)
+        await ending.wait()
+
+    def sweep(self) -> None:
+        """Tell those who wait for it that a key has expired."""
+        for key_id in list(self._endings):
+            self._look_at(key_id)
+
+    def _look_at(self, key_id: str) -> None:
+        kept = self._kept.get(key_id)
+        if kept is None or self._has_expired(kept):
+            ending = self._endings.pop(key_id, None)
+            if ending is not None:
+                ending.set()
+
+    async def keep_sweeping(self) -> None:
+        """Sweep as often as it takes to notice within a second that a key has expired."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self.sweep()
+
+    # ---------------------------------------------------------------------------------------------- making and revoking
 
     async def create(self, request: CreateKey, caller: Caller) -> CreatedKey:
         """Make a key.
@@ -142,6 +180,7 @@ class KeyRing:
             raise RouteNotFound(f"There is no key {request.id!r:.100}.")
         await self._broker.set_config(PREFIX + request.id, None, by=caller.name)
         self._kept.pop(request.id, None)
+        self._look_at(request.id)
 
     def shown(self) -> Keys:
         """Return all keys, as far as they can be seen."""

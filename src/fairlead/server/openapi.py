@@ -43,14 +43,22 @@ _STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] 
     ),
     "/v1/queue/watch": ("watch", QueueRequest, None, "text/event-stream", "An event whenever messages have come."),
 }
-_GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str]]] = {
-    "/v1/queues": ("get_queues", Queues, (), "All queues."),
-    "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys."),
-    "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys."),
-    "/v1/journal": ("get_journal", None, journal_page.PARAMETERS, "Events of the journal, a line each, or as Arrow."),
-    "/healthz": ("healthz", None, (), "Whether the process lives."),
-    "/readyz": ("readyz", None, (), "Whether work is taken."),
-    "/metrics": ("metrics", None, (), "What is counted, for Prometheus."),
+_KINDS: Final = (JSON, MSGPACK)
+_EVENTS: Final = ("application/jsonl", "application/vnd.apache.arrow.stream")
+_GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str, tuple[str, ...]]]] = {
+    "/v1/queues": ("get_queues", Queues, (), "All queues.", _KINDS),
+    "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
+    "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys.", _KINDS),
+    "/v1/journal": (
+        "get_journal",
+        None,
+        journal_page.PARAMETERS,
+        "Events of the journal, a line each, or Arrow.",
+        _EVENTS,
+    ),
+    "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
+    "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
+    "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
 }
 
 
@@ -70,8 +78,10 @@ def description() -> dict[str, Any]:
         operation["summary"] = told
         operation["responses"]["200"]["content"] = {kind: {"schema": schema}}
         paths.setdefault(path, {})["post"] = operation
-    for path, (name, found, parameters, told) in _GETS.items():
-        paths.setdefault(path, {})["get"] = _get(name, path, ref_of[found] if found else {}, parameters, told)
+    for path, (name, found, parameters, told, kinds) in _GETS.items():
+        operation = _get(name, path, parameters, told)
+        operation["responses"]["200"] = _content("Found.", ref_of[found] if found else {}, kinds)
+        paths.setdefault(path, {})["get"] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fairlead", "version": __version__, "description": "A durable, fair, multi-tenant queue."},
@@ -96,7 +106,7 @@ def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict
     }
 
 
-def _get(name: str, path: str, answer: Any, parameters: tuple[str, ...], told: str) -> dict[str, Any]:  # noqa: ANN401
+def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[str, Any]:
     places = [("path", "name")] if "{name}" in path else []
     places += [("query", parameter) for parameter in parameters]
     return {
@@ -114,12 +124,12 @@ def _get(name: str, path: str, answer: Any, parameters: tuple[str, ...], told: s
             }
             for place, parameter in places
         ],
-        "responses": {"200": _content("Found.", answer), **_refusals()},
+        "responses": _refusals(),
     }
 
 
-def _content(told: str, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - schemas are what JSON can say
-    return {"description": told, "content": {kind: {"schema": schema} for kind in (JSON, MSGPACK)}}
+def _content(told: str, schema: Any, kinds: tuple[str, ...] = _KINDS) -> dict[str, Any]:  # noqa: ANN401 - see _post
+    return {"description": told, "content": {kind: {"schema": schema} for kind in kinds}}
 
 
 def _refusals() -> dict[str, Any]:

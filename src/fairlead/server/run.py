@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,10 +77,22 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             doors = await _open_doors(broker, settings, tell)
             server = _Server(_uvicorn(HttpDoor(doors), settings))
             with _on_signals(doors, server, settings.grace_ms):
-                async with _grpc(doors, settings) as grpc_address:
+                async with _beside(doors.keys.keep_sweeping()), _grpc(doors, settings) as grpc_address:
                     _tell_all(settings, listener, grpc_address, tell)
                     await server.serve(sockets=[listener])
     _log.info("The server has gone down in good order.")
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let something go on for as long as the context lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def _store_of(settings: ServerSettings) -> Path | None:

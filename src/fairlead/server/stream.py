@@ -15,14 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.asgi import Receive, Scope, Send, address_of, header
 from fairlead.server.callers import Caller
 from fairlead.server.channels import Channels
 from fairlead.server.dispatch import decoded
 from fairlead.server.doors import Doors
+from fairlead.server.origin import Origin
 from fairlead.server.outbox import Outbox
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
 from fairlead.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
+from fairlead.wire.trace import trace_of
 from fairlead.wire.verbs import VERBS, Lease, Leased, Shape
 
 PATH: Final = "/v1/stream"
@@ -81,6 +83,7 @@ class _Stream:
         self._doors = doors
         self._caller = caller
         self._authorization = header(scope, b"authorization")
+        self._address = address_of(scope)
         self._receive = receive
         self._send = send
         self._outbox = Outbox(send)
@@ -93,11 +96,11 @@ class _Stream:
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
         reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
-        draining = asyncio.create_task(self._drain())
+        draining, watching = asyncio.create_task(self._drain()), asyncio.create_task(self._watch_key())
         try:
-            await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, sending, watching), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            tasks = (reading, sending, draining, *self._calls)
+            tasks = (reading, sending, draining, watching, *self._calls)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -108,6 +111,10 @@ class _Stream:
         self._channels.end_all()
         await self._doors.closing.wait()
         await _close(self._send, _RESTART, "The server is going down.")
+
+    async def _watch_key(self) -> None:
+        await self._doors.keys.ended(self._caller)
+        await _close(self._send, _POLICY, "The key has been revoked, or has expired.")
 
     async def _let_go(self) -> None:
         await self._channels.close_all()
@@ -174,6 +181,8 @@ class _Stream:
         if decode is None:
             raise RouteNotFound(f"There is no verb {name!r:.100}.")
         request = decoded(decode, call.request, name)
+        if self._doors.rates is not None:
+            self._doors.admit(self._caller, self._address)
         if isinstance(request, Consume):
             self._doors.tally.calls[name] += 1
             self._doors.check_open(name)
@@ -183,16 +192,21 @@ class _Stream:
         if isinstance(request, Stop):
             return await self._channels.stop(request)
         if isinstance(request, Lease) and request.wait_ms:
-            return await self._wait(request)
-        return await self._doors.call(name, request, self._caller)
+            return await self._wait(request, _origin_of(call))
+        return await self._doors.call(name, request, self._caller, _origin_of(call))
 
-    async def _wait(self, request: Lease) -> Any:  # noqa: ANN401 - see _run
+    async def _wait(self, request: Lease, origin: Origin | None) -> Any:  # noqa: ANN401 - see _run
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self._waits += 1
         self._one_done.set()
         try:
-            return await self._doors.call("lease", request, self._caller)
+            return await self._doors.call("lease", request, self._caller, origin)
         finally:
             self._waits -= 1
+
+
+def _origin_of(call: Call) -> Origin | None:
+    given = call.trace
+    return None if given is None else Origin(None, trace_of(given.traceparent, given.tracestate))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
-from fairlead.errors import InvalidArgument, QueueNotFound, TooManyWaiters
+from fairlead.errors import InvalidArgument, QueueNotFound
 from fairlead.journal.records import AnyRecord, Enqueued, QueueRemoved, Redriven, Returned
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
@@ -54,23 +54,11 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
         deliveries._consumer.credit = 0  # what is in flight may still be acked
         await doors.closing.wait()
 
-    with _counted(doors):
+    with doors.subscription():
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
-            await _first_of(send_all(), drain(), exchange.hung_up())
+            await _first_of(send_all(), drain(), exchange.hung_up(), doors.keys.ended(caller))
         await exchange.end()
-
-
-@contextmanager
-def _counted(doors: Doors) -> Iterator[None]:
-    tally = doors.tally
-    if tally.subscriptions >= doors.limits.connections_max:
-        raise TooManyWaiters(f"There are {tally.subscriptions} subscriptions; connections_max is reached.")
-    tally.subscriptions += 1
-    try:
-        yield
-    finally:
-        tally.subscriptions -= 1
 
 
 async def _first_of(*coroutines: object) -> None:
@@ -94,10 +82,11 @@ async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     caller.check("consume", queue)
     await doors.broker.queue(queue)  # or it is not found
 
-    with _counted(doors):
+    with doors.subscription():
         async with _arrivals(doors, queue) as arrived:
             await exchange.begin(_EVENTS, headers={"cache-control": "no-store"})
-            await _first_of(_tell(doors, exchange, queue, arrived), doors.draining.wait(), exchange.hung_up())
+            telling = _tell(doors, exchange, queue, arrived)
+            await _first_of(telling, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
         await exchange.end()
 
 

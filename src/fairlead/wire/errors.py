@@ -29,6 +29,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "payload_too_large": 413,
     "key_full": 429,
     "too_many_waiters": 429,
+    "rate_limited": 429,
     "queue_full": 503,
     "global_full": 503,
     "store_failed": 503,
@@ -70,6 +71,7 @@ GRPC_STATUS: Final[dict[str, int]] = {
     "queue_full": _EXHAUSTED,
     "global_full": _EXHAUSTED,
     "too_many_waiters": _EXHAUSTED,
+    "rate_limited": _EXHAUSTED,
     "wrong_event_loop": _INTERNAL,
     "internal": _INTERNAL,
 }

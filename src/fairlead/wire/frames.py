@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.model.message import Delivery
 from fairlead.wire.errors import ErrorBody
+from fairlead.wire.trace import TraceContext
 from fairlead.wire.verbs import Shape
 
 VERSION = 1
@@ -51,11 +52,12 @@ class Stop(Shape, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct, array_like=True, tag=0, gc=False):
-    """A request: its number, the name of the verb, and the verb's own request."""
+    """A request: its number, the name of the verb, the verb's own request, and the span under which it is made."""
 
     number: int
     verb: str
     request: msgspec.Raw
+    trace: TraceContext | None = None
 
 
 class Answer(msgspec.Struct, array_like=True, tag=1, gc=False):

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.broker.settings import Settings
 from fairlead.errors import InvalidArgument, JournalTrimmed, ReaderNotFound
-from fairlead.journal.records import AnyRecord, Holdups, Leased, Sealed, Trimmed
+from fairlead.journal.records import AnyRecord, Leased, Picking, Sealed, Trimmed
 from fairlead.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message, payloads
 
@@ -202,7 +202,8 @@ def test_a_lease_tells_what_held_its_message_up() -> None:
     broker.enqueue_many("q", [message(b"1", throttles=["api"]), message(b"2", throttles=["api"])])
     broker.lease("q", count=2)
     broker.advance(1_000)
+    at_ms = broker.clock.now_ms()
     broker.lease("q", count=2)
     leased = [record for record in records_after(broker, 0) if isinstance(record, Leased)]
-    assert leased[0].holdups is None
-    assert leased[1].holdups == Holdups([1_000], [0])
+    assert leased[0].picking == Picking(2)
+    assert leased[1].picking == Picking(2, [1_000], [0], [(leased[1].sequence, at_ms, 0)])

@@ -68,7 +68,7 @@ def _of_messages(kind: str, at: int, some: list[Row]) -> tuple[AnyRecord, list[R
     rows: list[Row] = [{"kind": kind, "message_id": _id(number)} for number in numbers]
     if kind == "leased":
         for row, told in enumerate(rows):
-            told |= {"token": at + row, "expires_ms": 77, "owner": "w"}
+            told |= {"token": at + row, "expires_ms": 77, "owner": "w", "asked": len(numbers)}
         return Leased(at, "orders", numbers, 77, "w"), rows
     if kind == "acked":
         rows = [row | _said(cost=one["true_cost"]) for row, one in zip(rows, some, strict=True)]

@@ -57,6 +57,7 @@ def test_the_schema_of_version_1_is_this() -> None:
         ("by", "string"),
         ("throttled_ms", "int64"),
         ("capped_ms", "int64"),
+        ("asked", "int64"),
     ]
 
 

@@ -12,11 +12,15 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from fairlead.assembly import open_async_broker
+from fairlead.adapters.lua_hooks import LuaHooks
+from fairlead.adapters.memory_store import MemoryStore
+from fairlead.assembly import AsyncBroker, open_async_broker
+from fairlead.broker.engine import Engine
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import DoorLimits, Doors
 from fairlead.server.http import HttpDoor
 from fairlead.server.keys import CreateKey, KeyRing
+from fairlead.testing.clock import FakeClock, SeededEntropy
 from fairlead.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
 
 T = TypeVar("T")
@@ -46,12 +50,25 @@ class House:
         return (await self.doors.keys.create(request, Caller())).key
 
 
+async def _broker(clock: FakeClock | None) -> AsyncBroker:
+    if clock is None:
+        return await open_async_broker()
+    hooks = LuaHooks(lambda _key: None)
+    engine = Engine(MemoryStore(), hooks=hooks, clock=clock, entropy=SeededEntropy())
+    engine.open()
+    return AsyncBroker(engine)
+
+
 @asynccontextmanager
 async def opened(
-    *, asks_for_keys: bool = False, limits: DoorLimits | None = None, hosts: frozenset[str] | None = None
+    *,
+    asks_for_keys: bool = False,
+    limits: DoorLimits | None = None,
+    hosts: frozenset[str] | None = None,
+    clock: FakeClock | None = None,
 ) -> AsyncIterator[House]:
-    """Open a house with one queue, ``orders``."""
-    async with await open_async_broker() as broker:
+    """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
+    async with await _broker(clock) as broker:
         keys = KeyRing(broker, is_required=asks_for_keys)
         doors = Doors(broker, keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")

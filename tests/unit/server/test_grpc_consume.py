@@ -14,8 +14,8 @@ from fairlead.server.doors import DoorLimits
 from fairlead.wire.grpc import admin_pb2 as admin
 from fairlead.wire.grpc import broker_pb2 as broker
 from fairlead.wire.grpc import types_pb2
+from tests.unit.server.grpc_house import Caller, called, receipt, trailing
 from tests.unit.server.house import run
-from tests.unit.server.test_grpc import Caller, called, receipt, trailing
 
 PAYLOADS = [bytes([number]) for number in range(5)]
 

@@ -38,9 +38,9 @@ def set_reader(ledger: Ledger, command: SetReader, now_ms: int) -> Decision:
     return Decision([ReaderSet(ledger.next_sequence, command.name, position, now_ms)], position)
 
 
-def opened(ledger: Ledger, _command: Open, _now_ms: int) -> Decision:
+def opened(ledger: Ledger, command: Open, _now_ms: int) -> Decision:
     """Note that the schedule begins anew."""
-    return Decision([Opened(ledger.next_sequence)])
+    return Decision([Opened(ledger.next_sequence, command.built_ms)])
 
 
 def seal(ledger: Ledger, command: Seal, now_ms: int) -> Decision:

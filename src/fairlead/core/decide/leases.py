@@ -47,7 +47,7 @@ Outcome = list[FairleadError | None]
 def lease(ledger: Ledger, command: Lease, now_ms: int) -> Decision:
     """Lease what the schedule has picked. The outcome is the instant at which the leases end."""
     expires_ms = now_ms + command.visibility_ms
-    record = Leased(ledger.next_sequence, command.queue, command.numbers, expires_ms, command.owner, command.holdups)
+    record = Leased(ledger.next_sequence, command.queue, command.numbers, expires_ms, command.owner, command.picking)
     return Decision([record], expires_ms)
 
 

@@ -1,0 +1,71 @@
+"""Where a call comes from: the correlation id and the trace context that its messages carry on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.errors import InvalidArgument
+from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX, HEADERS_LENGTH_MAX, HEADERS_MAX
+from fairlead.model.message import NewMessage
+from fairlead.wire.trace import TRACEPARENT, TraceContext
+from fairlead.wire.verbs import Enqueue, Forward, Shape
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What a door knows of a call beside its request and its caller.
+
+    Attributes:
+        correlation_id: what the caller names it by, or what the door has made up; the stream has none.
+        trace: the span under which it is made, if the caller tells.
+    """
+
+    correlation_id: str | None = None
+    trace: TraceContext | None = None
+
+
+def checked_correlation_id(given: str, name: str) -> str:
+    """Return a correlation id that a caller gives under a name.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
+        raise InvalidArgument(f"{name} has from 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters.")
+    return given
+
+
+def marked(request: Shape, origin: Origin) -> Shape:
+    """Return the request with the correlation id and the trace on each new message that has none of its own."""
+    if isinstance(request, Enqueue):
+        return msgspec.structs.replace(request, messages=_marked(request.messages, origin))
+    if isinstance(request, Forward):
+        messages = {queue: _marked(news, origin) for queue, news in request.messages.items()}
+        return msgspec.structs.replace(request, messages=messages)
+    return request
+
+
+def _marked(messages: list[NewMessage], origin: Origin) -> list[NewMessage]:
+    replace, correlation_id = msgspec.structs.replace, origin.correlation_id
+    if correlation_id is not None:
+        messages = [
+            message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
+            for message in messages
+        ]
+    if origin.trace is None:
+        return messages
+    traced = origin.trace.headers()
+    return [
+        replace(message, headers={**message.headers, **traced}) if _has_room(message, traced) else message
+        for message in messages
+    ]
+
+
+def _has_room(message: NewMessage, traced: dict[str, str]) -> bool:
+    """Tell whether a message has no trace yet and takes one without breaking a limit: tracing refuses nothing."""
+    headers = message.headers
+    if TRACEPARENT in headers:
+        return False
+    if not headers:
+        return True
+    length = sum(len(name) + len(value) for part in (headers, traced) for name, value in part.items())
+    return len(headers) + len(traced) <= HEADERS_MAX and length <= HEADERS_LENGTH_MAX

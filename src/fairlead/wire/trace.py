@@ -1,0 +1,50 @@
+"""Trace context as W3C has it: where in somebody's trace a call or a message belongs.
+
+It travels as two texts, ``traceparent`` and ``tracestate``: as HTTP headers, as gRPC metadata, as the fifth element of
+a call on the stream, and with a message as headers of those names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+_TRACESTATE_LENGTH_MAX: Final = 512
+_LENGTH_MAX: Final = 128
+
+
+class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """The span under which something was asked."""
+
+    traceparent: str
+    tracestate: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """Return it as headers of a message."""
+        if self.tracestate is None:
+            return {TRACEPARENT: self.traceparent}
+        return {TRACEPARENT: self.traceparent, TRACESTATE: self.tracestate}
+
+
+def trace_of(traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
+    """Return the trace context of two texts. One that is malformed is as good as none, as the standard asks for."""
+    if traceparent is None or len(traceparent) > _LENGTH_MAX or _TRACEPARENT.fullmatch(traceparent) is None:
+        return None
+    if tracestate is not None and not _is_tracestate(tracestate):
+        tracestate = None
+    return TraceContext(traceparent, tracestate)
+
+
+def trace_in(headers: Mapping[str, str]) -> TraceContext | None:
+    """Return the trace context that a message brings along in its headers."""
+    return trace_of(headers.get(TRACEPARENT), headers.get(TRACESTATE)) if headers else None
+
+
+def _is_tracestate(text: str) -> bool:
+    return 0 < len(text) <= _TRACESTATE_LENGTH_MAX and text.isascii() and text.isprintable()

@@ -1,0 +1,279 @@
+"""Every verb at every door against every lack of a right: refused with its code and status, and nothing is changed.
+
+The verbs are those of the table that all doors are made from, so a new one without a request here fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from fairlead.wire.grpc import broker_pb2, types_pb2
+from fairlead.wire.verbs import VERBS
+
+from .doors import Door, GrpcDoor, HttpDoor, StreamDoor, bearer, outcome_of
+from .test_grpc_server import GrpcServer, serving
+
+DOORS = ("http", "stream", "grpc")
+RIGHTS = ("produce", "consume", "admin")
+STATUS = {
+    ("http", "unauthenticated"): 401,
+    ("http", "forbidden"): 403,
+    ("stream", "unauthenticated"): 401,
+    ("stream", "forbidden"): None,
+    ("grpc", "unauthenticated"): "UNAUTHENTICATED",
+    ("grpc", "forbidden"): "PERMISSION_DENIED",
+}
+OURS, OTHERS = "q-*", "another*"
+LONG_MS = 600_000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A queue in which every verb has something to do."""
+
+    queue: str
+    receipt: dict[str, Any]
+    waiting: str
+    redrive: str
+
+    @property
+    def reader(self) -> str:
+        """A reader of the journal that is registered."""
+        return self.queue
+
+
+REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
+    "enqueue": lambda facts: {"queue": facts.queue, "messages": [{"fairness_key": "acme"}]},
+    "lease": lambda facts: {"queue": facts.queue},
+    "ack": lambda facts: {"queue": facts.queue, "receipts": [facts.receipt]},
+    "forward": lambda facts: {
+        "queue": facts.queue,
+        "receipt": facts.receipt,
+        "messages": {facts.queue: [{"fairness_key": "acme"}]},
+    },
+    "nack": lambda facts: {"queue": facts.queue, "receipts": [facts.receipt]},
+    "extend": lambda facts: {"queue": facts.queue, "receipts": [facts.receipt]},
+    "cancel": lambda facts: {"queue": facts.queue, "ids": [facts.waiting]},
+    "get": lambda facts: {"queue": facts.queue, "id": facts.waiting},
+    "peek": lambda facts: {"queue": facts.queue},
+    "explain": lambda facts: {"queue": facts.queue, "id": facts.waiting},
+    "get_state": lambda facts: {"queue": facts.queue, "id": facts.waiting},
+    "set_state": lambda facts: {"queue": facts.queue, "receipt": facts.receipt},
+    "stats": lambda facts: {"queue": facts.queue},
+    "create_queue": lambda facts: {"queue": f"{facts.queue}-new"},
+    "update_queue": lambda facts: {"queue": facts.queue, "policy": {"max_attempts": 7}},
+    "delete_queue": lambda facts: {"queue": facts.queue},
+    "pause": lambda facts: {"queue": facts.queue},
+    "resume": lambda facts: {"queue": facts.queue},
+    "purge": lambda facts: {"queue": facts.queue},
+    "queues": lambda _: {},
+    "inspect": lambda facts: {"queue": facts.queue},
+    "redrive": lambda facts: {"queue": f"{facts.queue}.dlq"},
+    "redrive_view": lambda facts: {"id": facts.redrive},
+    "redrives": lambda _: {},
+    "stop_redrive": lambda facts: {"id": facts.redrive},
+    "try_hook": lambda facts: {"queue": facts.queue, "hook": "on_enqueue", "script": "function on_enqueue(m) end"},
+    "hook_statistics": lambda facts: {"queue": facts.queue},
+    "set_config": lambda facts: {"values": {facts.queue: "on"}},
+    "list_config": lambda _: {"prefix": "q-"},
+    "throttles": lambda _: {},
+    "read_journal": lambda _: {"after": 0, "count": 10},
+    "set_reader": lambda facts: {"name": f"{facts.reader}-new", "position": 0},
+    "remove_reader": lambda facts: {"name": facts.reader},
+    "readers": lambda _: {},
+}
+"""A request for each verb that does something, or shows something, to one who has the right."""
+
+
+class Guarded:
+    """A server that asks for keys, with its doors, and one who may do everything."""
+
+    def __init__(self, server: GrpcServer, admin: str) -> None:
+        self.server = server
+        self.doors: dict[str, Door] = {"http": HttpDoor(server), "stream": StreamDoor(server), "grpc": GrpcDoor(server)}
+        self._http = server.http(headers=bearer(admin))
+        self._position = 0
+        self.unknown = "fl_0_0"
+        self.expired = self.key({"right": "admin"}, expires_ms=1)
+        self.revoked = self.key({"right": "admin"})
+        self.post("/keys/revoke", id=self.revoked.split("_")[1])
+        self.keys = {
+            (right, queues): self.key({"right": right, "queues": queues})
+            for right in RIGHTS
+            for queues in ("*", OURS, OTHERS)
+        }
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        self._http.close()
+        for door in self.doors.values():
+            door.close()
+
+    def post(self, path: str, **request: Any) -> Any:
+        """Do something with all rights."""
+        answer = self._http.post(path, json=request)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def key(self, *grants: dict[str, Any], expires_ms: int | None = None) -> str:
+        """Make a key."""
+        key: str = self.post("/keys/create", name="tester", grants=grants, expires_ms=expires_ms)["key"]
+        return key
+
+    def position(self) -> int:
+        """Return how far the journal reaches: it moves with every change whatsoever."""
+        while True:
+            position: int = self.post("/journal/read", after=self._position)["position"]
+            if position == self._position:
+                return position
+            self._position = position
+
+    def facts(self, queue: str) -> Facts:
+        """Make a queue with a message that is leased, one that waits, and a dead letter."""
+        self.post("/queues/create", queue=queue, policy={"visibility_timeout_ms": LONG_MS})
+        self.post("/queue/enqueue", queue=queue, messages=[{}, {}, {}])
+        dead, held = self.post("/queue/dequeue", queue=queue, count=2)["deliveries"]
+        self.post("/queue/nack", queue=queue, receipts=[_receipt(dead)], intent="dead")
+        (waiting,) = [m["id"] for m in self.post("/queue/peek", queue=queue)["messages"] if m["status"] == "waiting"]
+        self.post("/journal/reader/set", name=queue, position=0)
+        redrive = self.post("/queues/redrive", queue=f"{queue}.dlq", is_dry_run=True)["id"]
+        while self.post("/queues/redrive/view", id=redrive)["status"] == "running":
+            pass
+        return Facts(queue, _receipt(held), waiting, redrive)
+
+
+def _receipt(delivery: dict[str, Any]) -> dict[str, Any]:
+    return {"id": delivery["id"], "token": delivery["token"]}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Serve, and ask for keys."""
+    data: Path = tmp_path_factory.mktemp("data")
+    with serving(data, "--auth", "true", "--durability", "os") as server:
+        guarded = Guarded(server, (data / "admin.key").read_text().strip())
+        yield guarded
+        guarded.close()
+
+
+def lacks(guarded: Guarded, verb: str) -> Iterator[tuple[str, str | None, str]]:
+    """Return every way not to have the right to a verb: what is lacking, the key, and the code it is refused with."""
+    yield "no key", None, "unauthenticated"
+    yield "an unknown key", guarded.unknown, "unauthenticated"
+    yield "an expired key", guarded.expired, "unauthenticated"
+    yield "a revoked key", guarded.revoked, "unauthenticated"
+    needed = VERBS[verb].right
+    for right in RIGHTS:
+        if right not in (needed, "admin"):
+            yield f"only the right to {right}", guarded.keys[right, "*"], "forbidden"
+        yield f"{right} on other queues", guarded.keys[right, OTHERS], "forbidden"
+        if "queue" not in VERBS[verb].request.__struct_fields__:
+            yield f"{right} on some queues only", guarded.keys[right, OURS], "forbidden"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("name", DOORS)
+def test_a_verb_asks_for_its_right(guarded: Guarded, name: str, verb: str) -> None:
+    """Without it the verb is refused as it should be and changes nothing; with it, or as admin, it does its work."""
+    door = guarded.doors[name]
+    facts = guarded.facts(f"q-{name}-{verb}")
+    ask = partial(door.ask, verb, REQUESTS[verb](facts))
+    before = guarded.position()
+    for lack, key, code in lacks(guarded, verb):
+        outcome = ask(key=key)
+        assert (lack, outcome.code, outcome.status) == (lack, code, STATUS[name, code])
+    assert guarded.position() == before
+    grants: list[dict[str, Any]] = [
+        {"right": VERBS[verb].right, "queues": OURS if "queue" in REQUESTS[verb](facts) else "*"}
+    ]
+    if verb == "forward":
+        grants.append({"right": "produce", "queues": OURS, "keys": ["acme"]})
+    done = ask(key=guarded.key(*grants))
+    assert (done.code, [result for result in done.answer.get("results", []) if "error" in result]) == ("ok", [])
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "forward"])
+@pytest.mark.parametrize("name", DOORS)
+def test_producers_are_held_to_their_fairness_keys(guarded: Guarded, name: str, verb: str) -> None:
+    """One message under another tenant's key, or under none, has the whole request refused; nothing is enqueued."""
+    facts = guarded.facts(f"q-{name}-keys-{verb}")
+    held = {"right": "produce", "queues": OURS, "keys": ["acme", "beta*"]}
+    key = guarded.key(held, {"right": "consume", "queues": OURS})
+    before = guarded.position()
+    for other in ({"fairness_key": "bet"}, {"fairness_key": "acme2"}, {}):
+        news = [{"fairness_key": "acme"}, other]
+        request = REQUESTS[verb](facts) | {"messages": news if verb == "enqueue" else {facts.queue: news}}
+        outcome = guarded.doors[name].ask(verb, request, key=key)
+        assert (outcome.code, outcome.status) == ("forbidden", STATUS[name, "forbidden"])
+    assert guarded.position() == before
+    news = [{"fairness_key": "acme"}, {"fairness_key": "beta-1"}]
+    request = REQUESTS[verb](facts) | {"messages": news if verb == "enqueue" else {facts.queue: news}}
+    assert guarded.doors[name].ask(verb, request, key=key).code == "ok"
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_forwarding_needs_the_right_where_it_goes(guarded: Guarded, name: str) -> None:
+    """Who may consume here and produce elsewhere can't forward to here, and the message stays leased."""
+    facts = guarded.facts(f"q-{name}-target")
+    key = guarded.key({"right": "consume", "queues": OURS}, {"right": "produce", "queues": OTHERS})
+    outcome = guarded.doors[name].ask("forward", REQUESTS["forward"](facts), key=key)
+    assert (outcome.code, outcome.status) == ("forbidden", STATUS[name, "forbidden"])
+    assert guarded.post("/queue/stats", queue=facts.queue)["leased"] == 1
+
+
+def test_streams_ask_for_the_right_to_consume(guarded: Guarded) -> None:
+    """A consumer over HTTP, the stream or gRPC without the right on its queue is refused, and holds nothing."""
+    facts = guarded.facts("q-streams")
+    server, before = guarded.server, guarded.position()
+    for key, code in (
+        (guarded.revoked, "unauthenticated"),
+        (guarded.keys["produce", "*"], "forbidden"),
+        (guarded.keys["consume", OTHERS], "forbidden"),
+    ):
+        with server.http(headers=bearer(key)) as http:
+            for path in ("/queue/subscribe", "/queue/subscribeWithState", "/queue/watch"):
+                refused = outcome_of(http.post(path, json={"queue": facts.queue}))
+                assert (refused.code, refused.status) == (code, STATUS["http", code])
+        opening = broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue=facts.queue))
+        with server.called() as (brokers, _), pytest.raises(grpc.RpcError) as ended:
+            next(brokers.Consume(iter([opening]), metadata=tuple(bearer(key).items())))
+        assert ended.value.code().name == STATUS["grpc", code]
+        if code == "forbidden":
+            with server.stream(additional_headers=bearer(key)) as stream:
+                number = stream.send("consume", queue=facts.queue)
+                kind, answered, error = stream.frame()
+                assert (kind, answered, error["code"]) == (2, number, code)
+    assert guarded.position() == before
+
+
+def test_a_key_that_is_revoked_ends_an_open_consumer_when_it_acks(guarded: Guarded) -> None:
+    """On both kinds of streams the next thing said with the key is refused, and what was held goes back."""
+    facts = guarded.facts("q-revoked")
+    key = guarded.key({"right": "consume", "queues": OURS})
+    said: SimpleQueue[broker_pb2.ConsumeRequest | None] = SimpleQueue()
+    said.put(broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue=facts.queue)))
+    with guarded.server.called() as (brokers, _), guarded.server.stream(additional_headers=bearer(key)) as stream:
+        consuming = brokers.Consume(iter(said.get, None), metadata=tuple(bearer(key).items()))
+        (delivery,) = next(consuming).deliveries
+        guarded.post("/keys/revoke", id=key.split("_")[1])
+        ack = broker_pb2.AckItems(receipts=[types_pb2.Receipt(id=delivery.id, token=delivery.token)])
+        said.put(broker_pb2.ConsumeRequest(number=1, ack=ack))
+        with pytest.raises(grpc.RpcError) as ended:
+            next(consuming)
+        said.put(None)
+        assert ended.value.code().name == "UNAUTHENTICATED"
+        stream.send("ack", queue=facts.queue, receipts=[{"id": delivery.id, "token": delivery.token}])
+        with pytest.raises(ConnectionClosed) as closed:
+            stream.frame()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+    assert guarded.post("/queue/get", queue=facts.queue, id=delivery.id)["failures"] == 1

@@ -1,0 +1,215 @@
+"""The gRPC door: how each error arrives, and what makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from fairlead import errors
+from fairlead.errors import FairleadError, QueueFull
+from fairlead.model.policy import QueuePolicy
+from fairlead.server.doors import DoorLimits
+from fairlead.wire.errors import HTTP_STATUS
+from fairlead.wire.grpc import admin_pb2 as admin
+from fairlead.wire.grpc import broker_pb2 as broker
+from fairlead.wire.grpc import types_pb2
+from tests.unit.server.grpc_house import Caller, called, refused, trailing
+from tests.unit.server.house import run
+
+NONE = 1 << 62
+
+
+STATUSES = {
+    "invalid_argument": "INVALID_ARGUMENT",
+    "hook_invalid": "INVALID_ARGUMENT",
+    "not_a_dlq": "INVALID_ARGUMENT",
+    "payload_too_large": "INVALID_ARGUMENT",
+    "unauthenticated": "UNAUTHENTICATED",
+    "forbidden": "PERMISSION_DENIED",
+    "queue_not_found": "NOT_FOUND",
+    "message_not_found": "NOT_FOUND",
+    "reader_not_found": "NOT_FOUND",
+    "redrive_not_found": "NOT_FOUND",
+    "route_not_found": "NOT_FOUND",
+    "queue_exists": "ALREADY_EXISTS",
+    "lease_mismatch": "ABORTED",
+    "state_mismatch": "ABORTED",
+    "not_pending": "FAILED_PRECONDITION",
+    "journal_trimmed": "OUT_OF_RANGE",
+    "key_full": "RESOURCE_EXHAUSTED",
+    "queue_full": "RESOURCE_EXHAUSTED",
+    "global_full": "RESOURCE_EXHAUSTED",
+    "too_many_waiters": "RESOURCE_EXHAUSTED",
+    "rate_limited": "RESOURCE_EXHAUSTED",
+    "wrong_event_loop": "INTERNAL",
+    "internal": "INTERNAL",
+}
+KINDS: dict[str, type[FairleadError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, FairleadError) and "code" in vars(kind)
+}
+
+
+@pytest.mark.parametrize("code", HTTP_STATUS)
+def test_every_error_has_its_status(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a verb is refused with arrives with its status, code, cause and remedy."""
+
+    async def main() -> None:
+        async with called() as caller:
+
+            async def refuse(*_: object) -> None:
+                raise KINDS[code]("It is só.")
+
+            monkeypatch.setattr(caller.house.doors, "call", refuse)
+            error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
+            assert error.code().name == STATUSES.get(code, "UNAVAILABLE")
+            fields = trailing(error)
+            told = types_pb2.Error.FromString(fields["fairlead-error-bin"])
+            remedy = KINDS[code].remedy
+            assert (told.code, told.cause, told.remedy) == (code, "It is só.", remedy)
+            assert (fields["fairlead-code"], fields["fairlead-remedy"]) == (code, remedy)
+            assert error.details() == f"It is só. {remedy}"
+
+    run(main())
+
+
+def test_when_to_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that time mends says how much of it."""
+
+    async def main() -> None:
+        async with called() as caller:
+
+            async def refuse(*_: object) -> None:
+                raise QueueFull("It is full.", retry_after_ms=250)
+
+            monkeypatch.setattr(caller.house.doors, "call", refuse)
+            fields = trailing(await refused(caller.admin.ListQueues(admin.ListQueuesRequest())))
+            assert fields["fairlead-retry-after-ms"] == "250"
+            assert types_pb2.Error.FromString(fields["fairlead-error-bin"]).retry_after_ms == 250
+
+    run(main())
+
+
+def test_a_full_queue_says_so_for_each_message() -> None:
+    """The call succeeds, and the message that has no room has an error with a time to come back."""
+
+    async def main() -> None:
+        async with called() as caller:
+            await caller.house.broker.create_queue("small", policy=QueuePolicy(waiting_max=1))
+            request = broker.EnqueueRequest(queue="small", wait_ms=0)
+            for _ in range(2):
+                request.messages.add()
+            results = (await caller.broker.Enqueue(request)).results
+            assert [result.error.code for result in results] == ["", "queue_full"]
+            assert results[1].error.retry_after_ms > 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda c: c.broker.Lease(broker.LeaseRequest(queue="none")), "queue_not_found"),
+        (lambda c: c.broker.Lease(broker.LeaseRequest()), "invalid_argument"),
+        (lambda c: c.broker.Lease(broker.LeaseRequest(queue="orders", count=0)), "invalid_argument"),
+        (lambda c: c.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=NONE)), "invalid_argument"),
+        (lambda c: c.broker.Enqueue(broker.EnqueueRequest(queue="none")), "queue_not_found"),
+        (lambda c: c.broker.Nack(broker.NackRequest(queue="orders", intent="maybe")), "invalid_argument"),
+        (lambda c: c.broker.Forward(broker.ForwardRequest(queue="orders")), "invalid_argument"),
+        (lambda c: c.admin.CreateQueue(admin.CreateQueueRequest(queue="orders")), "queue_exists"),
+        (
+            lambda c: c.admin.CreateQueue(
+                admin.CreateQueueRequest(queue="a", policy=admin.QueuePolicy(backpressure="no"))
+            ),
+            "invalid_argument",
+        ),
+        (lambda c: c.admin.UpdateQueue(admin.UpdateQueueRequest(queue="orders", reset=["no"])), "invalid_argument"),
+        (lambda c: c.admin.Redrive(admin.RedriveRequest(queue="orders")), "not_a_dlq"),
+        (lambda c: c.admin.SetConfig(admin.SetConfigRequest(values={"_": ""})), None),
+        (lambda c: c.raw("/fairlead.v1.Broker/Lease", b"\xff\xff\xff"), "invalid_argument"),
+        (lambda c: c.raw("/fairlead.v1.Broker/Enqueue", b"\x0a\x02\xff\xfe"), "invalid_argument"),
+        (lambda c: c.raw("/fairlead.v1.Broker/Lease", b"\x0a\x06orders\xf8\x07\x01"), "invalid_argument"),
+        (lambda c: c.raw("/fairlead.v1.Broker/Enqueue", b"\x0a\x06orders\x12\x03\xf8\x07\x01"), "invalid_argument"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call: Callable[[Caller], Any], code: str | None) -> None:
+    """Wrong values, bytes that are no message, and fields that nobody knows, also deep inside."""
+
+    async def main() -> None:
+        async with called() as caller:
+            if code is None:
+                await call(caller)
+                return
+            assert trailing(await refused(call(caller)))["fairlead-code"] == code
+            assert await caller.enqueue(b"goes on")
+
+    run(main())
+
+
+def test_a_message_written_in_another_way_is_read() -> None:
+    """A default that is written out makes a request longer but no less known."""
+
+    async def main() -> None:
+        async with called() as caller:
+            data = b"\x0a\x06orders\x18\x00"
+            assert broker.LeaseRequest.FromString(data) == broker.LeaseRequest(queue="orders")
+            assert await caller.raw("/fairlead.v1.Broker/Lease", data) == b""
+
+    run(main())
+
+
+def test_a_method_that_is_not_there_is_not_implemented() -> None:
+    """Nobody answers for it."""
+
+    async def main() -> None:
+        async with called() as caller:
+            error = await refused(caller.raw("/fairlead.v1.Broker/Nothing", b""))
+            assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+
+    run(main())
+
+
+def test_a_request_that_is_too_large_is_not_taken() -> None:
+    """The limit on bodies is that of all doors."""
+
+    async def main() -> None:
+        async with called(limits=DoorLimits(body_bytes_max=1000)) as caller:
+            request = broker.EnqueueRequest(queue="orders")
+            request.messages.add(payload=b"x" * 2000)
+            assert (await refused(caller.broker.Enqueue(request))).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(main())
+
+
+def test_a_large_message_arrives_whole() -> None:
+    """What gRPC refuses by default is taken up to the broker's own limit."""
+
+    async def main() -> None:
+        async with called() as caller:
+            payload = b"x" * (8 * 1024 * 1024)
+            assert (await caller.enqueue(payload))[0]
+            got = (await caller.admin.Peek(admin.PeekRequest(queue="orders"))).messages[0]
+            assert got.size == len(payload)
+
+    run(main())
+
+
+def test_a_fault_of_ours_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells its kind and no more."""
+
+    async def main() -> None:
+        async with called() as caller:
+
+            async def fail(*_: object) -> None:
+                raise ZeroDivisionError("secret")
+
+            monkeypatch.setattr(caller.house.doors, "call", fail)
+            error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
+            assert error.code() == grpc.StatusCode.INTERNAL
+            assert "secret" not in (error.details() or "")
+
+    run(main())
