@@ -51,6 +51,9 @@ SECTIONS = {
         "dlq": ("dead_letters", "Look at dead letters."),
         "redrive": ("redriving", "Move dead letters back to their queue."),
     },
+    "Data": {
+        "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
+    },
     "Shell": {
         "completion": ("completing", "Print the script that completes commands in a shell."),
     },
