@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlead.client import Transport
-from fairlead.testing.embedded import EmbeddedTransport
+from fairlead.embedded import EmbeddedTransport
 from fairlead.testing.transport_operators import OperatorContract
 from fairlead.testing.transport_streams import StreamContract, ThreadsContract
 from tests.unit.client.serving import ServerProcess

@@ -11,8 +11,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from websockets.exceptions import InvalidStatus
 
-from fairlead.server.grpc_door import VERB_OF
 from fairlead.wire.grpc import admin_pb2, broker_pb2
+from fairlead.wire.protobuf import VERB_OF
 from fairlead.wire.verbs import VERBS
 
 from .server_process import HttpAnswer, ServerProcess

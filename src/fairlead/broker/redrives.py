@@ -16,7 +16,7 @@ from fairlead.core.decide.room import Room
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.errors import FairleadError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
 from fairlead.model.message import PRIORITY_NAMES, NewMessage, canonical
-from fairlead.model.names import DLQ_SUFFIX, is_dlq
+from fairlead.model.names import DLQ_SUFFIX, is_dlq, number_of
 from fairlead.model.views import DeadLetterFilter, RedriveView
 from fairlead.ports.hooks import EnqueueQuestion
 
@@ -28,8 +28,16 @@ _PAUSE_MS = 100
 _KEPT = 100
 
 
+def numbers_meant(wanted: DeadLetterFilter, queue: Queue) -> list[int]:
+    """Return the numbers of the messages in a queue that a filter may mean: those it names, or all."""
+    if wanted.ids is None:
+        return list(queue.messages)
+    named = {number_of(message_id) for message_id in wanted.ids}
+    return [number for number in queue.messages if number in named]
+
+
 def admits(wanted: DeadLetterFilter, message: Message, now_ms: int) -> bool:
-    """Tell whether a filter means a message."""
+    """Tell whether a filter means a message that it may mean by its number."""
     after = message.after
     dead_ms = after.dead_ms if after is not None else message.enqueued_ms
     age_ms = now_ms - dead_ms
@@ -115,10 +123,9 @@ class Redrives:
             raise InvalidArgument(f"count is a whole number of at least 1, not {count!r}.")
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is a number above 0, in messages a second, not {rate!r}.")
+        meant = numbers_meant(wanted, dlq)
         self._started += 1
-        job = _Job(
-            f"redrive-{self._started}", queue, list(dlq.messages), wanted, count, rate, is_dry_run, by, now_ms, now_ms
-        )
+        job = _Job(f"redrive-{self._started}", queue, meant, wanted, count, rate, is_dry_run, by, now_ms, now_ms)
         self._jobs[job.id] = job
         if is_dry_run:
             self._count(job, dlq, now_ms)

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.deliveries import dead_letter_of
 from fairlead.broker.dispatcher import Dispatcher
-from fairlead.broker.redrives import admits
+from fairlead.broker.redrives import admits, numbers_meant
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.schedule import Schedule
 from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
@@ -134,6 +134,9 @@ def peek(
     """Return messages of a queue without leasing them, in the order they came to it."""
     queue = known(ledger, name)
     messages = _from(queue, None if after is None else _cursor(queue, after))
+    if wanted.ids is not None:
+        named = set(numbers_meant(wanted, queue))
+        messages = (message for message in messages if message.number in named)
     found = list(islice((message for message in messages if admits(wanted, message, now_ms)), limit))
     return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
 

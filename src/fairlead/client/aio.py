@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import secrets
 import ssl
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from fairlead.client.admin_aio import AsyncAdminVerbs
+from fairlead.client.embedding import embedded_transport
 from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
@@ -31,8 +31,6 @@ from fairlead.wire.frames import Consume
 
 CREDIT = 32
 _FAILURES_KEPT = 10_000
-EMBEDDING = "fairlead.testing.embedded"
-"""The module that joins clients and brokers, by name: the client knows the wire, never the broker's inside."""
 
 Acks: TypeAlias = Gatherer[str, verbs.Receipt, None]
 Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
@@ -90,7 +88,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
         """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
-        return cls(importlib.import_module(EMBEDDING).EmbeddedTransport(path))
+        return cls(embedded_transport(path))
 
     async def __aenter__(self) -> Self:
         await self.connect()

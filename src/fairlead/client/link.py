@@ -13,6 +13,7 @@ from fairlead.client.protocol import Conversation, Reply, Sink, grouped, message
 from fairlead.client.socket import Socket, connect
 from fairlead.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlead.wire.frames import SUBPROTOCOL, Consume
+from fairlead.wire.trace import TraceContext
 from fairlead.wire.verbs import Shape
 
 _SWEEP_S: Final = 0.5
@@ -39,10 +40,19 @@ class Link:
         self.is_live = True
         self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
 
-    def call(self, verb: str, request: Shape, reply: Reply, *, timeout_s: float, at_once: bool = False) -> None:
+    def call(
+        self,
+        verb: str,
+        request: Shape,
+        reply: Reply,
+        *,
+        timeout_s: float,
+        trace: TraceContext | None = None,
+        at_once: bool = False,
+    ) -> None:
         """Send a request whose answer goes to a reply: together with others of this pass, or at once."""
         due = self._loop.time() + timeout_s
-        frame = _made(lambda: self._conversation.call(verb, request, reply, due=due))
+        frame = _made(lambda: self._conversation.call(verb, request, reply, due=due, trace=trace))
         if len(frame) > self._frame_bytes_max:  # the server would close the connection, for all who use it
             most = self._frame_bytes_max
             reply.set_exception(PayloadTooLarge(f"A request has at most {most} bytes, not {len(frame)}: send less."))

@@ -8,6 +8,7 @@ from typing import Unpack
 from fairlead.client.asking import Asking
 from fairlead.client.message import Message
 from fairlead.client.shaping import Held, Leased, ends_of, errors_of, ids_of, message_of, only, receipt_of, receipts_of
+from fairlead.client.tracing import traced
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import MessageTerms, MessageView, NewMessage
 from fairlead.model.views import DeadLetterFilter, Explained
@@ -37,7 +38,7 @@ class MessageVerbs(Asking):
         """Enqueue messages, each on its own, in this order and in one commit. Returns an id or an error for each."""
         if not all(isinstance(message, NewMessage) for message in messages):
             raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
-        request = verbs.Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
+        request = verbs.Enqueue(queue=queue, messages=self._stamped(traced(messages)), wait_ms=wait_ms)
         answer: verbs.Enqueued = self._call("enqueue", request, wait_ms=wait_ms)
         return ids_of(answer.results)
 
@@ -83,7 +84,7 @@ class MessageVerbs(Asking):
         if not forward:
             self._ack_one(message.queue, receipt)
             return []
-        news = {target: list(messages) for target, messages in forward.items()}
+        news = {target: list(traced(messages)) for target, messages in forward.items()}
         request = verbs.Forward(queue=message.queue, receipt=receipt, messages=news)
         answer: verbs.Forwarded = self._call("forward", request)
         return answer.ids

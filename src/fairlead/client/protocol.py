@@ -16,6 +16,7 @@ from fairlead.errors import Closed, Disconnected, FairleadError
 from fairlead.model.message import Delivery
 from fairlead.wire.errors import error_of
 from fairlead.wire.frames import CONSUME, STOP, Answer, Consume, Deliver, Ended, Refused, Stop, frames_of
+from fairlead.wire.trace import TraceContext
 from fairlead.wire.verbs import VERBS, Leased, Nack, Receipt, Shape
 
 _CALL_TAG: Final = 0
@@ -69,10 +70,10 @@ class Conversation:
         self._waiting: dict[int, _Waiting] = {}
         self._channels: dict[int, _Channel] = {}
 
-    def call(self, verb: str, request: Shape, reply: Reply, *, due: float) -> bytes:
+    def call(self, verb: str, request: Shape, reply: Reply, *, due: float, trace: TraceContext | None = None) -> bytes:
         """Return the frame of a call whose answer goes to a reply; ``expire`` fails it after ``due``."""
         number = next(self._numbers)
-        frame = _frame(number, verb, request)
+        frame = _frame(number, verb, request) if trace is None else _traced_frame(number, verb, request, trace)
         self._waiting[number] = _Waiting(verb, reply, due)
         return frame
 
@@ -160,6 +161,10 @@ class Conversation:
 
 def _frame(number: int, verb: str, request: Shape) -> bytes:
     return _ENCODER.encode((_CALL_TAG, number, verb, request))
+
+
+def _traced_frame(number: int, verb: str, request: Shape, trace: TraceContext) -> bytes:
+    return _ENCODER.encode((_CALL_TAG, number, verb, request, trace))
 
 
 def grouped(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from fairlead.client.tracing import traced
 from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import MessageTerms, NewMessage
 from fairlead.wire.errors import error_of
@@ -85,13 +86,13 @@ def checked(make: Callable[[], T]) -> T:
 
 
 def message_of(message: NewMessage | bytes, terms: MessageTerms) -> NewMessage:
-    """Return a message as it is, or make it of a payload and terms.
+    """Return a message as it is, or make it of a payload and terms. It carries the current span on, if there is one.
 
     Raises:
         InvalidArgument: there are terms for what is a message already, or unknown ones.
     """
-    if isinstance(message, NewMessage):
-        if terms:
-            raise InvalidArgument("Say the terms in the message, or give a payload and terms, not both.")
-        return message
-    return checked(lambda: NewMessage(payload=message, **terms))
+    if not isinstance(message, NewMessage):
+        return traced([checked(lambda: NewMessage(payload=message, **terms))])[0]
+    if terms:
+        raise InvalidArgument("Say the terms in the message, or give a payload and terms, not both.")
+    return traced([message])[0]

@@ -6,14 +6,14 @@ the loop's thread and back; streams and producers hop once for many messages.
 
 from __future__ import annotations
 
-import importlib
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from fairlead.client.admin import AdminVerbs
-from fairlead.client.aio import CREDIT, EMBEDDING, AsyncClient
+from fairlead.client.aio import CREDIT, AsyncClient
+from fairlead.client.embedding import embedded_transport
 from fairlead.client.messages import MessageVerbs
 from fairlead.client.portal import Portal
 from fairlead.client.producer import Producer
@@ -59,7 +59,7 @@ class Client(MessageVerbs, AdminVerbs):
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
         """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
-        return cls(importlib.import_module(EMBEDDING).EmbeddedTransport(path))
+        return cls(embedded_transport(path))
 
     def __enter__(self) -> Self:
         self.connect()

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from fairlead.client.link import Link
 from fairlead.client.protocol import Reply, Sink
 from fairlead.client.retrying import Retries
+from fairlead.client.tracing import current_trace
 from fairlead.errors import (
     Closed,
     Disconnected,
@@ -83,11 +84,11 @@ class WebSocketTransport:
         if link is None or not link.is_live:
             link = await self._linked()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000)
+        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000, trace=current_trace())
         return await reply
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
-        """Send a request at once, if that can be done; see ``Transport``."""
+        """Send a request at once, if that can be done; see ``Transport``. It may speak for many, so it has no trace."""
         link = self._link
         if link is None or not link.is_live:
             return False

@@ -91,6 +91,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         reason: died for this reason.
         older_than_ms: has been dead at least so long.
         newer_than_ms: has been dead at most so long.
+        ids: is one of these.
     """
 
     fairness_key: Key | None = None
@@ -98,6 +99,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reason: str | None = None
     older_than_ms: int | None = None
     newer_than_ms: int | None = None
+    ids: tuple[str, ...] | None = None
 
 
 class RedriveView(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,8 @@ class Channel:
             self._sent += len(deliveries)
             self._latest.extend([delivery.id for delivery in deliveries])
             self._doors.tally.delivered += len(deliveries)
+            if self._doors.spans is not None:
+                self._doors.spans.delivered(self.consumer.queue, deliveries)
             self._outbox.put(Deliver(self.number, deliveries))
         elif self.consumer.is_closed:
             self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))

@@ -29,6 +29,7 @@ from fairlead.server.keys import KeyRing
 from fairlead.server.origin import Origin, marked
 from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
+from fairlead.server.spans import Spans
 from fairlead.server.verbs import messages
 from fairlead.wire.verbs import Enqueue, Lease, Shape
 
@@ -101,8 +102,11 @@ class Doors:
         keys: KeyRing | None = None,
         limits: DoorLimits | None = None,
         hosts: frozenset[str] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.broker = broker
+        self.spans = spans
+        """Who is told of every call, to trace it; usually nobody."""
         self.hosts = hosts
         """The names under which the server may be called where no keys are asked for; None for any."""
         self.keys = keys if keys is not None else KeyRing(broker)
@@ -131,20 +135,31 @@ class Doors:
             FairleadError: it was refused; nothing else is ever raised, but for being cancelled.
         """
         self.tally.calls[name] += 1
+        span = None if self.spans is None else self.spans.begin(name, request, origin)
         try:
             self.check_open(name)
             check_rights(name, request, caller)
             if origin is not None:
                 request = marked(request, origin)
             if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
-                return await self._lease_while_good(request, caller)
-            return await HANDLERS[name](self.broker, request, caller)
-        except FairleadError as error:
-            self.tally.errors[error.code] += 1
-            raise
+                answer = await self._lease_while_good(request, caller)
+            else:
+                answer = await HANDLERS[name](self.broker, request, caller)
         except Exception as error:
-            self.tally.errors[InternalError.code] += 1
-            raise self.fault(name, error) from error
+            told = error if isinstance(error, FairleadError) else self.fault(name, error)
+            self.tally.errors[told.code] += 1
+            if span is not None:
+                span.refused(told)
+            if told is error:
+                raise
+            raise told from error
+        else:
+            if span is not None:
+                span.done(answer)
+            return answer
+        finally:
+            if span is not None:
+                span.end()
 
     async def _lease_while_good(self, request: Lease, caller: Caller) -> Answer:
         """Lease messages, as long as the caller's key is good."""

@@ -20,11 +20,12 @@ from fairlead.server.dispatch import Answer
 from fairlead.server.doors import Doors
 from fairlead.server.grpc_calls import Call, Context
 from fairlead.server.grpc_messages import receipts_of, write_deliveries, write_error, write_results
-from fairlead.server.grpc_shapes import parsed, said, shaped
+from fairlead.server.grpc_shapes import parsed, shaped
 from fairlead.server.outbox import Outbox
 from fairlead.wire.errors import body_of, error_of
 from fairlead.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlead.wire.grpc import broker_pb2
+from fairlead.wire.protobuf import said
 from fairlead.wire.verbs import Results
 
 _CHANNEL: Final = 0

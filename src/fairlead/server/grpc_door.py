@@ -33,6 +33,7 @@ from fairlead.server.grpc_calls import Context, Method, answer, hand_over
 from fairlead.server.grpc_consume import consume
 from fairlead.server.grpc_shapes import Read, Write
 from fairlead.wire.grpc import admin_pb2, broker_pb2
+from fairlead.wire.protobuf import VERB_OF, write
 
 BROKER: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
@@ -42,43 +43,6 @@ _LEASE: Final = "lease"
 _LAST_WORDS_S: Final = 5
 _KEEPALIVE_MS: Final = 20_000
 
-VERB_OF: Final[Mapping[str, str]] = {
-    "Enqueue": "enqueue",
-    "Lease": "lease",
-    "Ack": "ack",
-    "Nack": "nack",
-    "Extend": "extend",
-    "Forward": "forward",
-    "GetState": "get_state",
-    "SetState": "set_state",
-    "CreateQueue": "create_queue",
-    "UpdateQueue": "update_queue",
-    "DeleteQueue": "delete_queue",
-    "PauseQueue": "pause",
-    "ResumeQueue": "resume",
-    "PurgeQueue": "purge",
-    "ListQueues": "queues",
-    "InspectQueue": "inspect",
-    "Stats": "stats",
-    "Peek": "peek",
-    "GetMessage": "get",
-    "Explain": "explain",
-    "Cancel": "cancel",
-    "Redrive": "redrive",
-    "GetRedrive": "redrive_view",
-    "ListRedrives": "redrives",
-    "StopRedrive": "stop_redrive",
-    "SetConfig": "set_config",
-    "ListConfig": "list_config",
-    "ListThrottles": "throttles",
-    "TryHook": "try_hook",
-    "HookStatistics": "hook_statistics",
-    "ReadJournal": "read_journal",
-    "SetReader": "set_reader",
-    "RemoveReader": "remove_reader",
-    "ListReaders": "readers",
-}
-"""The verb behind each method."""
 _READS: Final[Mapping[str, Read]] = {
     "enqueue": messages.read_enqueue,
     "ack": messages.read_ack,
@@ -138,7 +102,7 @@ class GrpcDoor:
             request=GetMessageClass(method.input_type),
             response=GetMessageClass(method.output_type),
             read=_READS.get(verb, shapes.read),
-            write=_WRITES.get(verb, shapes.write),
+            write=_WRITES.get(verb, write),
         )
         if verb == _LEASE:
             return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._doors, one))

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.model.message import Delivery, NewMessage
-from fairlead.server.grpc_shapes import said, shaped, write
+from fairlead.server.grpc_shapes import shaped
 from fairlead.wire import verbs as wire
 from fairlead.wire.errors import ErrorBody
+from fairlead.wire.protobuf import said, write
 from fairlead.wire.verbs import Shape
 
 # What is Any here are messages of protobuf, whose classes are made when the program runs.

@@ -1,14 +1,13 @@
-"""Between the messages of protobuf and the shapes of the wire, for every verb: by the names of their fields.
+"""From the messages of protobuf to the requests of verbs, and from their answers back, for every verb.
 
-A message and its shape have the same names, so what is set in a message is what is said of the shape, and the shape's
-own defaults and checks do the rest. What differs is told here: a fairness key is a list of names, a map can't hold
-None or lists, and what is JSON to everybody stays JSON.
+What is set in a message is what is said of the shape (see ``wire.protobuf``), and the shape's own defaults and checks
+do the rest. What differs is told here: a map can't hold None or lists, and what is JSON to everybody stays JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from google.protobuf.message import DecodeError, Message
@@ -17,16 +16,11 @@ from fairlead.errors import InvalidArgument
 from fairlead.model.answers import EnqueueAnswer
 from fairlead.model.policy import QueuePolicy
 from fairlead.server.dispatch import decoded
+from fairlead.wire.protobuf import said, write
 from fairlead.wire.verbs import VERBS, Shape
-
-if TYPE_CHECKING:
-    from google._upb._message import FieldDescriptor as FastField
-    from google.protobuf.descriptor import FieldDescriptor
 
 Read: TypeAlias = Callable[[str, Any], Shape]
 Write: TypeAlias = Callable[[Any, Any], None]
-_KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))
-_KEY: Final = "fairlead.v1.Key"
 
 
 def parsed(kind: type[Message], data: bytes, name: str) -> Any:  # noqa: ANN401 - its type is only known when it runs
@@ -56,22 +50,6 @@ def _refuse_unknown(kind: type[Message], data: bytes, name: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
-
-
-def said(message: Message) -> dict[str, Any]:
-    """Return what is set in a message, by name."""
-    return {field.name: _value(field, value) for field, value in message.ListFields()}
-
-
-def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - depends on the field
-    kind = field.message_type
-    if kind is None:
-        if not field.is_repeated:
-            return value
-        return value[0] if field.name in _KEYS and len(value) == 1 else tuple(value)
-    if kind.GetOptions().map_entry:
-        return dict(value)
-    return [said(each) for each in value] if field.is_repeated else said(value)
 
 
 def shaped(name: str, fields: Mapping[str, Any]) -> Shape:
@@ -106,41 +84,6 @@ def read_config(name: str, message: Any) -> Shape:  # noqa: ANN401 - see parsed
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
-
-
-def write(answer: msgspec.Struct, message: Message) -> None:
-    """Set in a message what an answer says."""
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(answer, field.name, None)
-        if value is not None:
-            _write_field(field, value, message)
-
-
-def _write_field(field: FieldDescriptor | FastField, value: Any, message: Message) -> None:  # noqa: ANN401 - see _value
-    kind = field.message_type
-    if kind is not None and kind.GetOptions().map_entry:
-        getattr(message, field.name).update(value)
-    elif not field.is_repeated:
-        if kind is None:
-            setattr(message, field.name, value)
-        else:
-            part = getattr(message, field.name)
-            part.SetInParent()
-            write(value, part)
-    elif kind is None:
-        getattr(message, field.name).extend(names_of(value))
-    else:
-        for each in value:
-            part = getattr(message, field.name).add()
-            if kind.full_name == _KEY:
-                part.names.extend(names_of(each))
-            else:
-                write(each, part)
-
-
-def names_of(value: str | Iterable[str]) -> Iterable[str]:
-    """Return the names in a key, which may be one alone."""
-    return (value,) if isinstance(value, str) else value
 
 
 def write_trial(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all that write

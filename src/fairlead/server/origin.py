@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.errors import InvalidArgument
-from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX, HEADERS_LENGTH_MAX, HEADERS_MAX
+from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX
 from fairlead.model.message import NewMessage
-from fairlead.wire.trace import TRACEPARENT, TraceContext
+from fairlead.wire.trace import TraceContext, with_trace
 from fairlead.wire.verbs import Enqueue, Forward, Shape
 
 
@@ -51,21 +51,4 @@ def _marked(messages: list[NewMessage], origin: Origin) -> list[NewMessage]:
             message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
             for message in messages
         ]
-    if origin.trace is None:
-        return messages
-    traced = origin.trace.headers()
-    return [
-        replace(message, headers={**message.headers, **traced}) if _has_room(message, traced) else message
-        for message in messages
-    ]
-
-
-def _has_room(message: NewMessage, traced: dict[str, str]) -> bool:
-    """Tell whether a message has no trace yet and takes one without breaking a limit: tracing refuses nothing."""
-    headers = message.headers
-    if TRACEPARENT in headers:
-        return False
-    if not headers:
-        return True
-    length = sum(len(name) + len(value) for part in (headers, traced) for name, value in part.items())
-    return len(headers) + len(traced) <= HEADERS_MAX and length <= HEADERS_LENGTH_MAX
+    return messages if origin.trace is None else with_trace(messages, origin.trace)

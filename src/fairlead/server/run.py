@@ -28,6 +28,7 @@ from fairlead.server.http import HttpDoor
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
 from fairlead.server.settings import MEMORY, ServerSettings, check
+from fairlead.server.spans import Spans
 
 try:
     import uvicorn
@@ -77,7 +78,11 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             doors = await _open_doors(broker, settings, tell)
             server = _Server(_uvicorn(HttpDoor(doors), settings))
             with _on_signals(doors, server, settings.grace_ms):
-                async with _beside(doors.keys.keep_sweeping()), _grpc(doors, settings) as grpc_address:
+                async with (
+                    _spans(settings) as doors.spans,
+                    _beside(doors.keys.keep_sweeping()),
+                    _grpc(doors, settings) as grpc_address,
+                ):
                     _tell_all(settings, listener, grpc_address, tell)
                     await server.serve(sockets=[listener])
     _log.info("The server has gone down in good order.")
@@ -157,6 +162,16 @@ def _grpc(doors: Doors, settings: ServerSettings) -> contextlib.AbstractAsyncCon
     return grpc_opened(doors, settings)
 
 
+def _spans(settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[Spans | None]:
+    if settings.otlp_endpoint is None:
+        return contextlib.nullcontext()
+    try:
+        from fairlead.server.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
+    except ImportError as error:
+        raise InvalidArgument(f"otlp_endpoint is set, but: {error}") from error
+    return spans_sent(settings.otlp_endpoint)
+
+
 def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
@@ -188,6 +203,8 @@ def _tell_all(
         tell(f"  gRPC     {grpc_address}")
     tell(f"  docs     {scheme}://{at}/docs")
     tell(f"  metrics  {scheme}://{at}/metrics")
+    if settings.otlp_endpoint is not None:
+        tell(f"  traces   {settings.otlp_endpoint}")
     tell(f"  data     {'in memory, gone with the process' if settings.data == MEMORY else settings.data}")
     tell(f"  keys     {'asked for' if settings.asks_for_keys else 'not asked for'}")
 

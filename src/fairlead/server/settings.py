@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from fairlead.assembly import Settings as BrokerSettings
 from fairlead.errors import InvalidArgument
 from fairlead.server.doors import DoorLimits
 
 ENVIRONMENT_PREFIX: Final = "FAIRLEAD_"
+OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 MEMORY: Final = ":memory:"
 PORT: Final = 7420
 _PORT_MAX: Final = 65_535
@@ -48,6 +50,8 @@ class ServerSettings:
         log_format: lines of ``text`` or of ``json``.
         log_level: the least that is logged.
         grace_ms: how long a server that goes down waits for what has been leased to be acked.
+        otlp_endpoint: where spans are sent over OTLP, such as ``http://localhost:4318``; by default what the variable
+            ``OTEL_EXPORTER_OTLP_ENDPOINT`` says. None for nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -63,6 +67,7 @@ class ServerSettings:
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     grace_ms: int = 10_000
+    otlp_endpoint: str | None = None
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     limits: DoorLimits = field(default_factory=DoorLimits)
 
@@ -113,6 +118,8 @@ def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, 
         InvalidArgument: one of them makes no sense; the cause says which and where.
     """
     values: dict[str, object] = {}
+    if environ.get(OTLP_VARIABLE):
+        values["otlp_endpoint"] = environ[OTLP_VARIABLE]
     for name, value in _of_file(file_text).items():
         values[name] = _checked(name, value, f"{name} in the file")
     for name in NAMES:
@@ -209,9 +216,20 @@ def check(settings: ServerSettings) -> None:
         file = getattr(settings, name)
         if file is not None and not Path(file).is_file():
             raise InvalidArgument(f"{name} names {file!r}, which is no file.")
+    _check_endpoint(settings.otlp_endpoint)
     if settings.is_loopback or settings.insecure:
         return
     if not settings.asks_for_keys:
         raise InvalidArgument(f"{settings.host} is beyond loopback: ask for keys (auth), or say insecure.")
     if not settings.has_tls:
         raise InvalidArgument(f"{settings.host} is beyond loopback: give tls_certificate and tls_key, or say insecure.")
+
+
+def _check_endpoint(endpoint: str | None) -> None:
+    if endpoint is None:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidArgument(f"otlp_endpoint is a URL such as http://localhost:4318, not {endpoint!r:.100}.")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArgument("otlp_endpoint has a password in it: say it with OTEL_EXPORTER_OTLP_HEADERS.")

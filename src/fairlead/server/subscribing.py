@@ -47,6 +47,8 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
     async def send_all() -> None:
         async for delivery in deliveries:
             doors.tally.delivered += 1
+            if doors.spans is not None:
+                doors.spans.delivered(request.queue, [delivery])
             await exchange.more(line_of(delivery, kind))
 
     async def drain() -> None:

@@ -7,10 +7,13 @@ a call on the stream, and with a message as headers of those names.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+
+from fairlead.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
+from fairlead.model.message import NewMessage
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -44,6 +47,25 @@ def trace_of(traceparent: str | None, tracestate: str | None = None) -> TraceCon
 def trace_in(headers: Mapping[str, str]) -> TraceContext | None:
     """Return the trace context that a message brings along in its headers."""
     return trace_of(headers.get(TRACEPARENT), headers.get(TRACESTATE)) if headers else None
+
+
+def with_trace(messages: Sequence[NewMessage], trace: TraceContext) -> list[NewMessage]:
+    """Return messages with a trace context in the headers of each that has none of its own."""
+    traced, replace = trace.headers(), msgspec.structs.replace
+    return [
+        replace(message, headers={**message.headers, **traced}) if _has_room(message.headers, traced) else message
+        for message in messages
+    ]
+
+
+def _has_room(headers: Mapping[str, str], traced: Mapping[str, str]) -> bool:
+    """Tell whether headers have no trace yet and take one without breaking a limit: tracing refuses nothing."""
+    if not headers:
+        return True
+    if TRACEPARENT in headers:
+        return False
+    length = sum(len(name) + len(value) for part in (headers, traced) for name, value in part.items())
+    return len(headers) + len(traced) <= HEADERS_MAX and length <= HEADERS_LENGTH_MAX
 
 
 def _is_tracestate(text: str) -> bool:

@@ -22,6 +22,7 @@ from fairlead.worker.restarts import Restarts
 from fairlead.worker.results import Defer
 from fairlead.worker.running import OnError, Runners, ThreadHandle
 from fairlead.worker.settling import Settler
+from fairlead.worker.tracing import traced
 
 FATAL: Final = (Unauthenticated, Forbidden)
 """What no waiting mends."""
@@ -59,7 +60,7 @@ class Consumer:
         )
         self._keeper = keeper
         self._settler = Settler(client, policy.queue, self.counters, keeper.forget)
-        handle = _wrapped(self._thread or cast("AsyncHandle", handler), middleware)
+        handle = traced(_wrapped(self._thread or cast("AsyncHandle", handler), middleware))
         self._runners = Runners(handle, policy, settler=self._settler, counters=self.counters, on_error=on_error)
         if self._thread is not None:
             self._thread.on_interrupted = self._settle_interrupted

@@ -40,6 +40,18 @@ def test_redrive_by_count_and_by_filter_takes_only_those() -> None:
     assert [view.id for view in broker.peek("q.dlq")] == [ids[0], ids[2], ids[3]]
 
 
+def test_redrive_by_ids_takes_only_those_named() -> None:
+    """Ids that are not there are nobody's loss, and the other fields of the filter still hold."""
+    broker = broker_with()
+    ids = [bury(broker, fairness_key=key) for key in "abab"]
+    wanted = DeadLetterFilter(ids=(ids[2], ids[1], "00000000000fffff", "nonsense"), fairness_key="a")
+    assert [view.id for view in broker.peek("q.dlq", wanted=wanted)] == [ids[2]]
+    started = broker.redrive("q.dlq", wanted=wanted)
+    assert started.total == 2
+    broker.advance(1_000)
+    assert [view.id for view in broker.peek("q")] == [ids[2]]
+
+
 def test_a_dry_run_counts_and_moves_nothing() -> None:
     """It tells how many would be moved; the journal has nothing of it."""
     broker, _ = buried(5)

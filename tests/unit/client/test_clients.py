@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.client import AsyncClient, Client, NewMessage, Retries
+from fairlead.embedded import EmbeddedTransport
 from fairlead.errors import (
     Closed,
     FairleadError,
@@ -20,7 +21,6 @@ from fairlead.errors import (
     StoreFailed,
     WrongEventLoop,
 )
-from fairlead.testing.embedded import EmbeddedTransport
 from fairlead.wire.verbs import Shape
 
 QUICK = Retries(patience_s=5.0, first_s=0.0001, longest_s=0.0001)

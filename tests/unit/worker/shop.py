@@ -10,8 +10,8 @@ from typing import Any
 from fairlead.client import AsyncClient, NewMessage
 from fairlead.client.protocol import Reply, Sink
 from fairlead.client.transport import Channel, Transport
+from fairlead.embedded import EmbeddedTransport
 from fairlead.errors import FairleadError
-from fairlead.testing.embedded import EmbeddedTransport
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
 from fairlead.worker import Worker

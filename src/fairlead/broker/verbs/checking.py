@@ -90,6 +90,8 @@ def check_filter(wanted: DeadLetterFilter) -> None:
         raise InvalidArgument(f"This is no filter of dead letters: {error}.") from error
     if wanted.fairness_key is not None:
         require(key_fault(wanted.fairness_key))
+    if wanted.ids is not None and len(wanted.ids) > limits.BATCH_MAX:
+        raise InvalidArgument(f"A filter names at most {limits.BATCH_MAX} ids, not {len(wanted.ids)}.")
 
 
 def check_batch(items: Sequence[object]) -> None:

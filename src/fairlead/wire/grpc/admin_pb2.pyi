@@ -240,18 +240,20 @@ class QueueView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ...) -> None: ...
 
 class DeadLetterFilter(_message.Message):
-    __slots__ = ("fairness_key", "error", "reason", "older_than_ms", "newer_than_ms")
+    __slots__ = ("fairness_key", "error", "reason", "older_than_ms", "newer_than_ms", "ids")
     FAIRNESS_KEY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     OLDER_THAN_MS_FIELD_NUMBER: _ClassVar[int]
     NEWER_THAN_MS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     fairness_key: _containers.RepeatedScalarFieldContainer[str]
     error: str
     reason: str
     older_than_ms: int
     newer_than_ms: int
-    def __init__(self, fairness_key: _Optional[_Iterable[str]] = ..., error: _Optional[str] = ..., reason: _Optional[str] = ..., older_than_ms: _Optional[int] = ..., newer_than_ms: _Optional[int] = ...) -> None: ...
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, fairness_key: _Optional[_Iterable[str]] = ..., error: _Optional[str] = ..., reason: _Optional[str] = ..., older_than_ms: _Optional[int] = ..., newer_than_ms: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PeekRequest(_message.Message):
     __slots__ = ("queue", "count", "after", "wanted", "with_body")

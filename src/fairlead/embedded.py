@@ -1,4 +1,8 @@
-"""Clients of a broker in the same process: the verbs of the server, without the network."""
+"""Clients of a broker in the same process: the verbs of the server, without the network.
+
+This is what ``Client.embedded`` and ``AsyncClient.embedded`` open. A client that is made with an ``EmbeddedTransport``
+shares a broker that is open already.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ from typing import Any
 from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlead.broker.aio import AsyncDeliveries
 from fairlead.client.protocol import Reply, Sink
+from fairlead.client.tracing import current_trace
 from fairlead.errors import Closed, FairleadError, QueueNotFound
 from fairlead.model.message import Delivery
 from fairlead.server.callers import ANYBODY
 from fairlead.server.doors import Doors
+from fairlead.server.origin import Origin
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
 
@@ -39,7 +45,8 @@ class EmbeddedTransport:
         """Return the answer to a request; see ``Transport``."""
         if self._doors is None:
             raise Closed("The client is not connected.")
-        return await self._doors.call(verb, request, ANYBODY)
+        trace = current_trace()
+        return await self._doors.call(verb, request, ANYBODY, None if trace is None else Origin(None, trace))
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:  # noqa: ARG002
         """See ``Transport``: calls in the same process are no quicker without a task."""

@@ -1,0 +1,102 @@
+"""A real OTLP receiver over HTTP: it keeps what it is sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+LONG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """One span."""
+
+    service: str
+    name: str
+    trace_id: str
+    parent: str
+    links: tuple[str, ...]
+    attributes: dict[str, Any]
+    status: str
+
+
+class Receiver:
+    """Where spans arrive."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        self.raw = b""
+        self.spans: list[Received] = []
+        self._changed = threading.Condition()
+
+    def take(self, body: bytes) -> None:
+        """Take in a request."""
+        request = ExportTraceServiceRequest.FromString(body)
+        with self._changed:
+            self.raw += body
+            for resource in request.resource_spans:
+                service = _fields(resource.resource.attributes)["service.name"]
+                self.spans += [_received(service, span) for scope in resource.scope_spans for span in scope.spans]
+            self._changed.notify_all()
+
+    def wait_for(self, wanted: Callable[[Received], bool]) -> Received:
+        """Return the first span that is wanted, waiting for it if need be."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(map(wanted, self.spans)), LONG_S), self.spans
+            return next(filter(wanted, self.spans))
+
+    def named(self, name: str) -> Received:
+        """Return the first span of a name, waiting for it if need be."""
+        return self.wait_for(lambda span: span.name == name)
+
+
+def _fields(pairs: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+
+
+def _received(service: str, span: Any) -> Received:
+    return Received(
+        service=service,
+        name=span.name,
+        trace_id=span.trace_id.hex(),
+        parent=span.parent_span_id.hex(),
+        links=tuple(link.span_id.hex() for link in span.links),
+        attributes=_fields(span.attributes),
+        status=span.status.message,
+    )
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Receive spans for as long as the context lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            found = self.path == "/v1/traces"
+            if found:
+                receiver.take(body)
+            self.send_response(200 if found else 404)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver = Receiver(server)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
