@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.spark import spark_session
+from tests.system.server_process import ServerProcess, serving
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,10 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("fairlead-tests", master="local[2,4]")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server with a queue for nobody yet."""
+    with serving(tmp_path / "data") as process:
+        yield process

@@ -29,20 +29,13 @@ class JournalFiles:
         self._on_trimmed = on_trimmed
 
     def span(self) -> Span:
-        """Return how far the files reach, up to the first stretch that no file covers, unless that is to be skipped.
+        """Return how far the files reach.
 
         Raises:
             InvalidArgument: there is no such folder.
         """
         files = self._files()
-        if not files:
-            return Span(0, 0)
-        end = files[0].after
-        for file in files:
-            if file.after > end and self._on_trimmed == "fail":
-                break
-            end = max(end, file.until)
-        return Span(files[0].after, end)
+        return Span(files[0].after, max(file.until for file in files)) if files else Span(0, 0)
 
     def has_news(self, after: int, until: int) -> bool:
         """Tell whether there is anything in a range: files hold what was sealed, so a quiet journal adds none."""
