@@ -163,6 +163,20 @@ class JournalTrimmed(RequestError):
     remedy = "Read from the position named here, and raise the retention or register the reader to keep more."
 
 
+class JournalIncomplete(RequestError):
+    """An exported journal lacks something that is needed."""
+
+    code = "journal_incomplete"
+    remedy = "Export the segments that are missing into the folder, or name another folder."
+
+
+class CandidateInvalid(RequestError):
+    """A candidate policy, a sweep or a target can't be understood, or can't be tried on a journal."""
+
+    code = "candidate_invalid"
+    remedy = "Correct it; what can be tried is in the guide on what-if."
+
+
 class RedriveNotFound(RequestError):
     """No redrive of this name is running or has run since the broker was opened."""
 
