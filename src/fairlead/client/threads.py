@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from fairlead.client.admin import AdminVerbs
 from fairlead.client.aio import CREDIT, EMBEDDING, AsyncClient
+from fairlead.client.batches import BatchVerbs
 from fairlead.client.messages import MessageVerbs
 from fairlead.client.portal import Portal
 from fairlead.client.producer import Producer
@@ -27,7 +28,7 @@ from fairlead.model.message import NewMessage
 from fairlead.wire import verbs
 
 
-class Client(MessageVerbs, AdminVerbs):
+class Client(MessageVerbs, BatchVerbs, AdminVerbs):
     """Speaks to a Fairlead server, or to a broker in this process; for any number of threads.
 
     Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.

@@ -24,7 +24,7 @@ _TEXTS = pa.list_(pa.string())
 _TYPES = {
     **dict.fromkeys(("fairness_key", "throttles"), _TEXTS),
     **dict.fromkeys(("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap"), pa.int64()),
-    **dict.fromkeys(("size_bytes", "token", "expires_ms", "position"), pa.int64()),
+    **dict.fromkeys(("size_bytes", "token", "expires_ms", "position", "claim"), pa.int64()),
     "is_paused": pa.bool_(),
 }
 SCHEMA = pa.schema(

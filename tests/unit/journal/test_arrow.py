@@ -55,6 +55,7 @@ def test_the_schema_of_version_1_is_this() -> None:
         ("is_paused", "bool"),
         ("policy_json", "string"),
         ("by", "string"),
+        ("claim", "int64"),
     ]
 
 

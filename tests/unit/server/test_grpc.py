@@ -310,6 +310,9 @@ STATUSES = {
     "queue_full": "RESOURCE_EXHAUSTED",
     "global_full": "RESOURCE_EXHAUSTED",
     "too_many_waiters": "RESOURCE_EXHAUSTED",
+    "consumer_not_found": "NOT_FOUND",
+    "claim_not_found": "NOT_FOUND",
+    "consumer_fenced": "ABORTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }
