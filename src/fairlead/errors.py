@@ -114,6 +114,27 @@ class LeaseMismatch(RequestError):
     remedy = "Drop this message: another has it or will get it. Extend leases in time, or ask for longer ones."
 
 
+class ConsumerNotFound(RequestError):
+    """No consumer of this name is registered on the queue."""
+
+    code = "consumer_not_found"
+    remedy = "Register the consumer first; if it was released, what it had claimed is back in the queue."
+
+
+class ConsumerFenced(RequestError):
+    """The consumer was registered anew since, by whoever has its place now; nothing was done."""
+
+    code = "consumer_fenced"
+    remedy = "Stop: another runs under this name. Register again only to take its place."
+
+
+class ClaimNotFound(RequestError):
+    """The consumer has no open claim of this number: it is done, was given back, or was never made."""
+
+    code = "claim_not_found"
+    remedy = "Ask for the present claim with claim; what is done can't be read again."
+
+
 class NotPending(RequestError):
     """The message is leased, so it can't be taken out of the queue."""
 

@@ -7,18 +7,19 @@ from contextlib import contextmanager
 
 from fairlead.client import Transport
 from fairlead.embedded import EmbeddedTransport
+from fairlead.testing.transport_batches import BatchContract
 from fairlead.testing.transport_operators import OperatorContract
 from fairlead.testing.transport_streams import StreamContract, ThreadsContract
 from tests.unit.client.serving import ServerProcess
 
 
-class TestEmbedded(StreamContract, OperatorContract, ThreadsContract):
+class TestEmbedded(StreamContract, OperatorContract, BatchContract, ThreadsContract):
     @contextmanager
     def server(self) -> Iterator[str | Transport]:
         yield EmbeddedTransport()
 
 
-class TestWebSocket(StreamContract, OperatorContract, ThreadsContract):
+class TestWebSocket(StreamContract, OperatorContract, BatchContract, ThreadsContract):
     @contextmanager
     def server(self) -> Iterator[str | Transport]:
         with ServerProcess() as server:

@@ -25,7 +25,7 @@ _TYPES = {
     **dict.fromkeys(("fairness_key", "throttles"), _TEXTS),
     **dict.fromkeys(("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap"), pa.int64()),
     **dict.fromkeys(
-        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked"), pa.int64()
+        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked", "claim"), pa.int64()
     ),
     "is_paused": pa.bool_(),
 }

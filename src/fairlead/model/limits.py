@@ -33,3 +33,6 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 64 * 1024
 OWNER_LENGTH_MAX: Final = 256
+CONSUMER_NAME_LENGTH_MAX: Final = 128
+CONSUMERS_MAX: Final = 1_000
+"""Registered consumers of one queue."""

@@ -245,7 +245,7 @@ class Doors:
                 waiter.reply.set_result([])
 
     async def nothing_leased(self) -> None:
-        """Wait until nothing is leased, or until the connections are to end anyway."""
+        """Wait until nothing is leased but what is claimed for good, or until the connections are to end anyway."""
         committed = asyncio.Event()
 
         def listener(_records: Sequence[AnyRecord]) -> None:
@@ -253,7 +253,7 @@ class Doors:
 
         self.listeners.add(listener)
         try:
-            while not self.closing.is_set() and any(view.leased for view in await self.broker.queues()):
+            while not self.closing.is_set() and any(view.leased > view.claimed for view in await self.broker.queues()):
                 tasks = [asyncio.ensure_future(event.wait()) for event in (committed, self.closing)]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:
