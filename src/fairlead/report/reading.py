@@ -40,7 +40,7 @@ class Tables:
         folder = self._folder / table
         if not any(folder.glob("**/*.parquet")):
             return pa.table({name: [] for name in columns})
-        dataset = ds.dataset(folder, format="parquet", partitioning=_PARTITIONS)
+        dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
         return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
 
     def days(self) -> list[date]:
@@ -64,3 +64,16 @@ class Tables:
         if self._period.queue is not None and "queue" in schema.names:
             wanted &= ds.field("queue") == self._period.queue
         return wanted
+
+
+def _plain(folder: Path) -> ds.Dataset:
+    return ds.dataset(folder, format="parquet", partitioning=_PARTITIONS)
+
+
+def _delta(folder: Path) -> ds.Dataset:
+    """Return a table that is kept as Delta: which of its files count is in its log."""
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - only who has Delta needs the extra
+    except ImportError as error:
+        raise InvalidArgument(f"{folder} is a Delta table: install fairlead[delta] to read it.") from error
+    return DeltaTable(folder).to_pyarrow_dataset()
