@@ -219,7 +219,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         lambda: broker.register_consumer("q", "c", idle_ms=0),
         lambda: broker.claim("q", "c", epoch=epoch, done=2),
         lambda: broker.claim("q", "c", epoch=epoch, done=-1),
-        lambda: broker.claim("q", "c", epoch=epoch, done=0, count=0),
+        lambda: broker.claim("q", "c", epoch=epoch, done=0, count=-1),
         lambda: broker.claim("q", "c", epoch=epoch, done=0, size_bytes=0),
         lambda: broker.read_claim("q", "c", claim=1, start=-1),
         lambda: broker.read_claim("q", "c", claim=1, count=0),

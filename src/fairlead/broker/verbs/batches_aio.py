@@ -47,14 +47,15 @@ class AsyncBatchVerbs(AsyncAsking):
         What is still leased under a claim that is done is acked. If a later claim is open it is returned again, as it
         is, so a repeated call changes nothing. Otherwise up to ``count`` messages are leased in fair order under the
         next number, until they have ``size_bytes`` of payload if that is told; the last of them may exceed it. Their
-        leases have no end. Where nothing may go now, the claim has a count of 0 and the number ``done``.
+        leases have no end. Where nothing may go now, or a ``count`` of 0 is asked for, the claim has a count of 0 and
+        the number ``done``.
 
         Raises:
             QueueNotFound, ConsumerNotFound: there is no such consumer.
             ConsumerFenced: the consumer was registered anew, and its epoch is a later one.
             InvalidArgument: no claim has the number ``done`` yet, or a value is out of range.
         """
-        require(whole_fault("count", count, least=1, most=limits.BATCH_MAX))
+        require(whole_fault("count", count, least=0, most=limits.BATCH_MAX))
         if size_bytes is not None:
             require(whole_fault("size_bytes", size_bytes, least=1, most=_MOST))
         command = commands.Claim(

@@ -75,7 +75,7 @@ def claim(ledger: Ledger, command: Claim, _now_ms: int) -> Decision:
         records = _ended(ledger, queue, consumer, opened)
     elif opened is not None:
         return Decision([], _claim(queue, opened))
-    if command.picked is None:
+    if command.picked is None and command.count:
         return Decision(records, None)
     if not command.picked:
         return Decision(records, claims.Claim(number=command.done, count=0, size_bytes=0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar
 
 from fairlead.errors import InvalidArgument
 from fairlead.journal.events import COLUMNS, KINDS
+from fairlead.model.limits import BATCH_MAX
+from fairlead.model.names import dlq_of, is_dlq
 from fairlead.spark.source.place import Place
 
 KIND: Final = "kind"
@@ -38,6 +40,82 @@ class JournalOptions:
     queues: frozenset[str] | None = None
     columns: tuple[str, ...] | None = None
     pushdown: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """How to consume a queue."""
+
+    place: Place
+    queue: str
+    consumer: str
+    rows_max: int = BATCH_MAX
+    bytes_max: int | None = None
+    partitions: int = 4
+    idle_ms: int | None = None
+    on_released: Literal["fail", "skip"] = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeekOptions:
+    """What to look at without taking it."""
+
+    place: Place
+    queue: str
+    error: str | None = None
+    partitions: int = 4
+    pushdown: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where rows are written to."""
+
+    place: Place
+    queue: str
+    sink: str | None = None
+    batch: int = 0
+    patience_s: float = 600.0
+
+
+def queue_options(given: Mapping[str, str]) -> QueueOptions:
+    """Read the options of a queue.
+
+    Raises:
+        InvalidArgument: one is missing, not known, or no value for its name.
+    """
+    options = _read(given, QueueOptions, _QUEUE, needed=("place", "queue", "consumer"))
+    if options.rows_max > BATCH_MAX:
+        raise InvalidArgument(f"A batch has at most {BATCH_MAX} messages, so rows_max is not {options.rows_max}.")
+    return options
+
+
+def peek_options(given: Mapping[str, str]) -> PeekOptions:
+    """Read the options of a look at messages; for dead letters, of the queue they came from or of the DLQ itself.
+
+    Raises:
+        InvalidArgument: one is missing, not known, or no value for its name.
+    """
+    options = _read(given, PeekOptions, _PEEK, needed=("place", "queue"))
+    if kind_of(given) == "dead_letters" and not is_dlq(options.queue):
+        return replace(options, queue=dlq_of(options.queue))
+    return options
+
+
+def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    """Read the options of a sink.
+
+    Raises:
+        InvalidArgument: one is missing, not known, or no value for its name.
+    """
+    if KIND in given and given[KIND] != "queue":
+        raise InvalidArgument(f"Rows are written to a queue, so kind is left out, not {given[KIND]!r:.100}.")
+    options = _read(given, SinkOptions, _SINK, needed=("place", "queue"))
+    if is_stream and "batch" in given:
+        raise InvalidArgument("The batches of a stream have numbers of their own, so the option batch is not for it.")
+    if not is_stream and "batch" in given and options.sink is None:
+        raise InvalidArgument("The option batch goes with the option sink: together they name what is written once.")
+    return options
 
 
 def journal_options(given: Mapping[str, str]) -> JournalOptions:
@@ -71,14 +149,16 @@ def kind_of(given: Mapping[str, str]) -> str:
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def _read(given: Mapping[str, str], shape: type[T], known: Mapping[str, _Read]) -> T:
+def _read(
+    given: Mapping[str, str], shape: Callable[..., T], known: Mapping[str, _Read], *, needed: tuple[str, ...] = ()
+) -> T:
     values: dict[str, Any] = {}
     place: dict[str, Any] = {}
     for spelt, text in given.items():
         name = spelt.lower()
         if name == KIND or name in OfSpark:
             continue
-        if name in _PLACE and "place" in {field.name for field in fields(shape)}:  # type: ignore[arg-type] # all are dataclasses
+        if name in _PLACE:
             place[name] = _PLACE[name](name, text)
         elif name in known:
             values[name] = known[name](name, text)
@@ -88,6 +168,9 @@ def _read(given: Mapping[str, str], shape: type[T], known: Mapping[str, _Read]) 
         if "server" not in place:
             raise InvalidArgument(f"The option {next(iter(place))} goes with the option server, which is missing.")
         values["place"] = Place(**place)
+    for name in needed:
+        if name not in values:
+            raise InvalidArgument(f"The option {'server' if name == 'place' else name} is missing.")
     return shape(**values)
 
 
@@ -171,6 +254,17 @@ _PLACE: Final[Mapping[str, _Read]] = {
     "certificate_key": _text,
     "timeout_s": _seconds,
 }
+_QUEUE: Final[Mapping[str, _Read]] = {
+    "queue": _text,
+    "consumer": _text,
+    "rows_max": _count,
+    "bytes_max": _count,
+    "partitions": _count,
+    "idle_ms": _count,
+    "on_released": _one_of("fail", "skip"),
+}
+_SINK: Final[Mapping[str, _Read]] = {"queue": _text, "sink": _text, "batch": _whole, "patience_s": _seconds}
+_PEEK: Final[Mapping[str, _Read]] = {"queue": _text, "error": _text, "partitions": _count, "pushdown": _truth}
 _JOURNAL: Final[Mapping[str, _Read]] = {
     "path": _text,
     "reader": _text,
