@@ -189,28 +189,29 @@ class Schedule:
     def _consumer(self, record: ConsumerSet | ConsumerRemoved | ClaimsEnded, _: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)
 
-    def _acked(self, record: Acked, messages: list[Message], _now_ms: int) -> None:
+    def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
-        self._release(line, messages)
+        self._release(line, messages, now_ms)
         if record.costs is not None:
             for message, cost in zip(messages, record.costs, strict=True):
                 if cost is not None and cost != message.cost:
                     line.kernel.settle(message.key, cost - message.cost, message.priority)
 
-    def _release(self, line: Line, messages: list[Message]) -> None:
+    def _release(self, line: Line, messages: list[Message], now_ms: int) -> None:
+        line.kernel.offer_many((), now_ms)  # time passes first, so that tokens are those of now, as a replay finds them
         release = line.kernel.release
         for key, count in Counter([message.key for message in messages]).items():
             release(key, count)
 
     def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
-        self._release(line, messages)
+        self._release(line, messages, now_ms)
         line.kernel.offer_many(messages, now_ms)
 
     def _dead(self, record: Dead, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
         if record.ended is not None:
-            self._release(line, messages)
+            self._release(line, messages, now_ms)
         else:
             _cancel(line, messages)
         self._line(dlq_of(record.queue)).kernel.offer_many(messages, now_ms)
@@ -312,9 +313,9 @@ class Schedule:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
         self._touched[line] = None
-        openings = line.kernel.gate_openings()
+        stirrings = line.kernel.stirrings()
         explanation = line.kernel.explain(message, now_ms)
-        self._note_openings(line, openings, now_ms)
+        self._note_stirrings(line, stirrings, now_ms)
         return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -335,16 +336,16 @@ class Schedule:
         self._touched.update(dict.fromkeys(due))
         found = []
         for line in list(self._touched):
-            openings = line.kernel.gate_openings()
+            stirrings = line.kernel.stirrings()
             expired = [departure.item for departure in line.kernel.reap(now_ms)]
-            self._note_openings(line, openings, now_ms)
+            self._note_stirrings(line, stirrings, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
         return found
 
-    def _note_openings(self, line: Line, before: int, now_ms: int) -> None:
+    def _note_stirrings(self, line: Line, before: int, now_ms: int) -> None:
         """Note that time alone has let something go on, if it has: no record will tell."""
-        if line.kernel.gate_openings() != before:
+        if line.kernel.stirrings() != before:
             self._note_move(line, now_ms, asked=0)
 
     def _note_move(self, line: Line, now_ms: int, *, asked: int) -> None:
