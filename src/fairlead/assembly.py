@@ -9,7 +9,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_store import MemoryStore
@@ -24,6 +24,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
 from fairlead.model.message import Delivery, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.spelling import did_you_mean
 from fairlead.model.views import DeadLetterFilter
 from fairlead.ports.store import Store, StoredPage
 
@@ -80,28 +81,50 @@ class BrokerConfig:
     owns_process: bool = False
 
 
-def open_broker(config: BrokerConfig | Path | str | None = None) -> Broker:
-    """Open a broker for threads, and recover what it had.
+class BrokerTerms(TypedDict, total=False):
+    """What can be said of a broker beside its folder; see ``BrokerConfig``."""
+
+    durability: Literal["fsync", "os"]
+    settings: Settings
+    hooks: HookLimits
+    owns_process: bool
+
+
+def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]) -> Broker:
+    """Open a broker for threads, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
         InvalidArgument: the config makes no sense.
-        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreFailed, StoreLocked, StoreCorrupt: the store can't be opened or read.
     """
-    return Broker(_engine(config))
+    return Broker(_engine(_config(config, terms)))
 
 
-async def open_async_broker(config: BrokerConfig | Path | str | None = None) -> AsyncBroker:
-    """Open a broker for the running event loop, and recover what it had.
+async def open_async_broker(
+    config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]
+) -> AsyncBroker:
+    """Open a broker for the running event loop, and recover what it had: by a config, or by a folder and terms of one.
 
     Raises:
         InvalidArgument: the config makes no sense.
-        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreFailed, StoreLocked, StoreCorrupt: the store can't be opened or read.
     """
-    return AsyncBroker(_engine(config))
+    return AsyncBroker(_engine(_config(config, terms)))
 
 
-def _engine(config: BrokerConfig | Path | str | None) -> Engine:
-    config = config if isinstance(config, BrokerConfig) else BrokerConfig(path=config)
+def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> BrokerConfig:
+    for name in terms:
+        if name not in BrokerTerms.__annotations__:
+            question = did_you_mean(name, BrokerTerms.__annotations__)
+            raise InvalidArgument(f"A broker has no setting {name!r}; limits are in settings=Settings(...).{question}")
+    if not isinstance(config, BrokerConfig):
+        return BrokerConfig(path=config, **terms)
+    if terms:
+        raise InvalidArgument(f"Say {', '.join(terms)} in the config, or give a folder and terms, not both.")
+    return config
+
+
+def _engine(config: BrokerConfig) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
     store: Store = (

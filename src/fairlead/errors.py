@@ -269,10 +269,10 @@ class StoreFailed(UnavailableError):
 
 
 class StoreLocked(UnavailableError):
-    """Another process has the store open."""
+    """Another broker has the store open, in this process or in another."""
 
     code = "store_locked"
-    remedy = "Close the other process, or use a folder of its own: one broker has one folder."
+    remedy = "Close what has it open, or use another folder: one broker has one folder, and threads share one broker."
 
 
 class StoreCorrupt(UnavailableError):

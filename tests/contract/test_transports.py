@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlead.client import Transport
+from fairlead.client.grpc_transport import GrpcTransport
+from fairlead.client.http_transport import HttpTransport
 from fairlead.embedded import EmbeddedTransport
 from fairlead.testing.transport_batches import BatchContract
 from fairlead.testing.transport_operators import OperatorContract
 from fairlead.testing.transport_streams import StreamContract, ThreadsContract
-from tests.unit.client.serving import ServerProcess
+
+from .nursery import served
 
 
 class TestEmbedded(StreamContract, OperatorContract, BatchContract, ThreadsContract):
@@ -22,5 +25,19 @@ class TestEmbedded(StreamContract, OperatorContract, BatchContract, ThreadsContr
 class TestWebSocket(StreamContract, OperatorContract, BatchContract, ThreadsContract):
     @contextmanager
     def server(self) -> Iterator[str | Transport]:
-        with ServerProcess() as server:
-            yield server.url
+        with served() as (http, _):
+            yield http
+
+
+class TestHttp(StreamContract, OperatorContract, ThreadsContract):
+    @contextmanager
+    def server(self) -> Iterator[str | Transport]:
+        with served() as (http, _):
+            yield HttpTransport(http, poll_ms=20)
+
+
+class TestGrpc(StreamContract, OperatorContract, ThreadsContract):
+    @contextmanager
+    def server(self) -> Iterator[str | Transport]:
+        with served() as (_, grpc):
+            yield GrpcTransport(f"grpc://{grpc}")

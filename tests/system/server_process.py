@@ -86,6 +86,13 @@ def serving(data: Path, *flags: str) -> Iterator[ServerProcess]:
             server.kill()
 
 
+def resident_bytes(server: ServerProcess) -> int:
+    """Return how much memory a server has now."""
+    assert server.process is not None
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 class Stream:
     """A client of the stream made from its page in the docs alone: arrays of msgpack."""
 

@@ -233,3 +233,19 @@ def test_a_server_that_should_not_be_started_says_why(flags: list[str], word: st
     assert result.returncode == 1
     assert word in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_forgotten_lease_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Nobody is connected and nobody calls: the server ends long before its grace does, and the lease holds on."""
+    with serving(tmp_path / "data", "--grace-ms", "600000") as server:
+        with server.http() as http:
+            create(http)
+            http.post("/queue/enqueue", json={"queue": "orders", "messages": [{}]})
+            lease = {"queue": "orders", "visibility_ms": 3_600_000}
+            delivery = http.post("/queue/dequeue", json=lease).json()["deliveries"][0]
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        server.start()
+        with server.http() as http:
+            acked = http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt(delivery)]})
+            assert acked.json() == {"results": [{}]}

@@ -35,7 +35,9 @@ def failure(error: Exception, doing: str) -> FairleadError:
     if text.startswith("Corruption"):
         return StoreCorrupt(f"RocksDB could not {doing}: {text}.")
     if "LOCK:" in text:
-        return StoreLocked(f"The store is open elsewhere: {text}.")
+        if "by current process" in text:
+            return StoreLocked("This process has the store open already, in another broker or client.")
+        return StoreLocked(f"The store is open elsewhere, in another process: {text}.")
     return StoreFailed(f"RocksDB could not {doing}: {text}.")
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 from fairlead.broker.engine import Engine, Tap
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
+from fairlead.broker.unclosed import tell_unclosed
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
@@ -142,6 +143,10 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True) and os.getpid() == self._process:
+            tell_unclosed(self)
 
     # ----------------------------------------------------------------------------------------------------------- turns
 

@@ -127,9 +127,9 @@ class Dispatcher:
         return self._limits.next_at()
 
     def waiting(self, queue: str) -> int:
-        """Return how many wait at a queue."""
+        """Return how many wait at a queue; who has given up without a word waits no more."""
         line = self._lines.get(queue, ())
-        return sum(1 for taker in line if not (isinstance(taker, Waiter) and taker.is_over))
+        return sum(1 for taker in line if not (isinstance(taker, Waiter) and (taker.is_over or taker.reply.done())))
 
     def _end(self, waiter: Waiter) -> None:
         waiter.is_over = True

@@ -8,6 +8,7 @@ that time asks for.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -18,6 +19,7 @@ from typing import Any, Self
 from fairlead.broker.engine import Engine
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
+from fairlead.broker.unclosed import tell_unclosed
 from fairlead.broker.verbs.admin import AdminVerbs
 from fairlead.broker.verbs.batches import BatchVerbs
 from fairlead.broker.verbs.checking import check_taking
@@ -90,6 +92,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
         self._alarm_at_ms: int | None = None
         self._pacer = threading.Thread(target=self._pace, name="fairlead-pacer", daemon=True)
         self._pacer.start()
+        atexit.register(self._tell_unclosed)
         self._run()
 
     def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
@@ -143,6 +146,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
                 self._turn()
             self._is_closed = True
             self._engine.close()
+        atexit.unregister(self._tell_unclosed)
         with self._alarm:
             self._alarm.notify_all()
         if threading.current_thread() is not self._pacer:
@@ -153,6 +157,10 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _tell_unclosed(self) -> None:
+        if os.getpid() == self._process:
+            tell_unclosed(self)
 
     # ----------------------------------------------------------------------------------------------------------- turns
 

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.cli.durations import milliseconds
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.spelling import did_you_mean
 
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(QueuePolicy)}
 _SCRIPTS = ("on_enqueue", "on_failure")
@@ -46,7 +47,9 @@ def _field(name: str) -> str:
         return name
     if name + "_ms" in _TYPES:
         return name + "_ms"
-    raise ValueError(f"A queue policy has no field {name!r}. Its fields are {', '.join(_TYPES)}.")
+    raise ValueError(
+        f"A queue policy has no field {name!r}.{did_you_mean(name, _TYPES)} Its fields are {', '.join(_TYPES)}."
+    )
 
 
 def _value(name: str, text: str) -> object:

@@ -15,10 +15,26 @@ from fairlead.cli.values import PAIR
 FILE = click.Path(exists=True, dir_okay=False)
 
 
-@click.command(name="serve")
+class ServeCommand(click.Command):
+    """A command whose help ends with the settings that have no flag of their own."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the other settings with their defaults."""
+        from fairlead.cli.settings import facts_of  # noqa: PLC0415 - only this help needs the settings
+        from fairlead.server.settings import ServerSettings  # noqa: PLC0415 - see above
+
+        flags = {parameter.name for parameter in self.params} | {"grace_ms"}
+        others = {name: value for name, value in facts_of(ServerSettings()).items() if name not in flags}
+        with formatter.section("Settings for --set"):
+            formatter.write_dl([(name, "none" if value is None else str(value)) for name, value in others.items()])
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(name="serve", cls=ServeCommand)
 @SETTINGS_FILE
 @click.option("--host", help="The address to listen on; by default only this machine can reach it.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 for any that is free.")
+@click.option("--grpc-port", type=click.IntRange(0, 65_535), help="The port for gRPC; without it there is none.")
 @click.option("--data", metavar="FOLDER", help="The folder of the data; :memory: keeps everything in memory.")
 @click.option("--durability", type=click.Choice(["fsync", "os"]), help="Survive power loss, or only the process.")
 @click.option("--auth/--no-auth", default=None, help="Ask for API keys; by default beyond this machine only.")
@@ -29,6 +45,9 @@ FILE = click.Path(exists=True, dir_okay=False)
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or machines.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
 @click.option("--grace", type=DURATION, help="How long to wait for acks when going down.")
+@click.option("--requests-per-second", type=click.IntRange(min=1), help="How often one caller may ask.")
+@click.option("--requests-burst", type=click.IntRange(min=1), help="How often at once; by default a second's worth.")
+@click.option("--otlp-endpoint", metavar="URL", help="Where to send traces; as OTEL_EXPORTER_OTLP_ENDPOINT by default.")
 @click.option("--set", "pairs", multiple=True, type=PAIR, help="Any other setting; may be repeated.")
 @pass_session
 def serve_command(session: Session, /, path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's

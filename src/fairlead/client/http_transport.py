@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from fairlead.client.ordering import Order
 from fairlead.client.polling import PollingChannel
 from fairlead.client.protocol import Reply, Sink
 from fairlead.client.retrying import Retries
@@ -32,7 +33,7 @@ from fairlead.errors import (
 )
 from fairlead.wire.errors import ErrorAnswer, error_of
 from fairlead.wire.frames import Consume
-from fairlead.wire.verbs import VERBS, Lease, Leased, Nack, Receipt, Shape
+from fairlead.wire.verbs import VERBS, Enqueue, Lease, Leased, Nack, Receipt, Shape
 
 try:
     import httpx
@@ -86,6 +87,7 @@ class HttpTransport:
         self._poll_ms = poll_ms
         self._http: httpx.AsyncClient | None = None
         self._is_closed = False
+        self._order = Order()
         self._channels: set[PollingChannel] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._server_ahead_s = 0.0
@@ -97,6 +99,9 @@ class HttpTransport:
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
         """Return the answer to a request; see ``Transport``."""
+        if isinstance(request, Enqueue):
+            async with self._order.turn(request):
+                return await self._ask(verb, request, wait_ms)
         answer = await (self._lease(request) if isinstance(request, Lease) else self._ask(verb, request, wait_ms))
         for channel in self._channels:
             channel.notice(request, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,6 +17,7 @@ from fairlead.model.limits import (
     TIMESPAN_MS_MAX,
     WEIGHT_MAX,
 )
+from fairlead.model.spelling import did_you_mean
 
 QueueBackpressure = Literal["reject", "wait", "drop_oldest", "drop_newest"]
 _COUNT_MAX = 1 << 53
@@ -106,15 +107,29 @@ def policy_from(fields: dict[str, object], *, base: QueuePolicy | None = None) -
     Raises:
         ValueError: a name is unknown, or a value has the wrong type or is out of range.
     """
+    if (fault := _spelling_fault(fields)) is not None:
+        raise ValueError(fault)
     known = {} if base is None else {name: getattr(base, name) for name in QueuePolicy.__struct_fields__}
     try:
         policy = msgspec.convert(known | fields, QueuePolicy)
-        msgspec.msgpack.encode(policy)  # lone surrogates are found out only now
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        msgspec.msgpack.encode(policy)  # lone surrogates and numbers beyond 64 bits are found out only now
+    except (msgspec.ValidationError, UnicodeEncodeError, OverflowError) as error:
         raise ValueError(f"This is no queue policy: {error}.") from error
     if (fault := policy.fault()) is not None:
         raise ValueError(fault)
     return policy
+
+
+def _spelling_fault(fields: dict[str, object]) -> str | None:
+    """Return what names or words are not known, and what may have been meant."""
+    hints = get_type_hints(QueuePolicy)
+    for name, value in fields.items():
+        if name not in hints:
+            return f"A queue policy has no field {name!r:.100}.{did_you_mean(name, hints)}"
+        words = get_args(hints[name]) if get_origin(hints[name]) is Literal else None
+        if words is not None and value not in words:
+            return f"{name} is one of {', '.join(words)}, not {value!r:.100}.{did_you_mean(value, words)}"
+    return None
 
 
 def _faults(policy: QueuePolicy) -> Iterator[str]:

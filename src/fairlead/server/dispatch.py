@@ -11,6 +11,7 @@ import msgspec
 from fairlead.broker.aio import AsyncBroker
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import EVERY, Caller
+from fairlead.server.misspelling import meant
 from fairlead.server.verbs import admin, batches, messages
 from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape
 
@@ -96,11 +97,14 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
         raise InvalidArgument(_told(name, str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"The request of {name} can't be read: {error}.") from error
+    except RecursionError as error:
+        raise InvalidArgument(f"The request of {name} is nested too deeply.") from error
 
 
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
+    field = "" if path is None else path.group(1).lstrip(".")
+    question = meant(VERBS[name].request, fault, field) if name in VERBS else ""
     if path is None:
-        return f"The request of {name} is not as it should be: {fault}."
-    field = path.group(1).lstrip(".")
-    return f"In the request of {name}, at {field}: {fault[: path.start()]}."
+        return f"The request of {name} is not as it should be: {fault}.{question}"
+    return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"

@@ -121,6 +121,8 @@ class Doors:
         """Set a while later: every connection is to end now."""
         self.listeners: set[Listener] = set()
         """Who is told of every commit."""
+        self.lessees: set[object] = set()
+        """Connections that have leased by the verb, so that what they have does not go back with them."""
         broker.add_tap(self._on_commit)
 
     def _on_commit(self, records: Sequence[AnyRecord], _now_ms: int) -> None:
@@ -235,29 +237,3 @@ class Doors:
         """Note a fault of ours in the log, and return it as an error that says no more than a caller should know."""
         _log.error("The verb %s failed.", name, exc_info=error)
         return InternalError(f"The verb {name} failed: {type(error).__name__}.")
-
-    # ------------------------------------------------------------------------------------------------------ going down
-
-    def dismiss_waiters(self) -> None:
-        """Let everybody go with nothing who waits for messages."""
-        for waiter in self.broker._engine.dispatcher.everybody():
-            if not waiter.reply.done():
-                waiter.reply.set_result([])
-
-    async def nothing_leased(self) -> None:
-        """Wait until nothing is leased but what is claimed for good, or until the connections are to end anyway."""
-        committed = asyncio.Event()
-
-        def listener(_records: Sequence[AnyRecord]) -> None:
-            committed.set()
-
-        self.listeners.add(listener)
-        try:
-            while not self.closing.is_set() and any(view.leased > view.claimed for view in await self.broker.queues()):
-                tasks = [asyncio.ensure_future(event.wait()) for event in (committed, self.closing)]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    task.cancel()
-                committed.clear()
-        finally:
-            self.listeners.discard(listener)

@@ -55,6 +55,7 @@ class Exchange:
         self._send = send
         self._body_bytes_max = body_bytes_max
         self.is_begun = False
+        self._is_read = False
         self.correlation_id = secrets.token_hex(16)
         self._accept = (header(scope, b"accept") or "").lower()
         self._kind = JSON
@@ -84,12 +85,24 @@ class Exchange:
         Raises:
             InvalidArgument: there is one beside those named here.
         """
-        given = dict(parse_qsl(self.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
+        given = dict(parse_qsl(self.query_string, keep_blank_values=True))
         for name in given:
             if name not in names:
                 known = ", ".join(names) or "none"
                 raise InvalidArgument(f"There is no parameter {name!r:.100}; there is {known}.")
         return given
+
+    @property
+    def query_string(self) -> str:
+        """What is behind the path, as it was sent."""
+        text: str = self.scope.get("query_string", b"").decode("latin-1")
+        return text
+
+    @property
+    def content_type(self) -> str | None:
+        """What the caller says that the body is, in lower case and without parameters."""
+        given = header(self.scope, b"content-type")
+        return None if given is None else given.partition(";")[0].strip().lower()
 
     def accepts(self, kind: str) -> bool:
         """Tell whether the caller asks for a kind of content by name."""
@@ -102,9 +115,9 @@ class Exchange:
             InvalidArgument, PayloadTooLarge: it is not as it should be.
             Gone: the caller has hung up.
         """
-        data = await self._body()
-        given = header(self.scope, b"content-type")
-        kind = _KINDS.get((given or "").partition(";")[0].strip().lower())
+        data = await self.body()
+        given = self.content_type
+        kind = _KINDS.get(given or "")
         if kind is None:
             if data or given is not None:  # forms are what pages of other sites can send without asking
                 raise InvalidArgument(f"A request is {JSON} or {MSGPACK}, as Content-Type says, not {given!r:.100}.")
@@ -113,7 +126,13 @@ class Exchange:
         empty = b"{}" if kind is JSON else b"\x80"
         return decoded(_decoder(kind, shape), data or empty, name)
 
-    async def _body(self) -> bytes:
+    async def body(self) -> bytes:
+        """Return the body of the request as it is.
+
+        Raises:
+            PayloadTooLarge: it is longer than may be; what is left of it is not read.
+            Gone: the caller has hung up.
+        """
         most = self._body_bytes_max
         length = header(self.scope, b"content-length")
         if length is not None and length.isdigit() and int(length) > most:
@@ -129,6 +148,7 @@ class Exchange:
                 raise PayloadTooLarge(f"A request has at most {most} bytes.")
             parts.append(part)
             if not event.get("more_body", False):
+                self._is_read = True
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def hung_up(self) -> None:
@@ -180,6 +200,8 @@ class Exchange:
             headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
         if error.code == "unauthenticated":
             headers["www-authenticate"] = "Bearer"
+        if error.code == "payload_too_large" and not self._is_read:
+            headers["connection"] = "close"  # what is left of the body is not worth reading
         answer = ErrorAnswer(error=body_of(error))
         await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead.errors import FairleadError, InternalError, RouteNotFound
-from fairlead.server import browsing, journal_page, key_verbs, subscribing
+from fairlead.server import browsing, journal_page, key_verbs, raw, subscribing
 from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
@@ -32,6 +32,10 @@ async def _verb(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> 
     await _answer(name, request, doors, exchange, caller)
 
 
+async def _enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    await (raw.enqueue if raw.is_raw(exchange) else partial(_verb, "enqueue"))(doors, exchange, caller)
+
+
 async def _dequeue_with_state(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     request = await exchange.request(Lease, "dequeueWithState")
     await _answer("lease", msgspec.structs.replace(request, with_state=True), doors, exchange, caller)
@@ -41,10 +45,11 @@ async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, c
     doors.limits.check_wait(request)
     origin = exchange.origin()
     if isinstance(request, Lease):
+        is_raw = raw.wants_raw(exchange, request)
         answer = await lease_or_hang_up(doors, exchange, request, caller, origin)
         if len(answer.deliveries) == 1:
             exchange.correlation_id = answer.deliveries[0].correlation_id
-        await exchange.answer(answer)
+        await (raw.answer(exchange, answer) if is_raw else exchange.answer(answer))
         return
     await exchange.answer(await doors.call(name, request, caller, origin))
 
@@ -54,6 +59,7 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("POST", f"/v1/{verb.path}"): partial(_verb, name) for name, verb in VERBS.items()
     }
     return routes | {
+        ("POST", "/v1/queue/enqueue"): _enqueue,
         ("POST", "/v1/queue/dequeueWithState"): _dequeue_with_state,
         ("POST", "/v1/queue/subscribe"): subscribing.subscribe,
         ("POST", "/v1/queue/subscribeWithState"): subscribing.subscribe_with_state,

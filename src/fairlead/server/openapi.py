@@ -12,6 +12,7 @@ from fairlead.model.views import QueueView
 from fairlead.server import journal_page
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
+from fairlead.server.raw import PARAMETERS, RAW
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import VERBS, Config, Lease, Leased, Nothing, QueueRequest, Queues
@@ -72,6 +73,7 @@ def description() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, (name, asked, answered, right) in _POSTS.items():
         paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+    _add_raw(paths)
     for path, (name, asked, delivered, kind, told) in _STREAMS.items():
         schema = ref_of[delivered] if delivered is not None else {"type": "string"}
         operation = _post(name, asked, ref_of[asked], schema, "consume")
@@ -93,6 +95,20 @@ def description() -> dict[str, Any]:
         },
         "security": [{}, {"key": []}],
     }
+
+
+def _add_raw(paths: dict[str, Any]) -> None:
+    """Say that one payload may go in and out as it is."""
+    payload = {"schema": {"type": "string", "format": "binary"}}
+    enqueue = paths["/v1/queue/enqueue"]["post"]
+    enqueue["requestBody"]["content"][RAW] = payload
+    enqueue["parameters"] = [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in PARAMETERS
+    ]
+    for path in ("/v1/queue/dequeue", "/v1/queue/dequeueWithState"):
+        responses = paths[path]["post"]["responses"]
+        responses["200"]["content"][RAW] = payload
+        responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
 def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas

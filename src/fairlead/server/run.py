@@ -1,8 +1,7 @@
 """Serving: from settings to a listening process, and from a signal to its orderly end.
 
-Going down has three steps. From the signal on no new work is taken, and channels are told that nothing comes any more,
-but what has been leased may still be acked. When all of it is, or the grace is over, connections end, and what they had
-goes back. Then the broker is closed, and the process ends with 0. A second signal ends the grace.
+Going down has three steps. First it drains (see ``going_down``). Then connections end, and what they had goes back.
+Then the broker is closed, and the process ends with 0. A second signal ends the grace.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import Doors
+from fairlead.server.going_down import drain
 from fairlead.server.http import HttpDoor
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
@@ -35,6 +35,8 @@ try:
     import websockets  # noqa: F401 - uvicorn needs it for the stream, and would find out late
 except ImportError as error:
     raise ImportError("The server needs uvicorn and websockets: install fairlead[server].") from error
+
+from fairlead.server.request_head import BoundedHeadProtocol
 
 STORE: Final = "store"
 FIRST_KEY: Final = "admin.key"
@@ -178,6 +180,7 @@ def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        http=BoundedHeadProtocol,
         ws="websockets-sansio",
         ws_max_size=settings.limits.body_bytes_max,
         ws_per_message_deflate=False,  # it would cost far more time than loopback or a data centre costs
@@ -230,7 +233,7 @@ def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator
         if going:
             doors.closing.set()  # somebody is in a hurry
         else:
-            going.add(loop.create_task(_go_down(doors, server, grace_ms)))
+            going.add(loop.create_task(_go_down(doors, server, grace_ms / 1000)))
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
@@ -242,12 +245,6 @@ def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator
             loop.remove_signal_handler(number)
 
 
-async def _go_down(doors: Doors, server: uvicorn.Server, grace_ms: int) -> None:
-    _log.info("The server is going down; no new work is taken.")
-    doors.draining.set()
-    doors.dismiss_waiters()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(grace_ms / 1000):
-            await doors.nothing_leased()
-    doors.closing.set()
+async def _go_down(doors: Doors, server: uvicorn.Server, grace_s: float) -> None:
+    await drain(doors, grace_s=grace_s)
     server.should_exit = True

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from fairlead.assembly import Settings as BrokerSettings
 from fairlead.errors import InvalidArgument
+from fairlead.model.spelling import did_you_mean
 from fairlead.server.doors import DoorLimits
 
 ENVIRONMENT_PREFIX: Final = "FAIRLEAD_"
@@ -130,7 +131,7 @@ def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, 
         if value is not None:
             flag = "--" + name.replace("_", "-")
             if name not in NAMES:
-                raise InvalidArgument(f"There is no setting {flag}.")
+                raise InvalidArgument(f"There is no setting {flag}.{did_you_mean(name, NAMES)}")
             values[name] = _of_text(name, value, flag) if isinstance(value, str) else _checked(name, value, flag)
     return _built(values, environ)
 
@@ -142,7 +143,7 @@ def _of_file(text: str | None) -> dict[str, object]:
         raise InvalidArgument(f"The settings file is not TOML: {error}.") from error
     for name in values:
         if name not in NAMES:
-            raise InvalidArgument(f"The settings file has {name!r}, which is no setting.")
+            raise InvalidArgument(f"The settings file has {name!r}, which is no setting.{did_you_mean(name, NAMES)}")
     return values
 
 
@@ -170,7 +171,8 @@ def _checked(name: str, value: object, source: str) -> object:
     kind = NAMES[name][1]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise InvalidArgument(f"{source} is one of {', '.join(get_args(kind))}, not {value!r}.")
+            told = f"{source} is one of {', '.join(get_args(kind))}, not {value!r}."
+            raise InvalidArgument(told + did_you_mean(value, get_args(kind)))
     elif type(value) not in _options(kind):
         wanted = " or ".join(option.__name__ for option in _options(kind) if option is not NoneType)
         raise InvalidArgument(f"{source} is of type {wanted}, not {value!r}.")

@@ -117,6 +117,7 @@ class _Stream:
         await _close(self._send, _POLICY, "The key has been revoked, or has expired.")
 
     async def _let_go(self) -> None:
+        self._doors.lessees.discard(self)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], Leased) and frame[2].deliveries:
@@ -137,7 +138,7 @@ class _Stream:
                 return
             try:
                 self._take(data)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 await _close(self._send, _MALFORMED, f"A message is no frame: {error}.")
                 return
             except Unauthenticated as error:
@@ -191,6 +192,8 @@ class _Stream:
             return None
         if isinstance(request, Stop):
             return await self._channels.stop(request)
+        if isinstance(request, Lease):
+            self._doors.lessees.add(self)
         if isinstance(request, Lease) and request.wait_ms:
             return await self._wait(request, _origin_of(call))
         return await self._doors.call(name, request, self._caller, _origin_of(call))

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli.session import Place
 from fairlead.server import run
-from fairlead.server.settings import ServerSettings
+from fairlead.server.settings import NAMES, ServerSettings
 from tests.unit.cli.shell import Shell
 
 
@@ -86,3 +86,20 @@ def test_the_folder_is_that_of_the_server(tmp_path: Path) -> None:
     assert Place(data=str(tmp_path)).store == tmp_path / "store"
     assert Place().store is None
     assert Place().tls() is None
+
+
+def test_every_setting_is_in_the_help(shell: Shell) -> None:
+    """What has no flag of its own is listed with its default."""
+    told = shell.ok("serve", "--help").out
+    flags = {"grace_ms": "--grace"}
+    for name in NAMES:
+        assert flags.get(name, "--" + name.replace("_", "-")) in told or f"\n  {name} " in told, name
+
+
+def test_a_port_for_grpc_a_rate_and_an_endpoint_are_flags(shell: Shell, served: list[ServerSettings]) -> None:
+    """They need no --set."""
+    flags = ["--grpc-port", "0", "--requests-per-second", "5", "--requests-burst", "9", "--otlp-endpoint", "http://a:1"]
+    shell.ok("serve", *flags)
+    (settings,) = served
+    assert (settings.grpc_port, settings.otlp_endpoint) == (0, "http://a:1")
+    assert (settings.limits.requests_per_second, settings.limits.requests_burst) == (5, 9)

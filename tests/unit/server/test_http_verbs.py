@@ -12,6 +12,7 @@ import pytest
 from fairlead.model.message import NewMessage
 from fairlead.server.dispatch import HANDLERS
 from fairlead.server.doors import DoorLimits
+from fairlead.server.going_down import dismiss_waiters, settled
 from fairlead.wire import verbs as wire
 from fairlead.wire.verbs import VERBS
 
@@ -256,7 +257,7 @@ def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
             while not (await house.broker.queue("orders")).waiters:
                 pass
             house.doors.draining.set()
-            house.doors.dismiss_waiters()
+            dismiss_waiters(house.doors)
             assert (await polling).json() == {"deliveries": []}
             refused = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
@@ -264,6 +265,6 @@ def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
             assert (await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})).json() == {
                 "results": [{}]
             }
-            await house.doors.nothing_leased()
+            await settled(house.doors, quiet_s=60)
 
     run(main())

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.model.message import NewMessage
 from fairlead.server.doors import DoorLimits
+from fairlead.server.going_down import settled
 from fairlead.server.http import HttpDoor
 from fairlead.wire import verbs as wire
 from fairlead.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
@@ -195,7 +196,7 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks() -> None:
             assert acked.results[0].error is None
             socket.call("consume", Consume(queue="orders"))
             assert (await socket.next(Refused)).error.code == "closed"
-            await house.doors.nothing_leased()
+            await settled(house.doors, quiet_s=60)
             house.doors.closing.set()
             closed = await socket.outgoing.get()
             assert (closed["type"], closed["code"]) == ("websocket.close", 1012)

@@ -112,7 +112,7 @@ def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
 def test_a_store_open_in_this_process_is_refused(tmp_path: Path) -> None:
     """A second store on the folder is refused, and the first goes on."""
     with opened(tmp_path) as store:
-        with pytest.raises(StoreLocked, match="open elsewhere"):
+        with pytest.raises(StoreLocked, match="This process has the store open already"):
             RocksDbStore(tmp_path).recover()
         store.write(commit_of(1, 1))
         store.sync()

@@ -1,0 +1,247 @@
+"""The transport over gRPC: a call for each call, and one of both directions for each stream of deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fairlead.client.grpc_requests import answer_of, message_of
+from fairlead.client.ordering import Order
+from fairlead.client.protocol import Reply, Sink
+from fairlead.client.tracing import current_trace
+from fairlead.client.websocket import FRAME_BYTES_MAX
+from fairlead.errors import (
+    Closed,
+    Disconnected,
+    FairleadError,
+    InvalidArgument,
+    PayloadTooLarge,
+    RouteNotFound,
+    Unauthenticated,
+)
+from fairlead.model.message import Delivery
+from fairlead.wire.errors import ErrorBody, error_of
+from fairlead.wire.frames import Consume
+from fairlead.wire.verbs import Enqueue, QueueRequest, Shape
+
+try:
+    import grpc
+except ImportError as error:
+    raise ImportError("gRPC needs grpcio: install fairlead[grpc].") from error
+
+from google.protobuf.message_factory import GetMessageClass
+
+from fairlead.wire.grpc import admin_pb2, broker_pb2, types_pb2
+from fairlead.wire.protobuf import VERB_OF, told, write
+
+_SCHEMES: Final = {"grpc": False, "grpcs": True}
+_METHODS: Final[dict[str, Any]] = {
+    VERB_OF[method.name]: method
+    for file in (broker_pb2, admin_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if method.name in VERB_OF
+}
+_CONSUME: Final = "/fairlead.v1.Broker/Consume"
+_OPENED: Final = "x-correlation-id"
+"""Metadata that comes at the beginning of a stream, and of none that is refused."""
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.keepalive_time_ms", 20_000),  # a server that has gone without a word is found out
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+
+class GrpcTransport:
+    """Calls over gRPC to a server; see ``Transport``."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        """Prepare, without connecting yet.
+
+        Args:
+            address: the server's address such as ``grpc://127.0.0.1:7421``, or with TLS ``grpcs://queue.example:7421``.
+            api_key: who we are.
+            timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
+            credentials: how to verify a server at an address with ``grpcs``, and who we are.
+            frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
+        """
+        self._target, has_tls = _target(address)
+        self._credentials = (credentials or grpc.ssl_channel_credentials()) if has_tls else None
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._timeout = timeout
+        self._frame_bytes_max = frame_bytes_max
+        self._channel: grpc.aio.Channel | None = None
+        self._is_closed = False
+        self._order = Order()
+
+    async def connect(self) -> None:
+        """See whether the server answers, and to us; see ``Transport``."""
+        try:
+            await self.call("stats", QueueRequest(queue=""))
+        except (Disconnected, Unauthenticated, Closed):
+            raise
+        except FairleadError:
+            pass  # it knows us, and that no queue has this name
+
+    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
+        """Return the answer to a request; see ``Transport``."""
+        if isinstance(request, Enqueue):
+            async with self._order.turn(request):
+                return await self._call(verb, request, wait_ms)
+        return await self._call(verb, request, wait_ms)
+
+    async def _call(self, verb: str, request: Shape, wait_ms: int) -> Any:  # noqa: ANN401 - depends on the verb
+        method = _METHODS[verb]
+        data = message_of(verb, request, GetMessageClass(method.input_type)()).SerializeToString()
+        if len(data) > self._frame_bytes_max:
+            most = self._frame_bytes_max
+            raise PayloadTooLarge(f"A request has at most {most} bytes, not {len(data)}: send less.")
+        call: Any = self._connected().unary_unary(f"/{method.containing_service.full_name}/{method.name}")
+        timeout = self._timeout + wait_ms / 1000
+        try:
+            answered = await call(data, metadata=self._traced(), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise _refusal(error, self._target) from error
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise Closed("The client was closed meanwhile.") from None
+            raise
+        message = GetMessageClass(method.output_type)()
+        message.ParseFromString(answered)
+        return answer_of(verb, message)
+
+    def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:  # noqa: ARG002
+        """See ``Transport``: a call of its own can't be sent without waiting."""
+        return False
+
+    async def open(self, request: Consume, sink: Sink) -> GrpcChannel:
+        """Open a channel; see ``Transport``."""
+        consume: Any = self._connected().stream_stream(_CONSUME)
+        call = consume(metadata=self._traced())
+        opening = broker_pb2.ConsumeRequest()
+        _checked(request, opening.open)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await call.write(opening.SerializeToString())
+                if _OPENED not in dict(await call.initial_metadata()):
+                    await call.read()  # it raises why it was refused
+        except grpc.aio.AioRpcError as error:
+            raise _refusal(error, self._target) from error
+        except (asyncio.InvalidStateError, TimeoutError) as error:
+            call.cancel()
+            raise Disconnected(f"{self._target} did not answer in time.") from error
+        return GrpcChannel(call, sink, self._target)
+
+    async def close(self) -> None:
+        """Let go of the connection; the server then gives back what streams hold."""
+        self._is_closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _connected(self) -> grpc.aio.Channel:
+        if self._is_closed:
+            raise Closed("The client has been closed.")
+        if self._channel is None:
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+            else:
+                self._channel = grpc.aio.secure_channel(self._target, self._credentials, options=_OPTIONS)
+        return self._channel
+
+    def _traced(self) -> tuple[tuple[str, str], ...]:
+        trace = current_trace()
+        return self._metadata if trace is None else (*self._metadata, *trace.headers().items())
+
+
+class GrpcChannel:
+    """A call that brings deliveries; see ``Channel``."""
+
+    def __init__(self, call: Any, sink: Sink, target: str) -> None:  # noqa: ANN401 - calls of bytes have no type
+        self._call = call
+        self._sink = sink
+        self._target = target
+        self._received = 0
+        self._is_stopping = False
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def stop(self, unseen: Sequence[Delivery]) -> None:
+        """Close it; see ``Channel``."""
+        if self._is_stopping or self._call.done():
+            return
+        self._is_stopping = True
+        request = broker_pb2.ConsumeRequest()
+        request.stop.received = self._received
+        request.stop.unseen.extend([delivery.id for delivery in unseen])
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # then all of it is given back already
+            await self._call.write(request.SerializeToString())
+            await self._call.done_writing()
+        await self._reading
+
+    async def _read(self) -> None:
+        try:
+            while (data := await self._call.read()) is not grpc.aio.EOF:
+                self._take(broker_pb2.ConsumeResponse.FromString(data))
+            error: FairleadError = Disconnected(f"{self._target} ended the stream.")
+        except grpc.aio.AioRpcError as refused:
+            error = _refusal(refused, self._target)
+        except asyncio.CancelledError:
+            error = Disconnected("The client was closed.")
+        if not self._is_stopping:
+            self._sink.ended(error)
+
+    def _take(self, response: broker_pb2.ConsumeResponse) -> None:
+        if self._is_stopping:
+            return  # the server gives back what it sent after a stop
+        if response.deliveries:
+            deliveries = msgspec.convert(told(response)["deliveries"], list[Delivery])
+            self._received += len(deliveries)
+            self._sink.deliver(deliveries)
+        if response.WhichOneof("response") == "ended":
+            self._sink.ended(_error_of(response.ended))
+
+
+def _checked(request: Shape, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    try:
+        write(request, message)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"This can't be sent: {error}.") from error
+
+
+def _refusal(error: grpc.aio.AioRpcError, target: str) -> FairleadError:
+    told_bin = dict(error.trailing_metadata() or ()).get("fairlead-error-bin")
+    if isinstance(told_bin, bytes):
+        refusal = _error_of(types_pb2.Error.FromString(told_bin))
+        return Disconnected(refusal.cause) if isinstance(refusal, Closed) else refusal
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return RouteNotFound(f"{target} knows no such method: {error.details()}")
+    if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return PayloadTooLarge(f"{target} refused the size of the request: {error.details()}")
+    return Disconnected(f"{target} did not answer: {error.details()}.")
+
+
+def _error_of(message: types_pb2.Error) -> FairleadError:
+    return error_of(msgspec.convert(told(message), ErrorBody))
+
+
+def _target(address: str) -> tuple[str, bool]:
+    parts = urlsplit(address)
+    if parts.scheme not in _SCHEMES or not parts.netloc or parts.path.strip("/"):
+        raise InvalidArgument(f"A server's address is such as grpc://127.0.0.1:7421, not {address!r}.")
+    return parts.netloc, _SCHEMES[parts.scheme]

@@ -1,0 +1,43 @@
+"""HTTP connections that bound the head of a request: its line and headers, which arrive before anybody is asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 37\r\nconnection: close\r\n\r\n"
+    b"The head of the request is too large."
+)
+
+
+class BoundedHeadProtocol(HttpToolsProtocol):
+    """A connection that is closed when the head of a request does not come to an end."""
+
+    _head_bytes = 0
+    _is_in_head = True
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        self._head_bytes, self._is_in_head = 0, True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Count no more; what comes now is the body, which the application bounds."""
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came, unless it is too much."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if not self._is_in_head:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()

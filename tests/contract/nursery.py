@@ -1,0 +1,54 @@
+"""Servers in processes of their own, started in a fraction of a second: each is forked from one that has it all loaded.
+
+What the contract of transports needs is many servers with nothing in them. To start each from nothing would take most
+of the time of its tests.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Final
+
+from fairlead.server.run import serve
+from fairlead.server.settings import MEMORY, ServerSettings
+
+_HTTP, _GRPC = re.compile(r"listens on http://(\S+)"), re.compile(r"gRPC +(\S+)")
+_LAST = "  keys "
+_PATIENCE_S = 60
+_context: Final = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["pytest", "fairlead.server.run", "fairlead.server.grpc_door", "uvloop"])
+
+
+def _serve(settings: ServerSettings, lines: Connection) -> None:
+    serve(settings, tell=lines.send)
+
+
+@contextmanager
+def served() -> Iterator[tuple[str, str]]:
+    """Serve from memory for as long as the context lasts; give the addresses of HTTP and gRPC."""
+    ours, theirs = _context.Pipe(duplex=False)
+    settings = ServerSettings(port=0, grpc_port=0, data=MEMORY, log_level="error")
+    process = _context.Process(target=_serve, args=(settings, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    with ours:
+        try:
+            said = ""
+            while _LAST not in said:
+                assert ours.poll(_PATIENCE_S), f"the server said no more than: {said}"
+                said += f"{ours.recv()}\n"
+            yield f"http://{_found(_HTTP, said)}", _found(_GRPC, said)
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def _found(pattern: re.Pattern[str], said: str) -> str:
+    match = pattern.search(said)
+    assert match is not None
+    return match.group(1)

@@ -1,0 +1,65 @@
+"""Large payloads at a real server: as they are, and refused before they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from .server_process import ServerProcess, serving
+
+MIB = 1024 * 1024
+
+
+def head_of_answer(server: ServerProcess, head: str, body: bytes = b"") -> bytes:
+    """Send a request, and return the answer up to the end of the connection."""
+    host, _, port = server.address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(
+            f"POST /v1/queue/enqueue?queue=orders HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode()
+        )
+        with suppress(ConnectionError):  # it may have heard enough
+            connection.sendall(body)
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+        return answer
+
+
+def test_sixteen_mebibytes_go_in_and_out_as_they_are(tmp_path: Path) -> None:
+    """Every byte is the same, and nothing but bytes was sent."""
+    payload = random.Random(7).randbytes(16 * MIB)  # noqa: S311 - nothing secret
+    with serving(tmp_path / "data") as server, server.http() as http:
+        http.post("/queues/create", json={"queue": "orders"})
+        raw = {"content-type": "application/octet-stream"}
+        sent = http.post("/queue/enqueue", params={"queue": "orders"}, content=payload, headers=raw)
+        assert sent.status_code == 200
+        got = http.post("/queue/dequeue", json={"queue": "orders"}, headers={"accept": "application/octet-stream"})
+        assert hashlib.sha256(got.content).digest() == hashlib.sha256(payload).digest()
+        receipt = {"id": got.headers["x-fairlead-id"], "token": int(got.headers["x-fairlead-token"])}
+        assert http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt]}).json() == {"results": [{}]}
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "application/json"])
+def test_a_body_is_refused_by_its_length_before_it_comes(tmp_path: Path, kind: str) -> None:
+    """Nobody has to send ten gigabytes to be told that they are too many."""
+    with serving(tmp_path / "data") as server:
+        answer = head_of_answer(server, f"Content-Type: {kind}\r\nContent-Length: {10 * 1024 * MIB}")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["error"]["code"] == "payload_too_large"
+
+
+def test_a_body_that_does_not_say_its_length_is_refused_while_it_comes(tmp_path: Path) -> None:
+    """It ends with the first byte beyond the limit, whatever was still to come."""
+    chunk = b"10000\r\n" + bytes(65_536) + b"\r\n"
+    with serving(tmp_path / "data", "--body-bytes-max", str(MIB)) as server:
+        head = "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked"
+        answer = head_of_answer(server, head, chunk * 17)  # and never the end
+    assert answer.startswith(b"HTTP/1.1 413")

@@ -1,0 +1,60 @@
+"""Whoever misspells a field or a word is told what may have been meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import InvalidArgument
+from fairlead.model.policy import policy_from
+from fairlead.model.spelling import did_you_mean
+from fairlead.server.settings import load
+from tests.unit.server.house import opened, run
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "question"),
+    [
+        ("queue/enqueue", {"queue": "orders", "message": []}, "Did you mean 'messages'?"),
+        ("queue/enqueue", {"queue": "orders", "messages": [{"fairnes_key": "a"}]}, "Did you mean 'fairness_key'?"),
+        ("queue/enqueue", {"queue": "orders", "messages": [{"priority": "hihg"}]}, "Did you mean 'high'?"),
+        ("queue/nack", {"queue": "orders", "receipts": [], "intent": "failed"}, "Did you mean 'failure'?"),
+        ("queues/create", {"queue": "new", "policy": {"max_attempt": 3}}, "Did you mean 'max_attempts'?"),
+        ("queues/create", {"queue": "new", "policy": {"backpressure": "drop"}}, "Did you mean 'drop_oldest'?"),
+        ("queues/update", {"queue": "orders", "policy": {"max_attempt": 3}}, "Did you mean 'max_attempts'?"),
+        ("queues/update", {"queue": "orders", "policy": {"backpressure": "drop"}}, "Did you mean 'drop_oldest'?"),
+    ],
+)
+def test_a_request_is_refused_with_a_question(path: str, body: dict[str, object], question: str) -> None:
+    """The cause names what is written nearly the same, wherever in the request it is."""
+
+    async def main() -> None:
+        async with opened() as house:
+            answer = await house.post(path, body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["cause"].endswith(question)
+
+    run(main())
+
+
+def test_what_is_like_nothing_gets_no_question() -> None:
+    """A guess that is none helps nobody."""
+    assert did_you_mean("xyzzy", ["queue", "count"]) == ""
+    with pytest.raises(ValueError, match=r"no field 'xyzzy'\.$"):
+        policy_from({"xyzzy": 1})
+
+
+@pytest.mark.parametrize("name", ["visibility_timeout", "visibilty_timeout_ms"])
+def test_a_timespan_without_its_unit_is_found(name: str) -> None:
+    """So is one with a letter missing."""
+    with pytest.raises(ValueError, match="Did you mean 'visibility_timeout_ms'"):
+        policy_from({name: 1})
+
+
+def test_settings_of_a_server_are_found_too() -> None:
+    """In the file, as a flag, and the words of one."""
+    with pytest.raises(InvalidArgument, match="Did you mean 'grace_ms'"):
+        load("grace = 1", {}, {})
+    with pytest.raises(InvalidArgument, match="Did you mean 'calls_max'"):
+        load(None, {}, {"call_max": 1})
+    with pytest.raises(InvalidArgument, match="Did you mean 'fsync'"):
+        load(None, {"FAIRLEAD_DURABILITY": "sync"}, {})

@@ -1,0 +1,183 @@
+"""Payloads as they are: a message as the body of a request or of an answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.model.policy import QueuePolicy
+from fairlead.server.callers import Grant
+from fairlead.server.doors import DoorLimits
+from tests.unit.server.house import House, opened, run
+
+if TYPE_CHECKING:
+    import httpx
+
+PAYLOAD = bytes(range(256)) * 40
+RAW = {"content-type": "application/octet-stream"}
+
+
+async def enqueue(house: House, query: object, body: bytes = PAYLOAD, **headers: str) -> httpx.Response:
+    """Enqueue a payload."""
+    text = query if isinstance(query, str) else urlencode(query, doseq=True)  # type: ignore[arg-type] # pairs
+    fields = RAW | {name.replace("_", "-"): value for name, value in headers.items()}
+    return await house.http.post(f"/v1/queue/enqueue?{text}", content=body, headers=fields)
+
+
+async def dequeue(house: House, **request: Any) -> httpx.Response:
+    """Lease a payload."""
+    accept = {"accept": "application/octet-stream"}
+    return await house.http.post("/v1/queue/dequeue", json={"queue": "orders"} | request, headers=accept)
+
+
+def test_a_payload_goes_in_and_out_as_it_is() -> None:
+    """What is said in the query is said of the message, and headers of the answer say all that a delivery does."""
+
+    async def main() -> None:
+        async with opened() as house:
+            terms = {"fairness_key": ["acme", "web"], "cost": 3, "priority": "high", "header.town": "Köln"}
+            answer = await enqueue(house, {"queue": "orders", "dedup_id": "null"} | terms, x_correlation_id="c-1")
+            message_id = answer.json()["results"][0]["id"]
+            leased = await dequeue(house)
+            assert (leased.status_code, leased.content) == (200, PAYLOAD)
+            assert leased.headers["content-type"] == "application/octet-stream"
+            assert leased.headers["x-correlation-id"] == "c-1"
+            told = json.loads(leased.headers["x-fairlead-delivery"])
+            assert told["headers"] == {"town": "Köln"}
+            assert (told["fairness_key"], told["cost"], told["priority"]) == (["acme", "web"], 3, "high")
+            receipt = {"id": leased.headers["x-fairlead-id"], "token": int(leased.headers["x-fairlead-token"])}
+            assert receipt == {"id": message_id, "token": told["token"]}
+            assert leased.headers["x-fairlead-attempt"] == "1"
+            assert int(leased.headers["x-fairlead-expires-ms"]) == told["expires_ms"]
+            acked = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
+            assert acked.json() == {"results": [{}]}
+
+    run(main())
+
+
+def test_nothing_there_is_204() -> None:
+    """There is no payload, not even an empty one."""
+
+    async def main() -> None:
+        async with opened() as house:
+            answer = await dequeue(house)
+            assert (answer.status_code, answer.content) == (204, b"")
+            await enqueue(house, "queue=orders", b"")
+            answer = await dequeue(house)
+            assert (answer.status_code, answer.content) == (200, b"")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", "A parameter says which queue"),
+        ("queue=orders&wieght=3", "Did you mean 'weight'?"),
+        ("queue=orders&weight=heavy", "weight"),
+        ("queue=orders&wait_ms=long", "Expected `int`"),
+        ("queue=orders&queue=bills", "queue is there twice"),
+        ("queue=orders&header.a=%ff", "The query can't be read"),
+        ("queue=orders&" + "&".join(f"header.{number}=" for number in range(1000)), "The query can't be read"),
+        ("queue=orders&wait_ms=99999999", "wait_ms is at most"),
+        ("queue=orders&delay_ms=-1", "delay_ms"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(query: str, told: str) -> None:
+    """The cause says what to change."""
+
+    async def main() -> None:
+        async with opened() as house:
+            answer = await enqueue(house, query)
+            assert answer.status_code == 400
+            assert told in answer.json()["error"]["cause"]
+            assert (await house.broker.queue("orders")).waiting == 0
+
+    run(main())
+
+
+def test_a_message_that_is_refused_refuses_the_request() -> None:
+    """With one message there is one answer, so its status is that of the message."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.update_queue("orders", {"waiting_max": 1})
+            assert (await enqueue(house, "queue=orders")).status_code == 200
+            full = await enqueue(house, "queue=orders")
+            assert (full.status_code, full.json()["error"]["code"]) == (503, "queue_full")
+            missing = await enqueue(house, "queue=nowhere")
+            assert (missing.status_code, missing.json()["error"]["code"]) == (404, "queue_not_found")
+
+    run(main())
+
+
+def test_several_messages_are_not_to_be_had_raw() -> None:
+    """One body holds one payload; who takes JSON as well gets JSON."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue_many("orders", [NewMessage(payload=b"a")] * 3)
+            assert (await dequeue(house, count=2)).status_code == 400
+            assert (await house.broker.queue("orders")).leased == 0
+            both = {"accept": "application/octet-stream, application/json"}
+            answer = await house.http.post("/v1/queue/dequeue", json={"queue": "orders", "count": 2}, headers=both)
+            assert len(answer.json()["deliveries"]) == 2
+
+    run(main())
+
+
+def test_a_delivery_that_is_too_long_for_a_header_is_cut() -> None:
+    """The payload comes all the same, with what is needed to ack it."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue_many("orders", [NewMessage(payload=b"a", headers={"long": "x" * 20_000})])
+            answer = await dequeue(house)
+            told = json.loads(answer.headers["x-fairlead-delivery"])
+            assert (answer.content, told["is_cut"], "headers" in told) == (b"a", True, False)
+            assert told["id"] == answer.headers["x-fairlead-id"]
+
+    run(main())
+
+
+def test_rights_hold_for_raw_payloads_too() -> None:
+    """A key that may produce for one tenant may not for another."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            key = await house.key(Grant(right="produce", queues="orders", keys=("acme",)))
+            bearer = f"Bearer {key}"
+            assert (await enqueue(house, "queue=orders&fairness_key=acme", authorization=bearer)).status_code == 200
+            assert (await enqueue(house, "queue=orders&fairness_key=other", authorization=bearer)).status_code == 403
+            assert (await enqueue(house, f"queue={quote('orders/x')}", authorization=bearer)).status_code == 403
+
+    run(main())
+
+
+def test_a_body_that_is_too_long_is_refused_and_the_connection_ends() -> None:
+    """By what its length says, or as soon as it is longer; nothing of the rest is read."""
+
+    async def main() -> None:
+        async with opened(limits=DoorLimits(body_bytes_max=1000)) as house:
+            told = await enqueue(house, "queue=orders", b"x" * 1001)
+            assert (told.status_code, told.headers["connection"]) == (413, "close")
+            assert (await enqueue(house, "queue=orders", b"x" * 1000)).status_code == 200
+
+    run(main())
+
+
+def test_hooks_and_policies_see_raw_messages() -> None:
+    """They are messages like all others."""
+
+    async def main() -> None:
+        async with opened() as house:
+            policy = QueuePolicy(fairness_key_from="header:tenant")
+            await house.broker.update_queue("orders", {"fairness_key_from": policy.fairness_key_from})
+            await enqueue(house, "queue=orders&header.tenant=acme")
+            assert (await house.broker.peek("orders"))[0].fairness_key == "acme"
+
+    run(main())
