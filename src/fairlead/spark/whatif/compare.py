@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.errors import JournalIncomplete
 from fairlead.model.policy import QueuePolicy
-from fairlead.spark.whatif.files import QueueFacts, chosen, groups, journal_files, survey
+from fairlead.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
 from fairlead.spark.whatif.measures import KeyMeasures, Span, Yardstick
 from fairlead.spark.whatif.recording import Recording, record
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario
@@ -58,6 +58,7 @@ class Journal:
         queues: the queues that are looked at.
         groups: the groups in which they are replayed, with others that share a throttle with them.
         policies: the latest policy of each queue of a group.
+        rates: the rates of the throttles that they use, in the end.
     """
 
     def __init__(self, folder: Path | str, *, queues: Sequence[str] = ()) -> None:
@@ -72,6 +73,9 @@ class Journal:
         self.queues = chosen(found, queues)
         self.groups = [group for group in groups(found, _playable(found)) if set(group) & set(self.queues)]
         self.policies = {name: _latest(found[name], name) for group in self.groups for name in group}
+        used = {throttle for group in self.groups for name in group for throttle in found[name].throttles}
+        told = latest_config(self.files)
+        self.rates = {name: float(told[f"throttle:{name}:rate"]) for name in used if f"throttle:{name}:rate" in told}
         self.sizes = [sum(found[name].messages for name in group) for group in self.groups]
 
 

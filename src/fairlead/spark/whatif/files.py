@@ -102,6 +102,19 @@ class QueueFacts:
         self.unknown = 0
 
 
+def latest_config(files: Sequence[Path]) -> dict[str, str]:
+    """Return the config values that a journal tells, as they were in the end."""
+    found: dict[str, str] = {}
+    for path in files:
+        table = pq.read_table(path, columns=["kind", "name", "value"])
+        for row in table.filter(pc.equal(table["kind"], "config_set")).to_pylist():
+            if row["value"] is None:
+                found.pop(row["name"], None)
+            else:
+                found[row["name"]] = row["value"]
+    return found
+
+
 def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
     """Return what there is to know of the queues in a journal, dead-letter queues left out."""
     found: dict[str, QueueFacts] = {}

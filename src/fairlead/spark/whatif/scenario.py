@@ -18,6 +18,7 @@ from fairlead.errors import CandidateInvalid, FairleadError
 from fairlead.model.policy import QueuePolicy, policy_from
 
 ORIGINAL = "original"
+SAME = "same"
 SCENARIOS_MAX = 4_096
 REPLAYED = ("weights", "caps", "quantum", "strict_priority")
 """The fields of a queue policy that can be tried on a journal."""
@@ -157,7 +158,8 @@ def sweep(
     """Return a candidate in all combinations of what sweeps say: each is a setting and its values.
 
     Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
-    ``strict_priority=true,false`` or ``pause:acme=true,false``.
+    ``strict_priority=true,false`` or ``pause:acme=true,false``. The value ``none`` sets nothing, where something may be
+    unset, and ``same`` leaves it as it was.
 
     Raises:
         CandidateInvalid: one can't be understood, or they are too many.
@@ -171,10 +173,10 @@ def sweep(
     found = []
     for combination in product(*axes):
         scenario = base
-        names = [base.name] if base.name != ORIGINAL and base.name else []
+        names = [] if base.name == ORIGINAL else [base.name]
         for step in combination:
-            names.append(step.name)
-            scenario = scenario.with_others(step, ", ".join(names))
+            names += [step.name] if step.name else []
+            scenario = scenario.with_others(step, ", ".join(names) or base.name)
         check(scenario, policies)
         found.append(scenario)
     return found
@@ -195,6 +197,9 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
         CandidateInvalid: there is no such setting, or it can't have this value.
     """
     name = f"{setting}={value}"
+    if value == SAME:
+        setting_of(setting, "1" if setting == "quantum" else "true", queues)  # there must be such a setting
+        return Scenario(name="")
     kind, _, subject = setting.partition(":")
     told = None if value == "none" else value
     if kind in ("weight", "cap") and subject:
