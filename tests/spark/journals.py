@@ -12,9 +12,9 @@ from fairlead.assembly import BrokerConfig, NewMessage, Settings, export_journal
 SEGMENT = 500
 
 
-def make_journal(data: Path, *, messages: int, exports: Path | None = None, **settings: int) -> int:
+def make_journal(data: Path, *, messages: int, exports: Path | None = None) -> int:
     """Enqueue, lease and ack messages of two queues in a server's store, and return the journal's last sequence."""
-    config = BrokerConfig(path=data / "store", durability="os", settings=Settings(segment_events=SEGMENT, **settings))
+    config = BrokerConfig(path=data / "store", durability="os", settings=Settings(segment_events=SEGMENT))
     with open_broker(config) as broker:
         for queue in ("orders", "mails"):
             broker.create_queue(queue)
@@ -31,18 +31,24 @@ def make_journal(data: Path, *, messages: int, exports: Path | None = None, **se
         return broker.read_journal(0, count=1_000_000).position
 
 
+def make_trimmed_journal(data: Path) -> None:
+    """Fill a journal until the broker lets go of its beginning."""
+    settings = Settings(segment_events=100_000, journal_retention_ms=1, journal_bytes_max=1)
+    with open_broker(BrokerConfig(path=data / "store", durability="os", settings=settings)) as broker:
+        broker.create_queue("orders")
+        while broker.segments()[:1] == [] or broker.segments()[0].first <= 1:
+            broker.enqueue_many("orders", [NewMessage()] * 10_000)
+            broker.purge("orders")
+
+
 def journal(spark: SparkSession, **options: Any) -> DataFrame:
     """Return a journal as a frame."""
-    return _with(spark.read.format("fairlead"), options).load()
+    return spark.read.format("fairlead").options(kind="journal", **options).load()
 
 
 def journal_stream(spark: SparkSession, **options: Any) -> DataFrame:
     """Return a journal as a stream."""
-    return _with(spark.readStream.format("fairlead"), options).load()
-
-
-def _with(reader: Any, options: dict[str, Any]) -> Any:
-    return reader.options(kind="journal", **options)
+    return spark.readStream.format("fairlead").options(kind="journal", **options).load()
 
 
 def sequences(frame: DataFrame) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from tests.spark.journals import journal, make_journal, sequences
+from tests.spark.journals import journal, make_journal, make_trimmed_journal, sequences
 from tests.system.server_process import ServerProcess, serving
 
 
@@ -52,28 +53,46 @@ def test_filters_and_columns_find_what_they_name(spark: SparkSession, tmp_path: 
             (f"at_ms > {at_ms}", lambda row: row.at_ms > at_ms),
             (f"at_ms <= {at_ms} and weight = 1", lambda row: row.at_ms <= at_ms and row.weight == 1),
             ("queue is null", lambda row: row.queue is None),
-            ("kind = 'acked' and kind = 'leased'", lambda row: False),
+            ("kind = 'acked' and kind = 'leased'", lambda _: False),
             (f"sequence = {middle} or sequence = 1", lambda row: row.sequence in (1, middle)),
         ):
-            found = journal(spark, **options).where(condition).where(f"sequence <= {last}")
-            assert sequences(found) == sorted(row.sequence for row in everything if holds(row)), condition
+            expected = sorted(row.sequence for row in everything if holds(row))
+            for pushdown in ("false", "true"):
+                found = journal(spark, pushdown=pushdown, **options).where(condition).where(f"sequence <= {last}")
+                assert sequences(found) == expected, (condition, pushdown)
         narrow = spark.read.format("fairlead").schema("kind string, queue string").options(kind="journal", **options)
-        kinds = [(row.kind, row.queue) for row in everything]
-        assert sorted(map(tuple, narrow.load().collect()), key=str)[: len(kinds)] >= sorted(kinds, key=str)[:1]
+        kinds = Counter((row.kind, row.queue) for row in everything if row.queue)
+        assert Counter((row.kind, row.queue) for row in narrow.load().collect() if row.queue) == kinds
         chosen = journal(spark, columns="queue,kind", kinds="acked", queues="orders", **options)
         assert chosen.columns == ["kind", "queue"]
         assert set(map(tuple, chosen.collect())) == {("acked", "orders")}
+        of_one = journal(spark, message_ids=message, since_ms=at_ms, until_ms=at_ms, **options)
+        expected = [row.sequence for row in everything if row.message_id == message and row.at_ms == at_ms]
+        assert sequences(of_one) == expected
+
+
+def test_a_frame_can_be_used_again_with_other_filters(spark: SparkSession, tmp_path: Path) -> None:
+    """A filter holds where it stands: not for later uses of the frame, nor for others in the same query."""
+    last = make_journal(tmp_path / "data", messages=100)
+    with serving(tmp_path / "data") as server:
+        frame = journal(spark, server=f"http://{server.address}", until=last)
+        assert frame.where("sequence = 3").count() == 1
+        assert frame.count() == last
+        both = frame.where("sequence = 3").union(frame.where("sequence <= 10")).union(frame)
+        assert both.count() == 1 + 10 + last
 
 
 def test_a_filter_saves_the_server_the_rest(spark: SparkSession, tmp_path: Path) -> None:
     """Filters that are pushed down do not come back to Spark, so its plan has no filter for them."""
     make_journal(tmp_path / "data", messages=100)
     with serving(tmp_path / "data") as server:
-        frame = journal(spark, server=f"http://{server.address}").where("sequence > 10 and sequence <= 20")
+        frame = journal(spark, server=f"http://{server.address}", pushdown="true").where(
+            "sequence > 10 and sequence <= 20"
+        )
         plan = frame._jdf.queryExecution().executedPlan().toString()
         assert "Filter (" not in plan.replace("isnotnull(sequence", "")
         assert sequences(frame) == list(range(11, 21))
-        off = journal(spark, server=f"http://{server.address}", pushdown="false").where("sequence > 10")
+        off = journal(spark, server=f"http://{server.address}").where("sequence > 10")
         assert "Filter (" in off._jdf.queryExecution().executedPlan().toString()
 
 
@@ -89,7 +108,7 @@ def test_a_range_is_what_after_and_until_say(spark: SparkSession, tmp_path: Path
 
 def test_what_is_trimmed_is_told_or_skipped(spark: SparkSession, tmp_path: Path) -> None:
     """A position that is gone is an error that says what to do, or is skipped if that was asked for."""
-    make_journal(tmp_path / "data", messages=2_000, journal_retention_ms=1, journal_bytes_max=1)
+    make_trimmed_journal(tmp_path / "data")
     with serving(tmp_path / "data") as server:
         place = f"http://{server.address}"
         first = sequences(journal(spark, server=place))[0]

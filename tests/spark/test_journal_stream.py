@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlead.client import Client
-from tests.spark.journals import journal, journal_stream, make_journal, sequences
+from tests.spark.journals import journal, journal_stream, make_journal, make_trimmed_journal, sequences
 from tests.system.server_process import ServerProcess, serving
 
 
@@ -101,7 +101,7 @@ def test_exported_segments_stream_as_they_come(spark: SparkSession, tmp_path: Pa
 
 def test_a_stream_whose_position_is_gone_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """A query whose checkpoint is older than the journal fails with the positions, or skips if it may."""
-    make_journal(tmp_path / "data", messages=2_000, journal_retention_ms=1, journal_bytes_max=1)
+    make_trimmed_journal(tmp_path / "data")
     with serving(tmp_path / "data") as server:
         options: dict[str, Any] = {"server": f"http://{server.address}", "after": 1}
         with pytest.raises(StreamingQueryException, match="begins after position"):

@@ -53,7 +53,14 @@ class _JournalReading:
         self._layout = layout
         self._journal = _journal_of(options)
         columns = {*layout.names, SEQUENCE}
-        self._selection = Selection(kinds=options.kinds, queues=options.queues, columns=_in_order(columns))
+        self._selection = Selection(
+            kinds=options.kinds,
+            queues=options.queues,
+            message_ids=options.message_ids,
+            since_ms=options.since_ms,
+            until_ms=options.until_ms,
+            columns=_in_order(columns),
+        )
 
     def _planned(self, after: int, until: int, selection: Selection) -> list[InputPartition]:
         span = self._journal.span()
@@ -98,7 +105,11 @@ class JournalReader(_JournalReading, DataSourceReader):
 
 
 class FilteringJournalReader(JournalReader):
-    """Reads a range of the journal once, and has filters applied where the events are."""
+    """Reads a range of the journal once, and has filters applied where the events are.
+
+    For a frame that is used once only: Spark (seen in 4.3) keeps the filters of one use for the next uses of the frame,
+    and for the other uses in the same query, which then lack rows.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that save something; return the others."""

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
+
 from fairlead.errors import InvalidArgument
 from fairlead.journal.events import COLUMNS, KINDS
 from fairlead.model.limits import BATCH_MAX
+from fairlead.model.message import Key
 from fairlead.model.names import dlq_of, is_dlq
 from fairlead.spark.source.place import Place
 
@@ -38,8 +41,11 @@ class JournalOptions:
     on_trimmed: Literal["fail", "skip"] = "fail"
     kinds: frozenset[str] | None = None
     queues: frozenset[str] | None = None
+    message_ids: frozenset[str] | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
     columns: tuple[str, ...] | None = None
-    pushdown: bool = True
+    pushdown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +68,12 @@ class PeekOptions:
 
     place: Place
     queue: str
+    ids: frozenset[str] | None = None
+    fairness_key: Key | None = None
+    reason: str | None = None
     error: str | None = None
     partitions: int = 4
-    pushdown: bool = True
+    pushdown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +235,15 @@ def _one_of(*words: str) -> Callable[[str, str], str]:
     return read
 
 
+def _key(name: str, text: str) -> Key:
+    if not text.startswith("["):
+        return _text(name, text)
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f'The option {name} is a name, or a path as JSON such as ["acme", "mobile"].') from error
+
+
 def _after(name: str, text: str) -> int | str:
     return text if text in (BEGINNING, END) else _whole(name, text)
 
@@ -264,7 +282,15 @@ _QUEUE: Final[Mapping[str, _Read]] = {
     "on_released": _one_of("fail", "skip"),
 }
 _SINK: Final[Mapping[str, _Read]] = {"queue": _text, "sink": _text, "batch": _whole, "patience_s": _seconds}
-_PEEK: Final[Mapping[str, _Read]] = {"queue": _text, "error": _text, "partitions": _count, "pushdown": _truth}
+_PEEK: Final[Mapping[str, _Read]] = {
+    "queue": _text,
+    "ids": _set(),
+    "fairness_key": _key,
+    "reason": _text,
+    "error": _text,
+    "partitions": _count,
+    "pushdown": _truth,
+}
 _JOURNAL: Final[Mapping[str, _Read]] = {
     "path": _text,
     "reader": _text,
@@ -275,6 +301,9 @@ _JOURNAL: Final[Mapping[str, _Read]] = {
     "on_trimmed": _one_of("fail", "skip"),
     "kinds": _set(KINDS),
     "queues": _set(),
+    "message_ids": _set(),
+    "since_ms": _whole,
+    "until_ms": _whole,
     "columns": _columns,
     "pushdown": _truth,
 }

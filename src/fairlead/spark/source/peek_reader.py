@@ -41,7 +41,12 @@ class PeekReader(DataSourceReader):
     def __init__(self, options: PeekOptions, layout: pa.Schema) -> None:
         self._options = options
         self._layout = layout
-        self._wanted = DeadLetterFilter(error=options.error)
+        self._wanted = DeadLetterFilter(
+            fairness_key=options.fairness_key,
+            error=options.error,
+            reason=options.reason,
+            ids=None if options.ids is None else tuple(sorted(options.ids)),
+        )
 
     def partitions(self) -> list[InputPartition]:
         """Return the ids of what is wanted, in parts."""
@@ -74,7 +79,7 @@ class PeekReader(DataSourceReader):
 
 
 class FilteringPeekReader(PeekReader):
-    """Looks at messages once, and has filters applied by the broker."""
+    """Looks at messages once, and has filters applied by the broker; for a frame that is used once only."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that the broker knows: an id or some, a fairness key, why a letter is dead."""

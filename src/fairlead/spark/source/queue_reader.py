@@ -59,8 +59,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Return where a new query begins: after the claims that are over, with the one that was left open if any."""
-        return {CLAIM: self._seated().done}
+        """Return where a new query begins, which must never change: with the claim that was left open, or a new one."""
+        return {CLAIM: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much one batch takes."""
@@ -163,7 +163,7 @@ class _Seat:
         self.client: Client = options.place.client()
         self.client.connect()
         view = self.client.register_consumer(options.queue, options.consumer, idle_ms=options.idle_ms)
-        self.epoch, self.done, self._claimed = view.epoch, view.done, view.claimed
+        self.epoch, self._claimed = view.epoch, view.claimed
         self.open_messages = view.open_messages
         if options.idle_ms is not None:
             threading.Thread(target=self._beat, args=(options.idle_ms / 1000 / _BEATS,), daemon=True).start()
