@@ -12,12 +12,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 ROOMS = {
-    SOURCE / "broker" / "verbs": ("asking", "messages", "admin"),
-    SOURCE / "client": ("asking", "messages", "message", "admin"),
+    SOURCE / "broker" / "verbs": ("asking", "messages", "batches", "admin"),
+    SOURCE / "client": ("asking", "messages", "message", "batches", "admin"),
 }
 CHANGES = [
     (r"for asyncio\. (That|Those) for threads (is|are) made from this file by", "for threads. Made from its twin by"),
-    (r"\bAsync(Asking|MessageVerbs|AdminVerbs|Message|Settling)\b", r"\1"),
+    (r"\bAsync(Asking|MessageVerbs|BatchVerbs|AdminVerbs|Message|Settling)\b", r"\1"),
     (r"\b(asking|message)_aio\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\basync def\b", "def"),

@@ -72,6 +72,20 @@ class WrongProcess(RequestError, RuntimeError):
     remedy = "Fork first and open the broker afterwards, in one process; let that one serve the others."
 
 
+class JavaNotFound(RequestError):
+    """There is no Java on this machine that Spark could run on."""
+
+    code = "java_not_found"
+    remedy = "Install fairlead[spark], which brings one, or set JAVA_HOME to a Java that is new enough."
+
+
+class ExecutorMismatch(RequestError):
+    """A Spark executor does not run what the driver runs; nothing was read or written."""
+
+    code = "executor_mismatch"
+    remedy = "Install the same fairlead[spark] for the same Python on every worker; PYSPARK_PYTHON says which is run."
+
+
 class QueueNotFound(RequestError):
     """There is no queue of this name."""
 
@@ -98,6 +112,27 @@ class LeaseMismatch(RequestError):
 
     code = "lease_mismatch"
     remedy = "Drop this message: another has it or will get it. Extend leases in time, or ask for longer ones."
+
+
+class ConsumerNotFound(RequestError):
+    """No consumer of this name is registered on the queue."""
+
+    code = "consumer_not_found"
+    remedy = "Register the consumer first; if it was released, what it had claimed is back in the queue."
+
+
+class ConsumerFenced(RequestError):
+    """The consumer was registered anew since, by whoever has its place now; nothing was done."""
+
+    code = "consumer_fenced"
+    remedy = "Stop: another runs under this name. Register again only to take its place."
+
+
+class ClaimNotFound(RequestError):
+    """The consumer has no open claim of this number: it is done, was given back, or was never made."""
+
+    code = "claim_not_found"
+    remedy = "Ask for the present claim with claim; what is done can't be read again."
 
 
 class NotPending(RequestError):
@@ -147,6 +182,20 @@ class JournalTrimmed(RequestError):
 
     code = "journal_trimmed"
     remedy = "Read from the position named here, and raise the retention or register the reader to keep more."
+
+
+class JournalIncomplete(RequestError):
+    """An exported journal lacks something that is needed."""
+
+    code = "journal_incomplete"
+    remedy = "Export the segments that are missing into the folder, or name another folder."
+
+
+class CandidateInvalid(RequestError):
+    """A candidate policy, a sweep or a target can't be understood, or can't be tried on a journal."""
+
+    code = "candidate_invalid"
+    remedy = "Correct it; what can be tried is in the guide on what-if."
 
 
 class RedriveNotFound(RequestError):

@@ -9,19 +9,20 @@ from fairlead.client import Transport
 from fairlead.client.grpc_transport import GrpcTransport
 from fairlead.client.http_transport import HttpTransport
 from fairlead.embedded import EmbeddedTransport
+from fairlead.testing.transport_batches import BatchContract
 from fairlead.testing.transport_operators import OperatorContract
 from fairlead.testing.transport_streams import StreamContract, ThreadsContract
 
 from .nursery import served
 
 
-class TestEmbedded(StreamContract, OperatorContract, ThreadsContract):
+class TestEmbedded(StreamContract, OperatorContract, BatchContract, ThreadsContract):
     @contextmanager
     def server(self) -> Iterator[str | Transport]:
         yield EmbeddedTransport()
 
 
-class TestWebSocket(StreamContract, OperatorContract, ThreadsContract):
+class TestWebSocket(StreamContract, OperatorContract, BatchContract, ThreadsContract):
     @contextmanager
     def server(self) -> Iterator[str | Transport]:
         with served() as (http, _):

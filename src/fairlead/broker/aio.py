@@ -19,6 +19,7 @@ from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.unclosed import tell_unclosed
 from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
+from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
@@ -30,7 +31,7 @@ _SMOOTHING = 0.2
 _SLEEP_S_MAX = 3600.0
 
 
-class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
+class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     """A durable, fair broker in this process, for one event loop. See ``fairlead.assembly.open_async_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from fairlead.broker.admission import EnqueueLine
 from fairlead.broker.bodies import Bodies
+from fairlead.broker.claiming import Claiming
 from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.handing_out import HandingOut
 from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
@@ -35,6 +36,7 @@ from fairlead.broker.waits import Waits
 from fairlead.core.apply import apply
 from fairlead.core.commands import (
     Ack,
+    Claim,
     Command,
     CreateQueue,
     DeleteQueue,
@@ -42,6 +44,7 @@ from fairlead.core.commands import (
     Nack,
     Open,
     Remove,
+    Unclaim,
     UpdateQueue,
 )
 from fairlead.core.decide import decide
@@ -94,6 +97,7 @@ class Engine:
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
         self._handing_out = HandingOut(self.dispatcher, self.waits, turn_events=self.settings.turn_events)
+        self._claiming = Claiming(turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
         self.enqueues = EnqueueLine()
         self.redrives = Redrives()
@@ -247,6 +251,7 @@ class Engine:
         self.redrives.step(self, turn)
         self._remove_departed(turn)
         self._handing_out.serve(self, turn, queues)
+        self._claiming.serve(self, turn)
         self._housekeeper.tend(execute, now_ms)
         turn.dropped = self.ledger.dropped
         self.ledger.dropped = []
@@ -260,6 +265,8 @@ class Engine:
             command = asked.command
             if type(command) is Enqueue:
                 self.enqueues.take(self, asked, turn)
+            elif type(command) is Claim:
+                self._claiming.take(self, asked, turn)
             else:
                 turn.answer(asked.reply, self.run_command(command, turn))
         elif type(asked) is Waiter:
@@ -335,6 +342,8 @@ class Engine:
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
+        for queue, consumer in self.schedule.presence.idle(turn.now_ms):
+            self.execute(Unclaim(queue=queue, consumer=consumer), turn)
         self._remove_departed(turn)
 
     def _remove_departed(self, turn: Turn) -> None:
@@ -430,6 +439,7 @@ class Engine:
             error if isinstance(error, FairleadError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
         )
         replies = [*(reply for reply, _ in turn.answers), *(question.reply for question in turn.questions)]
+        replies += [request.reply for request in turn.claims if request.reply is not None]
         if turn.current is not None and turn.current.reply is not None:
             replies.append(turn.current.reply)
         for reply in replies:

@@ -17,14 +17,22 @@ class JournalSlice(msgspec.Struct, frozen=True):
     """A run of the journal: whole pages, and the position they reach to.
 
     A page may begin before the position that was asked for; its readers skip what they have seen.
+
+    Attributes:
+        pages: what was asked for.
+        position: where to read on.
+        beginning: the oldest position that the journal can still be read from.
+        end: the position of its latest event.
     """
 
     pages: list[Page]
     position: int
+    beginning: int
+    end: int
 
 
-def read_journal(store: Store, ledger: Ledger, *, after: int, count: int) -> JournalSlice:
-    """Return about so many events after a position.
+def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_trimmed: bool = False) -> JournalSlice:
+    """Return about so many events after a position; if asked to, from where the journal begins by now.
 
     Raises:
         JournalTrimmed: the journal does not reach back so far any more.
@@ -32,7 +40,10 @@ def read_journal(store: Store, ledger: Ledger, *, after: int, count: int) -> Jou
     """
     if (fault := whole_fault("after", after, least=0, most=ledger.next_sequence - 1)) is not None:
         raise InvalidArgument(fault)
-    if after < ledger.trimmed - 1:
+    beginning, end = max(0, ledger.trimmed - 1), ledger.next_sequence - 1
+    if after < beginning and skips_trimmed:
+        after = beginning
+    if after < beginning:
         raise JournalTrimmed(f"The journal begins after position {ledger.trimmed - 1}; {after} was asked for.")
     pages: list[Page] = []
     position = after
@@ -41,7 +52,7 @@ def read_journal(store: Store, ledger: Ledger, *, after: int, count: int) -> Jou
         position = stored.next_sequence - 1
         if position - after >= count:
             break
-    return JournalSlice(pages, position)
+    return JournalSlice(pages, position, beginning, end)
 
 
 def reader_views(ledger: Ledger) -> list[ReaderView]:

@@ -21,6 +21,7 @@ from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.unclosed import tell_unclosed
 from fairlead.broker.verbs.admin import AdminVerbs
+from fairlead.broker.verbs.batches import BatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages import MessageVerbs
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongProcess
@@ -75,7 +76,7 @@ class _Slot:
         return self._result
 
 
-class Broker(MessageVerbs, AdminVerbs):
+class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
     """A durable, fair broker in this process, for any number of threads. See ``fairlead.assembly.open_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.inquiries import Inquiries
-from fairlead.broker.requests import Asked, Consumer, HandOut, Read, Reply
+from fairlead.broker.requests import Asked, Consumer, HandOut, Read, Reply, Request
 from fairlead.core.commands import Command
 from fairlead.core.ledger import Ledger
 from fairlead.core.schedule import Schedule
@@ -26,6 +26,8 @@ class Turn:
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     questions: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
+    claims: list[Request] = field(default_factory=list)
+    """Those for which something is yet to be picked."""
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     handed_out: int = 0

@@ -16,6 +16,7 @@ from fairlead.broker.waits import Waits
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.core.schedule import Schedule
 from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
+from fairlead.model.claims import ConsumerView
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
@@ -87,6 +88,7 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
         active_keys=None,
         waiters=dispatcher.waiting(name),
         consumers=len(dispatcher.consumers.get(name, ())),
+        claimed=queue.claimed,
     )
 
 
@@ -97,7 +99,10 @@ def queue_details(engine: Looked, name: str, now_ms: int, *, keys_max: int = KEY
     survey = schedule.kernel(name).survey(keys_max, now_ms)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
     throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
-    return msgspec.structs.replace(view, active_keys=survey.active, keys=keys, throttles=tuple(throttles))
+    registered = tuple(consumer_views(engine.ledger, schedule, name))
+    return msgspec.structs.replace(
+        view, active_keys=survey.active, keys=keys, throttles=tuple(throttles), registered=registered
+    )
 
 
 def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> KeyView:
@@ -127,6 +132,28 @@ def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
     return [
         ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
         for bucket in schedule.throttles
+    ]
+
+
+def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:
+    """Return the registered consumers of a queue, by name.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    found = known(ledger, queue)
+    return [
+        ConsumerView(
+            queue=queue,
+            name=name,
+            epoch=consumer.epoch,
+            claimed=consumer.claimed,
+            done=consumer.done,
+            open_messages=0 if consumer.claim is None else len(consumer.claim.held(found)),
+            heard_ms=schedule.presence.heard_ms(queue, name),
+            idle_ms=consumer.idle_ms,
+        )
+        for name, consumer in sorted(found.consumers.items())
     ]
 
 
@@ -212,9 +239,15 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         dead=dead_letter_of(message),
         token=message.token or None,
         owner=message.owner,
-        expires_ms=message.expires_ms or None,
+        expires_ms=None if message.is_claimed else message.expires_ms or None,
         state_etag=None if after is None or after.state is None else id_of(after.state),
+        claim=_claim_of(message),
     )
+
+
+def _claim_of(message: Message) -> int | None:
+    consumer = message.queue.consumers.get(message.owner or "") if message.is_claimed else None
+    return None if consumer is None or consumer.claim is None else consumer.claim.number
 
 
 def explain(
@@ -226,6 +259,11 @@ def explain(
     def explained(reason: str, words: str, **more: object) -> Explained:
         return Explained(id=message_id, queue=queue, reason=reason, words=words, **more)  # type: ignore[arg-type] # by name
 
+    if message.token and message.is_claimed:
+        words = (
+            f"It is claimed by consumer {message.owner} under claim {_claim_of(message)}, attempt {message.attempts}."
+        )
+        return explained("leased", words, owner=message.owner)
     if message.token:
         whom = f" to {message.owner}" if message.owner else ""
         words = f"It is leased{whom} for {message.expires_ms - now_ms} ms more, attempt {message.attempts}."

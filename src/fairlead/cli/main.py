@@ -51,6 +51,11 @@ SECTIONS = {
         "dlq": ("dead_letters", "Look at dead letters."),
         "redrive": ("redriving", "Move dead letters back to their queue."),
     },
+    "Data": {
+        "whatif": ("whatif", "Replay an exported journal against another policy."),
+        "advise": ("advise", "Look for the setting that meets targets, by trying many on an exported journal."),
+        "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
+    },
     "Shell": {
         "completion": ("completing", "Print the script that completes commands in a shell."),
     },

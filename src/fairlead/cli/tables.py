@@ -187,7 +187,7 @@ def of_message(view: MessageView) -> list[Table]:
         ["attempts", f"{view.attempts}, {view.failures} failed"],
         ["size", size(view.size)],
         ["correlation id", view.correlation_id or "-"],
-        *([["leased by", f"{view.owner or '-'} until {instant(view.expires_ms)}"]] if view.status == "leased" else []),
+        *([["leased by", _holder(view)]] if view.status == "leased" else []),
         *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
         *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
         *([["died of", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
@@ -200,3 +200,8 @@ def of_message(view: MessageView) -> list[Table]:
         rows = [[str(failed.attempt), instant(failed.at_ms), failed.reason, failed.error] for failed in view.errors]
         found.append(Table(["attempt", "at", "reason", "error"], rows, title="Failed attempts"))
     return found
+
+
+def _holder(view: MessageView) -> str:
+    end = f"until {instant(view.expires_ms)}" if view.claim is None else f"under claim {view.claim}"
+    return f"{view.owner or '-'} {end}"

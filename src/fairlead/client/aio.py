@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from fairlead.client.admin_aio import AsyncAdminVerbs
+from fairlead.client.batches_aio import AsyncBatchVerbs
 from fairlead.client.embedding import embedded_transport
 from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
@@ -36,7 +37,7 @@ Acks: TypeAlias = Gatherer[str, verbs.Receipt, None]
 Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncMessageVerbs, AsyncAdminVerbs):
+class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     """Speaks to a Fairlead server, or to a broker in this process. Use it as a context manager, in one event loop.
 
     It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises

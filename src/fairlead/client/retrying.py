@@ -13,11 +13,14 @@ from fairlead.wire.verbs import Enqueue, Shape
 _READS: Final = frozenset(
     (
         *("get", "peek", "explain", "get_state", "stats", "queues", "inspect", "redrive_view", "redrives", "try_hook"),
-        *("hook_statistics", "list_config", "throttles", "read_journal", "readers"),
+        *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim"),
     )
 )
 _SAME_TWICE: Final = frozenset(
-    ("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive")
+    (
+        *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
+        *("register_consumer", "claim"),
+    )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
 

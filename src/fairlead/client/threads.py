@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from fairlead.client.admin import AdminVerbs
 from fairlead.client.aio import CREDIT, AsyncClient
+from fairlead.client.batches import BatchVerbs
 from fairlead.client.embedding import embedded_transport
 from fairlead.client.messages import MessageVerbs
 from fairlead.client.portal import Portal
@@ -27,7 +28,7 @@ from fairlead.model.message import NewMessage
 from fairlead.wire import verbs
 
 
-class Client(MessageVerbs, AdminVerbs):
+class Client(MessageVerbs, BatchVerbs, AdminVerbs):
     """Speaks to a Fairlead server, or to a broker in this process; for any number of threads.
 
     Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.

@@ -175,6 +175,51 @@ class Redrive:
 
 
 @dataclass(slots=True, kw_only=True)
+class RegisterConsumer:
+    """Register a consumer, or register it anew and fence whoever has its name."""
+
+    queue: str
+    consumer: str
+    idle_ms: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim:
+    """Let claims be done and make another, unless one is open.
+
+    Attributes:
+        picked: what the schedule has picked for it; None as long as it was not asked.
+        picking: what is to be told of that.
+    """
+
+    queue: str
+    consumer: str
+    epoch: int
+    done: int
+    count: int
+    size_bytes: int | None = None
+    picked: list[int] | None = None
+    picking: Picking | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Unclaim:
+    """Give back what a consumer has claimed."""
+
+    queue: str
+    consumer: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReleaseConsumer:
+    """Give back what a consumer has claimed, and forget it."""
+
+    queue: str
+    consumer: str
+    by: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class SetReader:
     """Register a reader of the journal or move it on, or with None remove it."""
 
@@ -232,6 +277,10 @@ Command: TypeAlias = (
     | SetState
     | SetConfig
     | Redrive
+    | RegisterConsumer
+    | Claim
+    | Unclaim
+    | ReleaseConsumer
     | SetReader
     | Open
     | Seal

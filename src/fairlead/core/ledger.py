@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fairlead.core.sources import Declared
 from fairlead.journal.records import ReaderImage, SegmentImage
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
-from fairlead.model.message import FailedAttempt, Key
+from fairlead.model.message import NEVER_MS, FailedAttempt, Key
 from fairlead.model.names import DLQ_SUFFIX
 from fairlead.model.policy import QueuePolicy
 from fairlead.scheduler.item import Item, Priority
@@ -117,6 +117,11 @@ class Message(Item):
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a registered consumer has it, under a lease that no timer ends."""
+        return self.expires_ms == NEVER_MS
+
     def aftermath(self) -> Aftermath:
         """Return what few messages have, made when first needed."""
         if self.after is None:
@@ -134,10 +139,51 @@ class KeyTally:
         self.size = 0
 
 
+class OpenClaim:
+    """A claim that is not over: its messages in order, the first leased under ``token``, the others under the next."""
+
+    __slots__ = ("number", "numbers", "token")
+
+    def __init__(self, number: int, token: int, numbers: list[int]) -> None:
+        self.number = number
+        self.token = token
+        self.numbers = numbers
+
+    def held(self, queue: Queue, start: int = 0, end: int | None = None) -> list[Message]:
+        """Return the messages that are still leased under it, of some of its places."""
+        get = queue.messages.get
+        places = enumerate(self.numbers[start:end], self.token + start)
+        found = ((token, get(number)) for token, number in places)
+        return [message for token, message in found if message is not None and message.token == token]
+
+
+class RegisteredConsumer:
+    """A consumer that is known by its name for good.
+
+    Attributes:
+        claimed: the number of its latest claim. There is at most one open: ``claim``, of this very number.
+        done: its claims up to this number are over.
+        heard_ms: when the journal last spoke of it.
+    """
+
+    __slots__ = ("claim", "claimed", "done", "epoch", "heard_ms", "idle_ms", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.epoch = 0
+        self.claimed = 0
+        self.done = 0
+        self.heard_ms = 0
+        self.idle_ms: int | None = None
+        self.claim: OpenClaim | None = None
+
+
 class Queue:
     """A queue: its policy, its messages by number, and what they add up to."""
 
     __slots__ = (
+        "claimed",
+        "consumers",
         "created_ms",
         "declared",
         "dedups",
@@ -159,7 +205,9 @@ class Queue:
         self.paused_keys: set[Key] = set()
         self.messages: dict[int, Message] = {}
         self.leased = 0
+        self.claimed = 0  # of those that are leased
         self.size = 0
+        self.consumers: dict[str, RegisteredConsumer] = {}
         self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
         self.tallies: dict[Key, KeyTally] | None = None  # only where a limit on keys asks for it
 

@@ -16,11 +16,15 @@ from typing import Any
 
 from fairlead.core.key_policies import KeyPolicies
 from fairlead.core.ledger import Ledger, Message, Queue
+from fairlead.core.presence import Presence
 from fairlead.core.throttling import set_throttle, throttle_names
 from fairlead.journal.records import (
     Acked,
     AnyRecord,
+    ClaimsEnded,
     ConfigSet,
+    ConsumerRemoved,
+    ConsumerSet,
     Dead,
     Enqueued,
     Extended,
@@ -33,7 +37,7 @@ from fairlead.journal.records import (
     Removed,
     Returned,
 )
-from fairlead.model.message import Key
+from fairlead.model.message import NEVER_MS, Key
 from fairlead.model.names import dlq_of, is_dlq
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation
@@ -107,6 +111,7 @@ class Schedule:
         self._ledger = ledger
         self.built_ms = now_ms
         self.throttles = Throttles()
+        self.presence = Presence(ledger, now_ms)
         self._lines: dict[str, Line] = {}
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[Line] = Timers(lambda at_ms, line: line.next_at == at_ms)
@@ -124,6 +129,7 @@ class Schedule:
             QueueRemoved: self._queue_removed,
             QueuePaused: self._queue_paused,
             ConfigSet: self._config_set,
+            **dict.fromkeys((ConsumerSet, ConsumerRemoved, ClaimsEnded), self._consumer),
         }
         for name in throttle_names(ledger.config):
             set_throttle(self.throttles, ledger.config, name, now_ms=now_ms, tokens=0)
@@ -141,7 +147,8 @@ class Schedule:
         for key, count in Counter(message.key for message in leased).items():
             line.kernel.occupy(key, count)
         for message in leased:
-            self._leases.push(message.expires_ms, LeaseBatch([message]))
+            if not message.is_claimed:
+                self._leases.push(message.expires_ms, LeaseBatch([message]))
         line.kernel.offer_many(sorted((m for m in in_order if not m.token), key=_line), now_ms)
         return line
 
@@ -174,31 +181,37 @@ class Schedule:
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
         self._touched[self._lines[record.queue]] = None
-        if messages:
+        if record.expires_ms == NEVER_MS:
+            self.presence.follow(record)
+        elif messages:
             self._leases.push(record.expires_ms, LeaseBatch(messages))
 
-    def _acked(self, record: Acked, messages: list[Message], _now_ms: int) -> None:
+    def _consumer(self, record: ConsumerSet | ConsumerRemoved | ClaimsEnded, _: list[Message], _now_ms: int) -> None:
+        self.presence.follow(record)
+
+    def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
-        self._release(line, messages)
+        self._release(line, messages, now_ms)
         if record.costs is not None:
             for message, cost in zip(messages, record.costs, strict=True):
                 if cost is not None and cost != message.cost:
                     line.kernel.settle(message.key, cost - message.cost, message.priority)
 
-    def _release(self, line: Line, messages: list[Message]) -> None:
+    def _release(self, line: Line, messages: list[Message], now_ms: int) -> None:
+        line.kernel.offer_many((), now_ms)  # time passes first, so that tokens are those of now, as a replay finds them
         release = line.kernel.release
         for key, count in Counter([message.key for message in messages]).items():
             release(key, count)
 
     def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
-        self._release(line, messages)
+        self._release(line, messages, now_ms)
         line.kernel.offer_many(messages, now_ms)
 
     def _dead(self, record: Dead, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
         if record.ended is not None:
-            self._release(line, messages)
+            self._release(line, messages, now_ms)
         else:
             _cancel(line, messages)
         self._line(dlq_of(record.queue)).kernel.offer_many(messages, now_ms)
@@ -234,6 +247,7 @@ class Schedule:
 
     def _queue_removed(self, record: QueueRemoved, _messages: list[Message], _now_ms: int) -> None:
         self._retire(self._lines.pop(record.queue))
+        self.presence.follow(record)
 
     def _queue_paused(self, record: QueuePaused, _messages: list[Message], _now_ms: int) -> None:
         line = self._line(record.queue)
@@ -299,9 +313,9 @@ class Schedule:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
         self._touched[line] = None
-        openings = line.kernel.gate_openings()
+        stirrings = line.kernel.stirrings()
         explanation = line.kernel.explain(message, now_ms)
-        self._note_openings(line, openings, now_ms)
+        self._note_stirrings(line, stirrings, now_ms)
         return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -322,16 +336,16 @@ class Schedule:
         self._touched.update(dict.fromkeys(due))
         found = []
         for line in list(self._touched):
-            openings = line.kernel.gate_openings()
+            stirrings = line.kernel.stirrings()
             expired = [departure.item for departure in line.kernel.reap(now_ms)]
-            self._note_openings(line, openings, now_ms)
+            self._note_stirrings(line, stirrings, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
         return found
 
-    def _note_openings(self, line: Line, before: int, now_ms: int) -> None:
+    def _note_stirrings(self, line: Line, before: int, now_ms: int) -> None:
         """Note that time alone has let something go on, if it has: no record will tell."""
-        if line.kernel.gate_openings() != before:
+        if line.kernel.stirrings() != before:
             self._note_move(line, now_ms, asked=0)
 
     def _note_move(self, line: Line, now_ms: int, *, asked: int) -> None:
@@ -361,7 +375,7 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        instants = (self._events.next_at(), self._leases.next_at())
+        instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())
         return min((at_ms for at_ms in instants if at_ms is not None), default=None)
 
     def touched(self) -> list[str]:

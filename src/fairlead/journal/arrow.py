@@ -6,7 +6,7 @@ Needs the extra ``fairlead[arrow]``. Nothing else of the journal imports it, so 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fairlead.journal.codec import Page
@@ -25,7 +25,7 @@ _TYPES = {
     **dict.fromkeys(("fairness_key", "throttles"), _TEXTS),
     **dict.fromkeys(("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap"), pa.int64()),
     **dict.fromkeys(
-        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked"), pa.int64()
+        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked", "claim"), pa.int64()
     ),
     "is_paused": pa.bool_(),
 }
@@ -46,9 +46,15 @@ def to_batch(pages: Iterable[Page]) -> pa.RecordBatch:
     return batch_of(columns)
 
 
-def batch_of(columns: Columns) -> pa.RecordBatch:
-    """Return events that are there as columns."""
-    return pa.RecordBatch.from_arrays([_array(columns, field) for field in SCHEMA], schema=SCHEMA)
+def batch_of(columns: Columns, *, names: Collection[str] | None = None) -> pa.RecordBatch:
+    """Return events that are there as columns: all columns, or only those named, in the order of the schema."""
+    schema = SCHEMA if names is None else schema_of(names)
+    return pa.RecordBatch.from_arrays([_array(columns, field) for field in schema], schema=schema)
+
+
+def schema_of(names: Collection[str]) -> pa.Schema:
+    """Return the schema of some of the columns, in their order."""
+    return pa.schema([field for field in SCHEMA if field.name in names], metadata=SCHEMA.metadata)
 
 
 def _array(columns: Columns, field: pa.Field) -> pa.Array:

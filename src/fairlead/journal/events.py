@@ -22,7 +22,10 @@ from fairlead.journal.codec import Page
 from fairlead.journal.records import (
     Acked,
     AnyRecord,
+    ClaimsEnded,
     ConfigSet,
+    ConsumerRemoved,
+    ConsumerSet,
     Dead,
     Enqueued,
     Extended,
@@ -43,7 +46,7 @@ from fairlead.journal.records import (
     Terms,
     Trimmed,
 )
-from fairlead.model.message import PRIORITY_NAMES, Key
+from fairlead.model.message import NEVER_MS, PRIORITY_NAMES, Key
 from fairlead.model.names import dlq_of, id_of
 
 EVENTS_VERSION = 1
@@ -55,7 +58,7 @@ COLUMNS = (
     *("queue", "message_id", "fairness_key", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms"),
     *("cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "reason"),
     *("ended", "error", "target", "name", "value", "position", "is_paused", "policy_json", "by"),
-    *("throttled_ms", "capped_ms", "asked"),
+    *("throttled_ms", "capped_ms", "asked", "claim"),
 )
 NUMBERED = ("message_id", "cause_id")
 """The columns that ``Columns`` holds as numbers of messages; a table has their ids."""
@@ -162,8 +165,8 @@ def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
     columns.put("fairness_key", map(_path, terms.keys))
-    weights = None if terms.weights is None else [weight or 1 for weight in terms.weights]
-    _put_or_fill(columns, "weight", weights, 1, count)
+    if terms.weights is not None:
+        columns.put("weight", [weight or None for weight in terms.weights])  # a record's 0 is "none was brought"
     _put_or_fill(columns, "cost", terms.costs, 1, count)
     priorities = terms.priorities
     names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]
@@ -196,13 +199,16 @@ def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
 def _leased(columns: Columns, record: Leased, count: int) -> None:
     _put_messages(columns, record, count)
     columns.put("token", range(record.sequence, record.sequence + count))
-    columns.fill("expires_ms", record.expires_ms, count)
+    if record.expires_ms != NEVER_MS:
+        columns.fill("expires_ms", record.expires_ms, count)
     if record.owner is not None:
         columns.fill("owner", record.owner, count)
     picking = record.picking
     columns.fill("asked", count if picking is None else picking.asked, count)
     if picking is not None:
         _put_picking(columns, picking, count)
+    if record.claim is not None:
+        columns.fill("claim", record.claim, count)
 
 
 def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
@@ -298,6 +304,19 @@ def _reader_set(columns: Columns, record: ReaderSet, _count: int) -> None:
     _put_one(columns, name=record.name, position=record.position)
 
 
+def _consumer_set(columns: Columns, record: ConsumerSet, _count: int) -> None:
+    idle = None if record.idle_ms is None else _json({"idle_ms": record.idle_ms})
+    _put_one(columns, queue=record.queue, name=record.name, value=idle)
+
+
+def _consumer_removed(columns: Columns, record: ConsumerRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
+
+
+def _claims_ended(columns: Columns, record: ClaimsEnded, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, claim=record.through)
+
+
 def _opened(columns: Columns, record: Opened, _count: int) -> None:
     _put_one(columns, value=_json({"built_ms": record.built_ms}) if record.built_ms else None)
 
@@ -331,9 +350,14 @@ _TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]]
     QueuePaused: ("queue_paused", _queue_paused),
     ConfigSet: ("config_set", _config_set),
     ReaderSet: ("reader_set", _reader_set),
+    ConsumerSet: ("consumer_set", _consumer_set),
+    ConsumerRemoved: ("consumer_removed", _consumer_removed),
+    ClaimsEnded: ("claims_ended", _claims_ended),
     Opened: ("opened", _opened),
     Sealed: ("sealed", _sealed),
     Trimmed: ("trimmed", _trimmed),
 }
-KINDS = tuple(kind for kind, _ in _TELLERS.values())
+KIND_OF = {record: kind for record, (kind, _) in _TELLERS.items()}
+"""The kind of event that a record becomes."""
+KINDS = tuple(KIND_OF.values())
 """The kinds of events."""

@@ -102,6 +102,8 @@ class Leased(OfMessages, tag="leased"):
     owner: str | None = None
     picking: Picking | None = None
     """None where as many came as were asked for, and nothing else is to be told."""
+    claim: int | None = None
+    """The number of the claim under which they were leased; the owner is then the consumer, and the end is never."""
 
 
 class Extended(OfMessages, tag="extended"):
@@ -202,6 +204,30 @@ class ReaderSet(Record, tag="reader_set"):
     at_ms: int
 
 
+class ConsumerSet(Record, tag="consumer_set"):
+    """A consumer was registered, for the first time or anew. Its epoch is the sequence of the record."""
+
+    queue: str
+    name: str
+    idle_ms: int | None = None
+
+
+class ConsumerRemoved(Record, tag="consumer_removed"):
+    """A consumer is registered no more; what it had claimed was given back before."""
+
+    queue: str
+    name: str
+    by: str | None = None
+
+
+class ClaimsEnded(Record, tag="claims_ended"):
+    """A consumer's claims up to a number are over; what was leased under them was acked or given back before."""
+
+    queue: str
+    name: str
+    through: int
+
+
 class Opened(Record, tag="opened"):
     """The broker was opened or had to recover: from here on buckets start empty and deficits anew."""
 
@@ -271,6 +297,26 @@ class Carried(Record, tag="carried"):
     """All dedup ids written before this sequence are here, or their window is over."""
 
 
+class ClaimImage(msgspec.Struct, array_like=True, gc=False):
+    """An open claim: its messages in order, the first leased under ``token`` and the others under the next ones."""
+
+    number: int
+    token: int
+    numbers: list[int]
+
+
+class ConsumerImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a registered consumer."""
+
+    name: str
+    epoch: int
+    claimed: int
+    done: int
+    heard_ms: int
+    idle_ms: int | None
+    claim: ClaimImage | None
+
+
 class QueueImage(msgspec.Struct, array_like=True, gc=False):
     """Everything the ledger knows of a queue, without its messages."""
 
@@ -279,6 +325,7 @@ class QueueImage(msgspec.Struct, array_like=True, gc=False):
     created_ms: int
     is_paused: bool
     paused_keys: list[Key]
+    consumers: list[ConsumerImage] = []
 
 
 class ReaderImage(msgspec.Struct, array_like=True, gc=False):
@@ -327,6 +374,9 @@ AnyRecord: TypeAlias = (
     | QueuePaused
     | ConfigSet
     | ReaderSet
+    | ConsumerSet
+    | ConsumerRemoved
+    | ClaimsEnded
     | Opened
     | Sealed
     | Trimmed

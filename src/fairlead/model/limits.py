@@ -35,3 +35,6 @@ SCRIPT_LENGTH_MAX: Final = 64 * 1024
 OWNER_LENGTH_MAX: Final = 256
 KEYS_SHOWN_MAX: Final = 1_000
 """Fairness keys in one answer about a queue."""
+CONSUMER_NAME_LENGTH_MAX: Final = 128
+CONSUMERS_MAX: Final = 1_000
+"""Registered consumers of one queue."""

@@ -10,6 +10,9 @@ import msgspec
 Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
 
+NEVER_MS = 253_402_300_799_000
+"""The end of a lease that no timer ends, which a registered consumer has: the last second of the year 9999."""
+
 
 def canonical(key: Key) -> Key:
     """Return the one spelling of a key: a path of one name is that name."""
@@ -91,7 +94,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         token: the fencing token of the lease; each later lease of any message has a greater one.
-        expires_ms: the instant at which the lease ends unless extended.
+        expires_ms: the instant at which the lease ends unless extended; ``NEVER_MS`` under a claim.
         attempt: which delivery this is, from 1.
         failures: how many attempts have failed before.
         state: the workflow state, if it was asked for and there is one.
@@ -155,3 +158,5 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes | None = None
     headers: dict[str, str] | None = None
     correlation_id: str | None = None
+    claim: int | None = None
+    """The number of the claim of its owner, a registered consumer, under which it is leased."""

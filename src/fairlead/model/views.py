@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
+from fairlead.model.claims import ConsumerView
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy
 
@@ -48,10 +49,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         waiting: messages that are not leased, delayed ones included.
+        claimed: of the leased ones, those that registered consumers have claimed.
         oldest_ms: when the oldest of its messages was enqueued.
         active_keys: how many fairness keys have messages; counted only where keys are asked for.
         keys: the fairness keys with the most messages, as many as were asked for; a hundred with ``inspect``.
         throttles: those that its messages name and that have a rate.
+        registered: its registered consumers; told by ``inspect`` only.
     """
 
     name: str
@@ -69,6 +72,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     consumers: int
     keys: tuple[KeyView, ...] = ()
     throttles: tuple[ThrottleView, ...] = ()
+    claimed: int = 0
+    registered: tuple[ConsumerView, ...] = ()
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,6 +98,7 @@ class Kernel(Generic[I]):
         )
         self._not_due = Node("", None, None)
         self._departures: list[Departure[I]] = []
+        self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
         self._sequence = 0
@@ -349,9 +350,9 @@ class Kernel(Generic[I]):
         """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
         return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
 
-    def gate_openings(self) -> int:
-        """Return how often time alone has let throttled items go on: more than before means that it just did."""
-        return self._parking.openings
+    def stirrings(self) -> int:
+        """Return how often time alone has let throttled or delayed items go on: if more than before, it just did."""
+        return self._parking.openings + self._dues
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.
@@ -402,6 +403,7 @@ class Kernel(Generic[I]):
             self._expire()
         if self._due.entries:
             for item in self._due.pop_due(now_ms):
+                self._dues += 1
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)

@@ -12,7 +12,7 @@ from fairlead.broker.aio import AsyncBroker
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import EVERY, Caller
 from fairlead.server.misspelling import meant
-from fairlead.server.verbs import admin, messages
+from fairlead.server.verbs import admin, batches, messages
 from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape
 
 Answer: TypeAlias = msgspec.Struct
@@ -50,6 +50,11 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "set_config": admin.set_config,
     "list_config": admin.list_config,
     "throttles": admin.throttles,
+    "register_consumer": batches.register_consumer,
+    "claim": batches.claim,
+    "read_claim": batches.read_claim,
+    "release_consumer": batches.release_consumer,
+    "consumers": batches.consumers,
     "read_journal": admin.read_journal,
     "set_reader": admin.set_reader,
     "remove_reader": admin.remove_reader,
@@ -57,7 +62,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairleadError``."""
 
-NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume"))
+NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim"))
 """The verbs that a server which goes down refuses; all else helps to finish what has begun."""
 
 _PATH = re.compile(r" - at `\$(.*)`$")

@@ -43,12 +43,19 @@ def dismiss_waiters(doors: Doors) -> None:
             waiter.reply.set_result([])
 
 
+async def _leased(doors: Doors) -> int:
+    """Count what is leased, but not what is claimed: that outlasts whoever claimed it."""
+    return sum(view.leased - view.claimed for view in await doors.broker.queues())
+
+
 async def settled(doors: Doors, *, quiet_s: float) -> None:
     """Wait until nothing is leased, nobody is there who could ack what is, or connections are to end anyway."""
     loop = asyncio.get_running_loop()
     calls, quiet_since = doors.tally.calls.total(), loop.time()
     async with _changes(doors) as changed:
-        while not doors.closing.is_set() and (leased := sum(view.leased for view in await doors.broker.queues())):
+        while not doors.closing.is_set() and (
+            leased := sum(view.leased - view.claimed for view in await doors.broker.queues())
+        ):
             if is_attended(doors) or doors.tally.calls.total() != calls:
                 calls, quiet_since = doors.tally.calls.total(), loop.time()
             elif loop.time() - quiet_since >= quiet_s:

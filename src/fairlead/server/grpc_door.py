@@ -32,12 +32,13 @@ from fairlead.server import grpc_shapes as shapes
 from fairlead.server.grpc_calls import Context, Method, answer, hand_over
 from fairlead.server.grpc_consume import consume
 from fairlead.server.grpc_shapes import Read, Write
-from fairlead.wire.grpc import admin_pb2, broker_pb2
+from fairlead.wire.grpc import admin_pb2, batches_pb2, broker_pb2
 from fairlead.wire.protobuf import VERB_OF, write
 
 BROKER: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
-SERVICES: Final = (BROKER.full_name, ADMIN.full_name)
+BATCHES: Final = batches_pb2.DESCRIPTOR.services_by_name["Batches"]
+SERVICES: Final = (BROKER.full_name, ADMIN.full_name, BATCHES.full_name)
 _CONSUME: Final = "Consume"
 _LEASE: Final = "lease"
 _LAST_WORDS_S: Final = 5
@@ -53,6 +54,7 @@ _READS: Final[Mapping[str, Read]] = {
 _WRITES: Final[Mapping[str, Write]] = {
     "enqueue": messages.write_enqueued,
     "lease": messages.write_leased,
+    "read_claim": messages.write_claimed,
     "ack": messages.write_results,
     "nack": messages.write_results,
     "extend": messages.write_results,
@@ -85,7 +87,7 @@ class GrpcDoor:
         self._add_services()
 
     def _add_services(self) -> None:
-        for service in (BROKER, ADMIN):
+        for service in (BROKER, ADMIN, BATCHES):
             handlers = {method.name: self._handler(method) for method in service.methods}
             generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
             self._server.add_generic_rpc_handlers((generic,))

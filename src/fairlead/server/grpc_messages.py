@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fairlead.model.claims import Claimed
 from fairlead.model.message import Delivery, NewMessage
 from fairlead.server.grpc_shapes import shaped
 from fairlead.wire import verbs as wire
@@ -100,6 +101,12 @@ def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see a
 
 def write_leased(answer: wire.Leased, message: Any) -> None:  # noqa: ANN401 - see above
     """Set what was leased."""
+    write_deliveries(answer.deliveries, message)
+
+
+def write_claimed(answer: Claimed, message: Any) -> None:  # noqa: ANN401 - see above
+    """Set the messages of a claim."""
+    message.total = answer.total
     write_deliveries(answer.deliveries, message)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from fairlead import __version__
 from fairlead.model.message import Delivery
 from fairlead.model.views import QueueView
+from fairlead.server import journal_page
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
 from fairlead.server.raw import PARAMETERS, RAW
@@ -49,7 +50,13 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
     "/v1/queues": ("get_queues", Queues, (), "All queues.", _KINDS),
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
     "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys.", _KINDS),
-    "/v1/journal": ("get_journal", None, ("after", "count"), "Events of the journal, a line each, or Arrow.", _EVENTS),
+    "/v1/journal": (
+        "get_journal",
+        None,
+        journal_page.PARAMETERS,
+        "Events of the journal, a line each, or Arrow.",
+        _EVENTS,
+    ),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
     "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
@@ -127,7 +134,9 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
                 "name": parameter,
                 "in": place,
                 "required": place == "path",
-                "schema": {"type": "integer", "minimum": 0} if parameter in ("after", "count") else {"type": "string"},
+                "schema": {"type": "integer", "minimum": 0}
+                if parameter in journal_page.NUMBERS
+                else {"type": "string"},
             }
             for place, parameter in places
         ],

@@ -19,9 +19,10 @@ from fairlead.errors import (
     QueueNotFound,
     StateMismatch,
 )
-from fairlead.model.message import PRIORITY_NAMES, Delivery, NewMessage
+from fairlead.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from fairlead.model.names import id_of
 from fairlead.testing.auditor_books import Books, Entry, Sent, path_of, violated
+from fairlead.testing.auditor_claims import check_present, picture_of_consumer
 from fairlead.testing.auditor_journal import JournalAuditor, picture_of_entry
 from fairlead.testing.auditor_rules import Rules
 from fairlead.testing.simulation_store import SimulatedDisk
@@ -44,10 +45,14 @@ class Auditor:
         self._disk = disk
         self._now_ms = now_ms
         self._accepted: set[int] = set()
+        self._opened_ms = 0
+        self.heard: dict[tuple[str, str], int] = {}
+        """When each consumer last said something."""
         disk.on_durable = self.journal.enter
         disk.on_recover = self._note_opening
 
     def _note_opening(self) -> None:
+        self._opened_ms = max(self._now_ms(), self.books.at_ms)
         self.rules.note_opening(max(self._now_ms(), self.books.at_ms))
 
     # ------------------------------------------------------------------------------------------------------ answers
@@ -124,7 +129,7 @@ class Auditor:
         for delivery, result in zip(deliveries, results, strict=True):
             note = self.books.leases[delivery.token]
             if isinstance(result, int):
-                if result not in note.extended:
+                if result not in note.extended and not (result == NEVER_MS and note.claim is not None):
                     violated(f"extend of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
             elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
                 violated(f"extend of {delivery.id} under lease {delivery.token} was refused: {result!r}")
@@ -184,7 +189,12 @@ class Auditor:
             _check_messages(queue.messages, book.entries)
             leased = sum(1 for entry in book.entries.values() if entry.token)
             size = sum(entry.size for entry in book.entries.values())
-            if (queue.leased, queue.size) != (leased, size):
+            if sorted(map(picture_of_consumer, queue.consumers.values())) != sorted(
+                map(picture_of_consumer, book.consumers.values())
+            ):
+                violated(f"queue {name} has consumers {queue.consumers}, should be {book.consumers}")
+            claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
+            if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
                 violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
             dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
             if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
@@ -220,6 +230,7 @@ class Auditor:
 
     def check_timely(self, now_ms: int) -> None:
         """Check that nothing is overdue after a turn: neither a lease that has ended nor a deadline that has passed."""
+        check_present(self.books, self.heard, self._opened_ms, now_ms)
         for entry in self.books.alive():
             if entry.token and entry.expires_ms <= now_ms:
                 violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")

@@ -83,6 +83,28 @@ class Entry:
 
 
 @dataclass(slots=True)
+class ClaimNote:
+    """A claim: its messages in order, the first under ``token`` and the others under the next ones."""
+
+    number: int
+    token: int
+    numbers: list[int]
+
+
+@dataclass(slots=True)
+class ConsumerBook:
+    """A registered consumer."""
+
+    name: str
+    epoch: int = 0
+    claimed: int = 0
+    done: int = 0
+    heard_ms: int = 0
+    idle_ms: int | None = None
+    claim: ClaimNote | None = None
+
+
+@dataclass(slots=True)
 class QueueBook:
     """A queue and what is in it."""
 
@@ -98,11 +120,18 @@ class QueueBook:
     dedups: dict[str, tuple[int, int]] = field(default_factory=dict)
     in_use: Counter[Path] = field(default_factory=Counter)
     told_caps: dict[Path, int] = field(default_factory=dict)
+    consumers: dict[str, ConsumerBook] = field(default_factory=dict)
 
     @property
     def is_dlq(self) -> bool:
         """Whether it holds dead letters."""
         return self.name.endswith(".dlq")
+
+    def held_under(self, claim: ClaimNote, start: int = 0, end: int | None = None) -> list[Entry]:
+        """Return the messages that are still leased under a claim, of some of its places."""
+        found = [self.entries.get(number) for number in claim.numbers]
+        places = list(enumerate(found, claim.token))[start:end]
+        return [entry for token, entry in places if entry is not None and entry.token == token]
 
     def is_held_back(self, path: Path) -> bool:
         """Tell whether the queue, or a key or one above it, is paused."""
@@ -140,6 +169,7 @@ class LeaseNote:
     due_ms: int | None = None
     extended: list[int] = field(default_factory=list)
     states: list[int] = field(default_factory=list)
+    claim: int | None = None
 
 
 @dataclass(slots=True)
@@ -152,6 +182,10 @@ class Books:
     births: dict[int, Birth] = field(default_factory=dict)
     fates: dict[int, str] = field(default_factory=dict)
     leases: dict[int, LeaseNote] = field(default_factory=dict)
+    claims: dict[tuple[str, str, int], ClaimNote] = field(default_factory=dict)
+    """The latest claim of each queue, consumer and number."""
+    changed_at: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Where in the journal a consumer was last registered or released."""
     states: dict[int, bytes] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)
     """How many messages of a chunk of bodies are not done."""

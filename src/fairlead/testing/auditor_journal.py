@@ -13,6 +13,7 @@ from fairlead.testing.auditor_books import (
     path_of,
     violated,
 )
+from fairlead.testing.auditor_claims import picture_of_consumer
 from fairlead.testing.auditor_messages import MessageRecords
 
 
@@ -128,11 +129,18 @@ class JournalAuditor(MessageRecords):
     def _baseline(self, record: r.Baseline, _at_ms: int) -> None:
         books = self._books
         queues = {
-            image.name: (image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys)))
+            image.name: (
+                *(image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys))),
+                sorted(map(picture_of_consumer, image.consumers)),
+            )
             for image in record.queues
         }
         known = {
-            book.name: (book.policy, book.created_ms, book.is_paused, book.paused) for book in books.queues.values()
+            book.name: (
+                *(book.policy, book.created_ms, book.is_paused, book.paused),
+                sorted(map(picture_of_consumer, book.consumers.values())),
+            )
+            for book in books.queues.values()
         }
         if queues != known or record.config != books.config:
             violated(f"the baseline says {queues}, {record.config}; true is {known}, {books.config}")

@@ -24,6 +24,7 @@ from fairlead.testing.auditor_books import (
     unpack,
     violated,
 )
+from fairlead.testing.auditor_claims import ClaimRecords
 from fairlead.testing.auditor_rules import Rules
 from fairlead.testing.auditor_terms import expected_terms
 from fairlead.testing.simulation_hooks import ON_ENQUEUE, failure_answer
@@ -31,7 +32,7 @@ from fairlead.testing.simulation_hooks import ON_ENQUEUE, failure_answer
 _TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms", "cap")
 
 
-class MessageRecords:
+class MessageRecords(ClaimRecords):
     """Enters what happened to messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
@@ -132,7 +133,9 @@ class MessageRecords:
             entry.token, entry.expires_ms, entry.owner = token, record.expires_ms, record.owner
             entry.attempts += 1
             book.in_use.update(prefixes(entry.path))
-            self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner)
+            self._books.leases[token] = LeaseNote(entry.number, record.queue, record.owner, claim=record.claim)
+        if record.claim is not None:
+            self._enter_claim(record, record.claim, at_ms)
 
     def _check_held(self, entry: Entry, at_ms: int, what: str) -> None:
         if not entry.token or entry.expires_ms <= at_ms:
@@ -141,6 +144,8 @@ class MessageRecords:
     def _extended(self, record: r.Extended, at_ms: int) -> None:
         for entry in self._entries(record):
             self._check_held(entry, at_ms, "extend")
+            if self._books.leases[entry.token].claim is not None:
+                violated(f"the lease of message {entry.number}, which is claimed, is given an end")
             entry.expires_ms = record.expires_ms
             self._books.leases[entry.token].extended.append(record.expires_ms)
 

@@ -184,6 +184,9 @@ class Simulation(SimulatedProcess):
                 self._do(commands.UpdateQueue(queue=book.name, policy=policy))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()
+        for book in books.queues.values():
+            for name in list(book.consumers):
+                self.clients.release(book.name, name)
         self.run_turns()
         self._check()
 

@@ -12,7 +12,7 @@ from fairlead.errors import FairleadError, QueueExists
 from fairlead.model.message import MessageView
 from fairlead.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
 from fairlead.testing.auditor_books import violated
-from fairlead.testing.simulation_holders import Holders
+from fairlead.testing.simulation_claims import Claimants
 from fairlead.testing.workload import QUEUES
 
 
@@ -20,7 +20,7 @@ def _believe(_outcome: object) -> None:
     """Take an answer as it is: the journal is checked anyway."""
 
 
-class Everybody(Holders):
+class Everybody(Claimants):
     """Producers, consumers and operators."""
 
     def operations(self) -> list[tuple[float, Callable[[], None]]]:
@@ -49,6 +49,10 @@ class Everybody(Holders):
             (0.5, self.stop_redrive),
             (1, self.move_reader),
             (3, self.look),
+            (2, self.register),
+            (8, self.claim),
+            (5, self.read_claim),
+            (0.5, self.release_consumer),
         ]
 
     # ------------------------------------------------------------------------------------------------------- operating

@@ -12,6 +12,7 @@ from fairlead.broker.housekeeping import CARRY_FLOOR
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply
 from fairlead.broker.settings import Settings
 from fairlead.broker.verbs.admin import AdminVerbs
+from fairlead.broker.verbs.batches import BatchVerbs
 from fairlead.broker.verbs.messages import MessageVerbs
 from fairlead.model.message import Delivery
 from fairlead.ports.entropy import Entropy
@@ -51,7 +52,7 @@ class Pending:
         return self._result
 
 
-class SteppedBroker(MessageVerbs, AdminVerbs):
+class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
     """A broker on a fake clock. A verb that has to wait moves the clock to whatever happens next, until it is answered.
 
     ``start`` submits without waiting, ``step`` runs what is due, ``advance`` lets time pass and stops at every instant

@@ -50,6 +50,11 @@ VERB_OF: Final[Mapping[str, str]] = {
     "SetReader": "set_reader",
     "RemoveReader": "remove_reader",
     "ListReaders": "readers",
+    "RegisterConsumer": "register_consumer",
+    "Claim": "claim",
+    "ReadClaim": "read_claim",
+    "ReleaseConsumer": "release_consumer",
+    "ListConsumers": "consumers",
 }
 """The verb behind each method."""
 _KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.model.claims import Claim, Claimed, ConsumerView
 from fairlead.model.message import Delivery, Key, MessageView, NewMessage
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.views import (
@@ -338,6 +339,57 @@ class Readers(Shape, frozen=True, kw_only=True):
     readers: list[ReaderView]
 
 
+# ------------------------------------------------------------------------------------------------- registered consumers
+
+
+class RegisterConsumer(Shape, frozen=True, kw_only=True):
+    """Register a consumer by name, in a new epoch."""
+
+    queue: str
+    consumer: str
+    idle_ms: int | None = None
+
+
+class MakeClaim(Shape, frozen=True, kw_only=True):
+    """Let claims up to a number be done, and ask for the next."""
+
+    queue: str
+    consumer: str
+    epoch: int
+    done: int
+    count: int = 10_000
+    size_bytes: int | None = None
+
+
+class ReadClaim(Shape, frozen=True, kw_only=True):
+    """Read messages of an open claim, from a place on."""
+
+    queue: str
+    consumer: str
+    claim: int
+    start: int = 0
+    count: int = 1_000
+
+
+class ConsumerRequest(Shape, frozen=True, kw_only=True):
+    """A request about a registered consumer."""
+
+    queue: str
+    consumer: str
+
+
+class Released(Shape, frozen=True, kw_only=True):
+    """How many messages were given back."""
+
+    count: int
+
+
+class Consumers(Shape, frozen=True, kw_only=True):
+    """The registered consumers of a queue, by name."""
+
+    consumers: list[ConsumerView]
+
+
 # ------------------------------------------------------------------------------------------------------------ the table
 
 
@@ -382,6 +434,11 @@ VERBS: Mapping[str, Verb] = {
     "set_config": Verb("config/set", SetConfig, Nothing, "admin"),
     "list_config": Verb("config/list", ListConfig, Config, "admin"),
     "throttles": Verb("config/throttles", Nothing, Throttles, "admin"),
+    "register_consumer": Verb("queue/consumer/register", RegisterConsumer, ConsumerView, "consume"),
+    "claim": Verb("queue/consumer/claim", MakeClaim, Claim, "consume"),
+    "read_claim": Verb("queue/consumer/read", ReadClaim, Claimed, "consume"),
+    "release_consumer": Verb("queue/consumer/release", ConsumerRequest, Released, "admin"),
+    "consumers": Verb("queue/consumer/list", QueueRequest, Consumers, "consume"),
     "read_journal": Verb("journal/read", ReadJournal, Events, "admin"),
     "set_reader": Verb("journal/reader/set", SetReader, Nothing, "admin"),
     "remove_reader": Verb("journal/reader/remove", ReaderRequest, Nothing, "admin"),

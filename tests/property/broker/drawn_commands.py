@@ -25,6 +25,8 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Com
         st.sampled_from((NewMessage(dedup_id="d1"), NewMessage(cost=0), NewMessage(payload=b"x"))), max_size=3
     )
     name = st.just(queue)
+    consumer = st.sampled_from((*ledger.queues[queue].consumers, "nobody"))
+    epochs = [known.epoch for known in ledger.queues[queue].consumers.values()]
     return st.one_of(
         st.builds(commands.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just(QueuePolicy())),
         st.builds(commands.UpdateQueue, queue=name, policy=st.just(QueuePolicy(key_waiting_max=1))),
@@ -59,6 +61,18 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Com
         of_waiting.map(
             lambda found: commands.Redrive(queue=queue, numbers=found, messages=[NewMessage()] * len(found))
         ),
+        st.builds(commands.RegisterConsumer, queue=name, consumer=consumer, idle_ms=st.sampled_from((None, 0, 5))),
+        st.builds(
+            commands.Claim,
+            queue=name,
+            consumer=consumer,
+            epoch=st.sampled_from([*epochs, 0]),
+            done=st.integers(0, 4),
+            count=st.just(3),
+            picked=st.one_of(st.none(), of_waiting),
+        ),
+        st.builds(commands.Unclaim, queue=name, consumer=consumer),
+        st.builds(commands.ReleaseConsumer, queue=name, consumer=consumer),
         st.builds(commands.SetReader, name=st.just("reader"), position=st.sampled_from((None, 0, 10**9))),
         st.sampled_from((commands.Open(), commands.Seal(size=1), commands.MoveBase(), commands.Carry(count=3))),
     )

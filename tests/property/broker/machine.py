@@ -13,12 +13,13 @@ from fairlead.core.decide import decide
 from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery, NewMessage, Receipt
 from fairlead.model.names import number_of
+from tests.property.broker.claim_rules import ClaimRules
 from tests.property.broker.drawn_commands import commands_about
-from tests.property.broker.message_rules import MessageRules, own_queues, queues, unleased
+from tests.property.broker.message_rules import own_queues, queues, unleased
 from tests.property.broker.picture import contents, folded, picture
 
 
-class BrokerMachine(MessageRules):
+class BrokerMachine(ClaimRules):
     """Asks for what may not be, administers, lets time pass, and checks all after each step."""
 
     # ------------------------------------------------------------------------------------------- illegal transitions

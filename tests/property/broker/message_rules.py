@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from fairlead.broker.settings import Settings
 from fairlead.errors import FairleadError
-from fairlead.model.message import Delivery, NewMessage
+from fairlead.model.message import NEVER_MS, Delivery, NewMessage
 from fairlead.testing.stepped import SteppedBroker
 from tests.property.broker.model import BACKOFF_MS, DLQ_POLICY, POLICY, QUEUES, WINDOW_MS, Known, Model
 from tests.property.broker.picture import contents
@@ -188,7 +188,8 @@ class MessageRules(RuleBasedStateMachine):
     def extend(self, data: st.DataObject, visibility_ms: int) -> None:
         held = self.held(data)
         expires_ms = self.broker.extend(held, visibility_ms=visibility_ms)
-        assert expires_ms == self.model.now_ms + visibility_ms
+        is_claimed = self.model.messages[held.id].expires_ms == NEVER_MS
+        assert expires_ms == (NEVER_MS if is_claimed else self.model.now_ms + visibility_ms)
         self.model.messages[held.id].expires_ms = expires_ms
 
     @precondition(anything_held)

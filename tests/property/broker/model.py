@@ -38,6 +38,18 @@ class Known:
 
 
 @dataclass
+class KnownConsumer:
+    """A registered consumer: its open claim has the messages in order, each with its token."""
+
+    epoch: int
+    idle_ms: int | None
+    heard_ms: int
+    claimed: int = 0
+    done: int = 0
+    claim: list[tuple[str, int]] | None = None
+
+
+@dataclass
 class Model:
     """What there should be."""
 
@@ -47,6 +59,8 @@ class Model:
     paused: set[str] = field(default_factory=set)
     paused_keys: set[tuple[str, str]] = field(default_factory=set)
     last_token: int = 0
+    last_epoch: int = 0
+    consumers: dict[tuple[str, str], KnownConsumer] = field(default_factory=dict)
 
     def of(self, queue: str) -> dict[str, Known]:
         return {message_id: known for message_id, known in self.messages.items() if known.queue == queue}
@@ -88,9 +102,31 @@ class Model:
         known.queue += ".dlq"
         known.due_ms, known.deadline_ms = 0, None
 
+    # ---------------------------------------------------------------------------------------------------- consumers
+
+    def held_under(self, consumer: KnownConsumer) -> list[str]:
+        """Return the messages that are still leased under the open claim."""
+        claim = consumer.claim or []
+        return [i for i, token in claim if i in self.messages and self.messages[i].token == token]
+
+    def end_claim(self, consumer: KnownConsumer) -> None:
+        consumer.done, consumer.claim = consumer.claimed, None
+
+    def give_back_claim(self, consumer: KnownConsumer, at_ms: int) -> None:
+        for message_id in self.held_under(consumer):
+            self.give_back(message_id, failed=False, at_ms=at_ms, delay_ms=0)
+        self.end_claim(consumer)
+
+    # --------------------------------------------------------------------------------------------------------- time
+
     def pass_time(self, to_ms: int, *, asleep: bool = False) -> None:
         """Let leases and deadlines end; if nobody was awake, leases are found ended only now."""
         self.now_ms = to_ms
+        for consumer in self.consumers.values():
+            if asleep:
+                consumer.heard_ms = to_ms
+            elif consumer.claim is not None and consumer.idle_ms and consumer.heard_ms + consumer.idle_ms <= to_ms:
+                self.give_back_claim(consumer, consumer.heard_ms + consumer.idle_ms)
         for message_id, known in self.messages.items():
             if known.token and known.expires_ms <= to_ms:
                 at_ms = to_ms if asleep else known.expires_ms
@@ -110,4 +146,5 @@ class Model:
         self.messages = {i: known for i, known in self.messages.items() if known.queue not in names}
         self.dedups = {entry: found for entry, found in self.dedups.items() if entry[0] not in names}
         self.paused -= set(names)
+        self.consumers = {entry: known for entry, known in self.consumers.items() if entry[0] not in names}
         self.paused_keys = {entry for entry in self.paused_keys if entry[0] not in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.core.apply import apply
-from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue
+from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer
 from fairlead.journal import codec
 from fairlead.ports.store import Store
 
@@ -28,6 +28,15 @@ def message_picture(message: Message) -> dict[str, Any]:
     }
 
 
+def consumer_picture(consumer: RegisteredConsumer) -> dict[str, Any]:
+    claim = consumer.claim
+    return {
+        "numbers": (consumer.epoch, consumer.claimed, consumer.done),
+        "times": (consumer.heard_ms, consumer.idle_ms),
+        "claim": None if claim is None else (claim.number, claim.token, list(claim.numbers)),
+    }
+
+
 def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
     tallies = queue.tallies
     return {
@@ -35,7 +44,8 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
         "created_ms": queue.created_ms,
         "paused": (queue.is_paused, sorted(queue.paused_keys, key=str)),
         "messages": {number: message_picture(message) for number, message in queue.messages.items()},
-        "counts": (queue.leased, queue.size),
+        "consumers": {name: consumer_picture(consumer) for name, consumer in queue.consumers.items()},
+        "counts": (queue.leased, queue.claimed, queue.size),
         "dedups": {name: entry for name, entry in queue.dedups.items() if entry[1] > at_ms},
         "tallies": None if tallies is None else {key: (tally.messages, tally.size) for key, tally in tallies.items()},
     }

@@ -16,7 +16,7 @@ MESSAGE = st.fixed_dictionaries(
     {
         "number": st.integers(1, 2**63 - 1),
         "key": NAMES | st.tuples(NAMES, NAMES),
-        "weight": SMALL,
+        "weight": st.just(0) | SMALL,
         "cost": SMALL,
         "priority": st.integers(0, 2),
         "throttles": st.lists(NAMES, max_size=2),
@@ -50,7 +50,7 @@ def _enqueued(at: int, some: list[Row], *, is_plain: bool) -> tuple[AnyRecord, l
         _said(
             message_id=_id(at + row),
             fairness_key=[one["key"]] if isinstance(one["key"], str) else list(one["key"]),
-            weight=1 if is_plain else one["weight"],
+            weight=None if is_plain else one["weight"] or None,
             cost=1 if is_plain else one["cost"],
             priority="normal" if is_plain else ["high", "normal", "low"][one["priority"]],
             throttles=[] if is_plain else one["throttles"],

@@ -15,7 +15,10 @@ from fairlead.journal.records import (
     AnyRecord,
     Baseline,
     Carried,
+    ClaimsEnded,
     ConfigSet,
+    ConsumerRemoved,
+    ConsumerSet,
     Dead,
     Enqueued,
     Extended,
@@ -35,12 +38,13 @@ from fairlead.journal.records import (
     Terms,
     Trimmed,
 )
+from fairlead.model.message import NEVER_MS
 from fairlead.model.policy import QueuePolicy
 from tests.unit.journal.drawn_pages import Row, pages
 
 FULL_TERMS = Terms(
     ["acme", ("acme", "mobile")],
-    [1, 7],
+    [0, 7],
     [2, 3],
     [0, 2],
     [[], ["sms", "smtp"]],
@@ -49,7 +53,7 @@ FULL_TERMS = Terms(
     [None, 4],
 )
 FULL_TERMS_TOLD: tuple[Row, Row] = (
-    {"fairness_key": ["acme"], "weight": 1, "cost": 2, "priority": "high", "throttles": [], "deadline_ms": 900},
+    {"fairness_key": ["acme"], "cost": 2, "priority": "high", "throttles": [], "deadline_ms": 900},
     {
         "fairness_key": ["acme", "mobile"],
         "weight": 7,
@@ -60,7 +64,7 @@ FULL_TERMS_TOLD: tuple[Row, Row] = (
         "cap": 4,
     },
 )
-PLAIN_TOLD: Row = {"fairness_key": ["acme"], "weight": 1, "cost": 1, "priority": "normal", "throttles": []}
+PLAIN_TOLD: Row = {"fairness_key": ["acme"], "cost": 1, "priority": "normal", "throttles": []}
 M3, M4, M5 = "0000000000000003", "0000000000000004", "0000000000000005"
 
 TOLD: list[tuple[AnyRecord, list[Row]]] = [
@@ -106,6 +110,10 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
         ],
     ),
     (Leased(90, "orders", [5], 30_500), [{"message_id": M5, "token": 90, "expires_ms": 30_500, "asked": 1}]),
+    (
+        Leased(90, "orders", [5], NEVER_MS, "etl", claim=7),
+        [{"message_id": M5, "token": 90, "owner": "etl", "asked": 1, "claim": 7}],
+    ),
     (Extended(90, "orders", [5], 60_500), [{"message_id": M5, "expires_ms": 60_500}]),
     (Acked(90, "orders", [3, 4], [None, 0]), [{"message_id": M3}, {"message_id": M4, "cost": 0}]),
     (Acked(90, "orders", [3]), [{"message_id": M3}]),
@@ -140,6 +148,10 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     (ConfigSet(90, "region", None), [{"name": "region"}]),
     (ReaderSet(90, "spark", 80, 500), [{"name": "spark", "position": 80}]),
     (ReaderSet(90, "spark", None, 500), [{"name": "spark"}]),
+    (ConsumerSet(90, "orders", "etl", 5_000), [{"name": "etl", "value": '{"idle_ms":5000}'}]),
+    (ConsumerSet(90, "orders", "etl"), [{"name": "etl"}]),
+    (ConsumerRemoved(90, "orders", "etl", "ann"), [{"name": "etl", "by": "ann"}]),
+    (ClaimsEnded(90, "orders", "etl", 7), [{"name": "etl", "claim": 7}]),
     (Opened(90), [{}]),
     (Opened(90, 480), [{"value": '{"built_ms":480}'}]),
     (Sealed(90, 10, 400, 500, 2048), [{"position": 10, "size_bytes": 2048, "value": '{"first_ms":400,"last_ms":500}'}]),

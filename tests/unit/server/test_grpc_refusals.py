@@ -44,6 +44,9 @@ STATUSES = {
     "global_full": "RESOURCE_EXHAUSTED",
     "too_many_waiters": "RESOURCE_EXHAUSTED",
     "rate_limited": "RESOURCE_EXHAUSTED",
+    "consumer_not_found": "NOT_FOUND",
+    "claim_not_found": "NOT_FOUND",
+    "consumer_fenced": "ABORTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }

@@ -35,6 +35,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_config": {"values": {}},
     "set_reader": {"name": "x", "position": 0},
     "remove_reader": {"name": "x"},
+    "register_consumer": {"queue": "orders", "consumer": "c"},
+    "claim": {"queue": "orders", "consumer": "c", "epoch": 1, "done": 0},
+    "read_claim": {"queue": "orders", "consumer": "c", "claim": 1},
+    "release_consumer": {"queue": "orders", "consumer": "c"},
 }
 ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
 

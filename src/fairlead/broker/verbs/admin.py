@@ -247,11 +247,12 @@ class AdminVerbs(Asking):
 
     # --------------------------------------------------------------------------------------------------------- journal
 
-    def read_journal(self, after: int = 0, *, count: int = 10_000) -> JournalSlice:
+    def read_journal(self, after: int = 0, *, count: int = 10_000, skips_trimmed: bool = False) -> JournalSlice:
         """Return the pages of the journal with about so many events after a position, and the position they reach to.
 
         Only what is durable is returned. Read on from the position returned; it grows even where there are no events.
         The first page may begin before the position asked for. ``fairlead.journal.events`` makes rows of pages.
+        With ``skips_trimmed`` it is read from where it begins by now, if it does not reach back so far.
 
         Raises:
             JournalTrimmed: the journal does not reach back so far any more.
@@ -259,7 +260,9 @@ class AdminVerbs(Asking):
         """
         require(whole_fault("count", count, least=1, most=1_000_000))
         engine = self._engine
-        return self._read(lambda: read_journal(engine.store, engine.ledger, after=after, count=count))
+        return self._read(
+            lambda: read_journal(engine.store, engine.ledger, after=after, count=count, skips_trimmed=skips_trimmed)
+        )
 
     def set_reader(self, name: str, position: int) -> None:
         """Register a reader of the journal, or say how far it is: the journal after that is kept for it.

@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.core.apply import journal, messages, queues
+from fairlead.core.apply import claims, journal, messages, queues
 from fairlead.core.ledger import Ledger, Message
 from fairlead.journal.records import (
     Acked,
     AnyRecord,
     Baseline,
     Carried,
+    ClaimsEnded,
     ConfigSet,
+    ConsumerRemoved,
+    ConsumerSet,
     Dead,
     Enqueued,
     Extended,
@@ -53,6 +56,9 @@ _APPLIERS: dict[type[AnyRecord], Callable[[Ledger, Any, int], list[Message]]] = 
     QueueRemoved: queues.queue_removed,
     QueuePaused: queues.queue_paused,
     ConfigSet: queues.config_set,
+    ConsumerSet: claims.consumer_set,
+    ConsumerRemoved: claims.consumer_removed,
+    ClaimsEnded: claims.claims_ended,
     ReaderSet: journal.reader_set,
     Opened: journal.opened,
     Sealed: journal.sealed,

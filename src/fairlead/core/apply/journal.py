@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.core.apply.claims import revive_consumer
 from fairlead.core.apply.counting import count_in, recount_keys
 from fairlead.core.apply.dedups import enter_dedups, leave_dedups
 from fairlead.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
@@ -101,6 +102,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
         after.state, after.cap = image.state, image.cap
     queue.messages[image.number] = message
     queue.leased += 1 if image.token else 0
+    queue.claimed += 1 if message.is_claimed else 0
     count_in(ledger, queue, [message], image.size)
 
 
@@ -120,6 +122,8 @@ def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
             queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms)
             queue.is_paused = image.is_paused
             queue.paused_keys = set(image.paused_keys)
+            for consumer in image.consumers:
+                revive_consumer(queue, consumer)
             recount_keys(queue)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from sys import intern
 
+from fairlead.core.apply.claims import enter_claim
 from fairlead.core.apply.counting import count_in, known, numbered, tally_in, tally_out
 from fairlead.core.apply.dedups import enter_dedups, forget_dedups
 from fairlead.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
@@ -93,7 +94,7 @@ def _remember(ledger: Ledger, queue: Queue, dedup_ids: list[str | None], until_m
 # ---------------------------------------------------------------------------------------------------------- leases
 
 
-def leased(ledger: Ledger, record: Leased, _at_ms: int) -> list[Message]:
+def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
     """Let messages be leased."""
     messages = known(ledger, record)
     expires_ms, owner = record.expires_ms, record.owner
@@ -104,6 +105,8 @@ def leased(ledger: Ledger, record: Leased, _at_ms: int) -> list[Message]:
         message.attempts += 1
     if messages:
         messages[0].queue.leased += len(messages)
+    if record.claim is not None:
+        enter_claim(ledger.queues[record.queue], record, record.claim, messages, at_ms)
     return messages
 
 
@@ -144,6 +147,8 @@ def _note_failure(message: Message, reason: str, error: str, at_ms: int) -> None
 
 def _end_lease(message: Message) -> None:
     if message.token:
+        if message.is_claimed:
+            message.queue.claimed -= 1
         message.token = 0
         message.expires_ms = 0
         message.owner = None
@@ -220,6 +225,8 @@ def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
     pop = queue.messages.pop
     messages = [message for number in record.numbers if (message := pop(number, None)) is not None]
     size = leased = 0
+    if queue.claimed:
+        queue.claimed -= sum(1 for message in messages if message.is_claimed)
     for message in messages:
         size += message.size
         if message.token:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.core import commands
-from fairlead.core.decide import dead_letters, enqueue, journal, leases, queues
+from fairlead.core.decide import claims, dead_letters, enqueue, journal, leases, queues
 from fairlead.core.decision import Decision
 from fairlead.core.ledger import Ledger
 
@@ -26,6 +26,10 @@ _DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] 
     commands.Extend: leases.extend,
     commands.SetState: leases.set_state,
     commands.Redrive: dead_letters.redrive,
+    commands.RegisterConsumer: claims.register,
+    commands.Claim: claims.claim,
+    commands.Unclaim: claims.unclaim,
+    commands.ReleaseConsumer: claims.release,
     commands.SetReader: journal.set_reader,
     commands.Open: journal.opened,
     commands.Seal: journal.seal,

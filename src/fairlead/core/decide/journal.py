@@ -5,13 +5,15 @@ from __future__ import annotations
 from fairlead.core.checks import text_fault, whole_fault
 from fairlead.core.commands import Carry, MoveBase, Open, Seal, SetReader, Trim
 from fairlead.core.decision import Decision, refuse
-from fairlead.core.ledger import Ledger, Message
+from fairlead.core.ledger import Ledger, Message, RegisteredConsumer
 from fairlead.errors import InvalidArgument, ReaderNotFound
 from fairlead.journal.bodies import CHUNK_COUNT_MAX
 from fairlead.journal.records import (
     AnyRecord,
     Baseline,
     Carried,
+    ClaimImage,
+    ConsumerImage,
     DedupImage,
     MessageImage,
     Opened,
@@ -57,7 +59,14 @@ def trim(ledger: Ledger, command: Trim, _now_ms: int) -> Decision:
 def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
     """Write down everything besides messages."""
     queues = [
-        QueueImage(queue.name, queue.policy, queue.created_ms, queue.is_paused, sorted(queue.paused_keys, key=str))
+        QueueImage(
+            queue.name,
+            queue.policy,
+            queue.created_ms,
+            queue.is_paused,
+            sorted(queue.paused_keys, key=str),
+            [_consumer_image(consumer) for consumer in queue.consumers.values()],
+        )
         for queue in ledger.queues.values()
     ]
     record = Baseline(
@@ -71,6 +80,19 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
         ledger.trimmed,
     )
     return Decision([record])
+
+
+def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:
+    opened = consumer.claim
+    return ConsumerImage(
+        consumer.name,
+        consumer.epoch,
+        consumer.claimed,
+        consumer.done,
+        consumer.heard_ms,
+        consumer.idle_ms,
+        None if opened is None else ClaimImage(opened.number, opened.token, opened.numbers),
+    )
 
 
 def carry(ledger: Ledger, command: Carry, now_ms: int) -> Decision:

@@ -37,7 +37,7 @@ from fairlead.journal.records import (
 )
 from fairlead.model import limits
 from fairlead.model.answers import FailureAnswer
-from fairlead.model.message import Receipt
+from fairlead.model.message import NEVER_MS, Receipt
 from fairlead.model.names import id_of, is_dlq, number_of
 from fairlead.model.policy import QueuePolicy
 
@@ -52,7 +52,10 @@ def lease(ledger: Ledger, command: Lease, now_ms: int) -> Decision:
 
 
 def extend(ledger: Ledger, command: Extend, now_ms: int) -> Decision:
-    """Let leases last so long from now. The outcome has the instant at which each ends, or an error."""
+    """Let leases last so long from now. The outcome has the instant at which each ends, or an error.
+
+    A lease under a claim has no end, and stays as it is.
+    """
     queue = known_queue(ledger, command.queue)
     if isinstance(queue, FairleadError):
         return refuse(queue)
@@ -61,10 +64,11 @@ def extend(ledger: Ledger, command: Extend, now_ms: int) -> Decision:
         return refuse(InvalidArgument(fault))
     held, results = _held(queue, command.receipts, now_ms)
     expires_ms = now_ms + span_ms
-    outcome = [expires_ms if result is None else result for result in results]
-    if not held:
+    ends = iter([NEVER_MS if message.is_claimed else expires_ms for message in held])
+    outcome = [next(ends) if result is None else result for result in results]
+    numbers = [message.number for message in held if not message.is_claimed]
+    if not numbers:
         return Decision([], outcome)
-    numbers = [message.number for message in held]
     return Decision([Extended(ledger.next_sequence, queue.name, numbers, expires_ms)], outcome)
 
 

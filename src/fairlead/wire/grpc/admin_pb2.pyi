@@ -214,7 +214,7 @@ class ThrottleView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., burst: _Optional[float] = ..., tokens: _Optional[int] = ...) -> None: ...
 
 class QueueView(_message.Message):
-    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles")
+    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles", "claimed", "registered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,8 @@ class QueueView(_message.Message):
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     THROTTLES_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: QueuePolicy
     created_ms: int
@@ -245,7 +247,9 @@ class QueueView(_message.Message):
     consumers: int
     keys: _containers.RepeatedCompositeFieldContainer[KeyView]
     throttles: _containers.RepeatedCompositeFieldContainer[ThrottleView]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ...) -> None: ...
+    claimed: int
+    registered: _containers.RepeatedCompositeFieldContainer[_types_pb2.ConsumerView]
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ..., claimed: _Optional[int] = ..., registered: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ...) -> None: ...
 
 class DeadLetterFilter(_message.Message):
     __slots__ = ("fairness_key", "error", "reason", "older_than_ms", "newer_than_ms", "ids")
@@ -284,7 +288,7 @@ class PeekResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[MessageView, _Mapping]]] = ...) -> None: ...
 
 class MessageView(_message.Message):
-    __slots__ = ("id", "queue", "status", "fairness_key", "weight", "cost", "priority", "throttles", "enqueued_ms", "due_ms", "deadline_ms", "size", "attempts", "failures", "errors", "dead", "token", "owner", "expires_ms", "state_etag", "payload", "headers", "correlation_id")
+    __slots__ = ("id", "queue", "status", "fairness_key", "weight", "cost", "priority", "throttles", "enqueued_ms", "due_ms", "deadline_ms", "size", "attempts", "failures", "errors", "dead", "token", "owner", "expires_ms", "state_etag", "payload", "headers", "correlation_id", "claim")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +319,7 @@ class MessageView(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     status: str
@@ -338,7 +343,8 @@ class MessageView(_message.Message):
     payload: bytes
     headers: _containers.ScalarMap[str, str]
     correlation_id: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., status: _Optional[str] = ..., fairness_key: _Optional[_Iterable[str]] = ..., weight: _Optional[int] = ..., cost: _Optional[int] = ..., priority: _Optional[str] = ..., throttles: _Optional[_Iterable[str]] = ..., enqueued_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., size: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., errors: _Optional[_Iterable[_Union[_types_pb2.FailedAttempt, _Mapping]]] = ..., dead: _Optional[_Union[_types_pb2.DeadLetter, _Mapping]] = ..., token: _Optional[int] = ..., owner: _Optional[str] = ..., expires_ms: _Optional[int] = ..., state_etag: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+    claim: int
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., status: _Optional[str] = ..., fairness_key: _Optional[_Iterable[str]] = ..., weight: _Optional[int] = ..., cost: _Optional[int] = ..., priority: _Optional[str] = ..., throttles: _Optional[_Iterable[str]] = ..., enqueued_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., size: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., errors: _Optional[_Iterable[_Union[_types_pb2.FailedAttempt, _Mapping]]] = ..., dead: _Optional[_Union[_types_pb2.DeadLetter, _Mapping]] = ..., token: _Optional[int] = ..., owner: _Optional[str] = ..., expires_ms: _Optional[int] = ..., state_etag: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., claim: _Optional[int] = ...) -> None: ...
 
 class GetMessageRequest(_message.Message):
     __slots__ = ("queue", "id", "with_body")

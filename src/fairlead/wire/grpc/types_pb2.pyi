@@ -147,3 +147,23 @@ class Results(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[Result]
     def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
+
+class ConsumerView(_message.Message):
+    __slots__ = ("queue", "name", "epoch", "claimed", "done", "open_messages", "heard_ms", "idle_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    epoch: int
+    claimed: int
+    done: int
+    open_messages: int
+    heard_ms: int
+    idle_ms: int
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., claimed: _Optional[int] = ..., done: _Optional[int] = ..., open_messages: _Optional[int] = ..., heard_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ...) -> None: ...

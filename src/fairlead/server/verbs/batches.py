@@ -1,0 +1,42 @@
+"""What those ask for who work batch by batch: from a request of the wire to the broker and back."""
+
+from __future__ import annotations
+
+from fairlead.broker.aio import AsyncBroker
+from fairlead.model.claims import Claim, Claimed, ConsumerView
+from fairlead.server.callers import Caller
+from fairlead.wire import verbs as wire
+
+
+async def register_consumer(broker: AsyncBroker, request: wire.RegisterConsumer, _: Caller) -> ConsumerView:
+    """Register a consumer."""
+    return await broker.register_consumer(request.queue, request.consumer, idle_ms=request.idle_ms)
+
+
+async def claim(broker: AsyncBroker, request: wire.MakeClaim, _: Caller) -> Claim:
+    """End claims and make the next."""
+    return await broker.claim(
+        request.queue,
+        request.consumer,
+        epoch=request.epoch,
+        done=request.done,
+        count=request.count,
+        size_bytes=request.size_bytes,
+    )
+
+
+async def read_claim(broker: AsyncBroker, request: wire.ReadClaim, _: Caller) -> Claimed:
+    """Read messages of a claim."""
+    return await broker.read_claim(
+        request.queue, request.consumer, claim=request.claim, start=request.start, count=request.count
+    )
+
+
+async def release_consumer(broker: AsyncBroker, request: wire.ConsumerRequest, caller: Caller) -> wire.Released:
+    """Forget a consumer."""
+    return wire.Released(count=await broker.release_consumer(request.queue, request.consumer, by=caller.name))
+
+
+async def consumers(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> wire.Consumers:
+    """Return the registered consumers of a queue."""
+    return wire.Consumers(consumers=await broker.consumers(request.queue))

@@ -1,0 +1,1 @@
+"""Queues and the journal as sources and sinks of Spark."""

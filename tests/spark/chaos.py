@@ -1,0 +1,140 @@
+"""Kills drivers with kill -9 at random moments of a streaming query, starts them again, and counts rows.
+
+``python -m tests.spark.chaos journal|queue|sink [KILLS] [SEED]`` prints what came of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlead.client import Client
+from tests.spark.chaos_driver import ROWS
+from tests.spark.queues import address, fill
+from tests.system.server_process import ROOT, ServerProcess, serving
+
+_LONGEST_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it: how many rows there should be, and what is wrong with those there are."""
+
+    kind: str
+    kills: int
+    expected: int
+    lost: int
+    doubled: int
+    left_leased: int
+
+    def __str__(self) -> str:
+        rows = f"{self.expected} rows, {self.lost} lost, {self.doubled} doubled, {self.left_leased} left leased"
+        return f"{self.kind}: {self.kills} kills, {rows}"
+
+
+class Driver:
+    """A driver in a process group of its own, so that nothing of it outlives its kill."""
+
+    def __init__(self, kind: str, folder: Path, server: str, *, master: str = "local[2,4]") -> None:
+        command = [sys.executable, "-m", "tests.spark.chaos_driver", kind, str(folder), server, master]
+        self._log = (folder / "driver.log").open("a")
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True
+        )
+
+    def said(self, word: str) -> bool:
+        """Wait until it says a word; false if it ends without."""
+        assert self._process.stdout is not None
+        return any(line.strip() == word for line in self._process.stdout)
+
+    def kill(self) -> None:
+        """Kill it, its JVM and its workers."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self.end()
+
+    def end(self) -> None:
+        """Let go of what is left of it."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.wait(timeout=60)
+        self._log.close()
+
+
+def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chance: random.Random, rows: int) -> Outcome:
+    """Kill the driver of a query so often, let the last one finish, and count."""
+    place = address(server)
+    with Client(place) as client:
+        client.create_queue("orders")
+        sent = fill(client, rows) if kind != "sink" else []
+        killed = 0
+        for _ in range(kills):
+            driver = Driver(kind, folder, place)
+            if driver.said("running"):
+                threading.Event().wait(chance.uniform(0.0, _LONGEST_S))
+                killed += 1
+            driver.kill()
+        last = Driver(kind, folder, place)
+        assert last.said("through"), (folder / "driver.log").read_text()[-3_000:]
+        last.end()
+        return _counted(kind, folder, client, sent, kills=killed)
+
+
+def _counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:
+    leased = client.queue("orders").leased
+    if kind == "journal":
+        seen = Counter(_written(folder, "sequence"))
+        expected = {event["sequence"] for event in client.read_journal(0, count=100_000).events}
+        expected = {sequence for sequence in expected if sequence <= max(seen)}
+    elif kind == "queue":
+        seen = Counter(_written(folder, "payload"))
+        expected = set(sent)
+    else:
+        seen = Counter(_peeked(client))
+        expected = {str(number) for number in range(ROWS)}
+    doubled = sum(count - 1 for count in seen.values())
+    return Outcome(kind, kills, len(expected), len(expected - seen.keys()), doubled, leased)
+
+
+def _written(folder: Path, column: str) -> list[object]:
+    """Return a column of what the file sink counts as written: its log says which files those are."""
+    names: list[str] = []
+    for log in sorted((folder / "out" / "_spark_metadata").iterdir(), key=lambda path: path.name):
+        if log.name.startswith("."):
+            continue
+        names += [line.split('"path":"file://')[1].split('"')[0] for line in log.read_text().splitlines()[1:]]
+    found: list[object] = []
+    for name in sorted(set(names)):
+        found += pq.read_table(name, columns=[column]).column(0).to_pylist()
+    return found
+
+
+def _peeked(client: Client) -> list[str]:
+    found: list[str] = []
+    after: str | None = None
+    while views := client.peek("orders", 10_000, after=after, with_body=True):
+        found += [(view.payload or b"").decode() for view in views]
+        after = views[-1].id
+    return found
+
+
+def main(kind: str, kills: int, seed: int) -> None:
+    """Run it by hand."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-chaos-") as name:
+        folder = Path(name)
+        with serving(folder / "data") as server:
+            outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed), rows=ROWS)  # noqa: S311
+    print(outcome)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int((sys.argv[2:] or ["10"])[0]), int((sys.argv[3:] or ["1"])[0]))

@@ -1,0 +1,70 @@
+"""A driver to be killed: runs one streaming query from its checkpoint, and says when it runs and when it is through.
+
+``python -m tests.spark.chaos_driver KIND FOLDER SERVER [MASTER]``
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fairlead.spark import spark_session
+
+ROWS = 20_000
+"""How many rows the sink is to write."""
+_PER_BATCH = 500
+
+
+def journal(spark: SparkSession, server: str) -> DataFrame:
+    """Follow the journal, in small batches."""
+    options = {"kind": "journal", "server": server, "reader": "chaos", "rows_max": str(_PER_BATCH)}
+    return spark.readStream.format("fairlead").options(**options).load().select("sequence", "kind", "message_id")
+
+
+def queue(spark: SparkSession, server: str) -> DataFrame:
+    """Consume the queue, in small batches."""
+    options = {"kind": "queue", "server": server, "queue": "orders", "consumer": "chaos", "rows_max": str(_PER_BATCH)}
+    frame = spark.readStream.format("fairlead").options(**options).load()
+    return frame.selectExpr("id", "cast(payload as string) as payload", "claim")
+
+
+def numbers(spark: SparkSession) -> DataFrame:
+    """Count, in a way that can be replayed, as payloads."""
+    options = {
+        "rowsPerBatch": str(_PER_BATCH),
+        "numPartitions": "2",
+        "advanceMillisPerBatch": "1",
+        "startTimestamp": "1",
+    }
+    frame = spark.readStream.format("rate-micro-batch").options(**options).load()
+    return frame.where(f"value < {ROWS}").selectExpr(
+        "cast(value as string) as payload", "concat('t', value % 7) as fairness_key"
+    )
+
+
+def main(kind: str, folder: Path, server: str, master: str) -> None:
+    """Run until killed, or until everything that was there is through."""
+    conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.5"}
+    spark = spark_session(f"chaos-{kind}", master=master, conf=conf)
+    if kind == "sink":
+        writer: Any = numbers(spark).writeStream.format("fairlead").options(server=server, queue="orders")
+    else:
+        stream = journal(spark, server) if kind == "journal" else queue(spark, server)
+        writer = stream.writeStream.format("parquet").option("path", str(folder / "out"))
+        writer = writer.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    print("running", flush=True)
+    if kind == "sink":
+        while query.lastProgress is None or query.lastProgress.batchId <= ROWS // _PER_BATCH:
+            if query.awaitTermination(0.1):
+                break
+        query.stop()
+    query.awaitTermination()
+    print("through", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else "local[2,4]")

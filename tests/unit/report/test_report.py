@@ -1,0 +1,188 @@
+"""A report says what the tables say, in every form, and nothing in it is taken for more than text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import InvalidArgument
+from fairlead.report import Period, make_report
+from tests.unit.report.written_tables import HOSTILE, death, latency, share, usage, write
+
+FIRST, SECOND = "2026-03-01", "2026-03-02"
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    folder = tmp_path / "tables"
+    write(
+        folder,
+        "tenant_usage",
+        FIRST,
+        [usage("orders", "acme", enqueued=90, acked=80, cost_true=160), usage("orders", HOSTILE, enqueued=10, acked=9)],
+    )
+    write(folder, "tenant_usage", SECOND, [usage("orders", "acme", enqueued=5, acked=5, cost_true=40, dead=1)])
+    write(folder, "latency", FIRST, [latency("orders", "acme", 1, 2, 3, 60), latency("orders", HOSTILE, 5, 50)])
+    write(folder, "latency", SECOND, [latency("orders", "acme", 1, 1)])
+    write(
+        folder,
+        "fairness_keys",
+        FIRST,
+        [
+            share("orders", "acme", 0, 30, 0.5, waited_ms=400),
+            share("orders", HOSTILE, 0, 10, 0.5),
+            share("orders", "acme", 60_000, 60, 1.0, weight=3),
+        ],
+    )
+    fairness = {"queue": "orders", "waiting_cost": 50, "keys": 2, "lag_max_key": HOSTILE, "lag_max_cost": 10.0}
+    write(
+        folder,
+        "fairness",
+        FIRST,
+        [
+            fairness | {"window_ms": 0, "jain": 0.5, "served_cost": 40},
+            fairness | {"window_ms": 60_000, "jain": 1.0, "served_cost": 60},
+        ],
+    )
+    waits = {"turn_ms": 7, "throttled_ms": 3, "capped_ms": 0, "paused_ms": 0, "backoff_ms": 0, "delayed_ms": 1}
+    message = {"queue": "orders", "top_key": "acme"} | waits
+    write(folder, "messages", FIRST, [message, message], is_open=False)
+    write(folder, "messages", SECOND, [message], is_open=True)
+    pair = {"queue": "orders", "victim": HOSTILE}
+    write(
+        folder,
+        "noisy_neighbours",
+        FIRST,
+        [
+            pair | {"neighbour": "acme", "delay_ms": 300},
+            pair | {"neighbour": HOSTILE, "delay_ms": 100},
+        ],
+    )
+    write(folder, "dead_letters", FIRST, [death("no <n>", count=3, first=100, keys=["b", "a"])])
+    write(folder, "dead_letters", SECOND, [death("no <n>", count=2, first=90_000_000, keys=["c"])])
+    return folder
+
+
+def sections(tables: Path, tmp_path: Path, **period: Any) -> dict[str, list[dict[str, Any]]]:
+    """Make a report, and return its sections as its JSON has them."""
+    make_report(tables, tmp_path / "out", period=Period(**period), formats=("json",))
+    found: dict[str, list[dict[str, Any]]] = json.loads((tmp_path / "out" / "report.json").read_text())["sections"]
+    return found
+
+
+def test_usage_is_added_up_over_days(tables: Path, tmp_path: Path) -> None:
+    """A tenant's cost and messages of all days are in one row, the largest cost first."""
+    rows = sections(tables, tmp_path)["usage"]
+    assert [(row["key"], row["cost_true"], row["acked"], row["dead"]) for row in rows] == [
+        ("acme", 200, 85, 1),
+        (HOSTILE, 0, 9, 0),
+    ]
+
+
+def test_shares_stand_beside_what_was_entitled(tables: Path, tmp_path: Path) -> None:
+    """Of 100 served, acme had 90; it was entitled to half of the first 40 and to all of the other 60."""
+    rows = sections(tables, tmp_path)["shares"]
+    assert [(row["key"], row["share"], row["entitled_share"], row["weight"]) for row in rows] == [
+        ("acme", 0.9, 0.8, 3),
+        (HOSTILE, 0.1, 0.2, 1),
+    ]
+
+
+def test_waits_are_merged_and_their_reasons_added_up(tables: Path, tmp_path: Path) -> None:
+    """Percentiles are those of all values together, and the reasons are those of all messages, open ones too."""
+    rows = sections(tables, tmp_path)["waits"]
+    acme = next(row for row in rows if row["key"] == "acme")
+    assert (acme["handed_out"], acme["wait_p50_ms"], acme["wait_p99_ms"], acme["wait_max_ms"]) == (6, 1, 60, 60)
+    assert (acme["turn_ms"], acme["throttled_ms"], acme["delayed_ms"]) == (21, 9, 3)
+
+
+def test_neighbours_leave_out_what_a_tenant_did_to_itself(tables: Path, tmp_path: Path) -> None:
+    """Three quarters of the waiting fall to acme; its own quarter counts in the whole and has no row."""
+    (row,) = sections(tables, tmp_path)["neighbours"]
+    assert (row["victim"], row["neighbour"], row["delay_ms"], row["part"]) == (HOSTILE, "acme", 300, 0.75)
+
+
+def test_the_same_error_on_two_days_is_one_kind(tables: Path, tmp_path: Path) -> None:
+    """Deaths of one signature are added up, with the first and last instant and all the tenants hit."""
+    (row,) = sections(tables, tmp_path)["dead_letters"]
+    assert (row["count"], row["redriven"], row["keys"]) == (5, 2, "a, b, c")
+    assert (row["first_seen_ms"], row["last_seen_ms"]) == (100, 90_000_010)
+
+
+def test_fairness_of_a_queue_is_weighted_by_what_was_served(tables: Path, tmp_path: Path) -> None:
+    """Forty served at one half and sixty at one make four fifths."""
+    (row,) = sections(tables, tmp_path)["queues"]
+    assert row["jain"] == pytest.approx(0.8)
+    assert (row["enqueued"], row["acked"], row["wait_p99_ms"]) == (105, 94, 60)
+
+
+def test_a_period_leaves_the_other_days_out(tables: Path, tmp_path: Path) -> None:
+    """Only the second day is counted when it is asked for alone."""
+    found = sections(tables, tmp_path, first_day=date(2026, 3, 2))
+    assert [(row["key"], row["cost_true"]) for row in found["usage"]] == [("acme", 40)]
+    assert found["neighbours"] == []
+
+
+def test_a_queue_leaves_the_others_out(tables: Path, tmp_path: Path) -> None:
+    """Nothing is told of other queues than the one asked for."""
+    assert sections(tables, tmp_path, queue="mail")["usage"] == []
+
+
+def test_hostile_names_are_text_everywhere(tables: Path, tmp_path: Path) -> None:
+    """A tenant named like a script is shown and never runs: neither in tables nor in plots nor in Markdown."""
+    make_report(tables, tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;" in page
+    assert "\\u003c" not in page.split('id="figures">')[0]
+    assert HOSTILE not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_the_page_has_its_figures_and_needs_nothing_else(tables: Path, tmp_path: Path) -> None:
+    """The data of every plot and the script that draws are inside; no address is asked for anything."""
+    make_report(tables, tmp_path / "out", formats=("html",))
+    page = (tmp_path / "out" / "report.html").read_text()
+    told = page.split('<script type="application/json" id="figures">')[1].split("</script>")[0]
+    figures = json.loads(told)
+    assert figures["shares"][0]["data"][1]["y"] == [0.9, 0.1]
+    assert "src=" not in page.split("<script>")[0]
+    assert "Plotly.newPlot" in page
+
+
+def test_csv_holds_every_row_and_no_formula(tables: Path, tmp_path: Path) -> None:
+    """A name that a spreadsheet would take for a formula is made text."""
+    write(tables, "tenant_usage", "2026-03-03", [usage("orders", "=1+1", enqueued=1)])
+    make_report(tables, tmp_path / "out", formats=("csv",))
+    rows = list(csv.DictReader((tmp_path / "out" / "csv" / "usage.csv").read_text().splitlines()))
+    assert [row["key"] for row in rows] == ["acme", HOSTILE, "'=1+1"]
+    assert rows[0]["cost_true"] == "200"
+
+
+def test_the_summary_says_who_and_why(tables: Path, tmp_path: Path) -> None:
+    """People in a hurry read who waited longest, who was noisy, and what died."""
+    make_report(tables, tmp_path / "out", formats=("md",))
+    summary = (tmp_path / "out" / "report.md").read_text()
+    assert "acme waited longest in orders: p99 60 ms, p50 1 ms, mostly for its turn." in summary
+    assert "acme was the noisiest neighbour: 75.0 % of what" in summary
+    assert "5 messages died, of 1 kinds of error" in summary
+
+
+def test_the_same_tables_give_the_same_files(tables: Path, tmp_path: Path) -> None:
+    """A report can be made again, and compared."""
+    first = {path.name: path.read_bytes() for path in make_report(tables, tmp_path / "one")}
+    assert {path.name: path.read_bytes() for path in make_report(tables, tmp_path / "two")} == first
+
+
+def test_a_folder_without_tables_and_a_format_unknown_are_refused(tables: Path, tmp_path: Path) -> None:
+    """Both errors say what to do."""
+    with pytest.raises(InvalidArgument, match="fairlead pipeline run"):
+        make_report(tmp_path, tmp_path / "out")
+    with pytest.raises(InvalidArgument, match="html, md, json, csv"):
+        make_report(tables, tmp_path / "out", formats=("pdf",))
+    with pytest.raises(InvalidArgument, match="is after the last"):
+        Period(first_day=date(2026, 3, 2), last_day=date(2026, 3, 1))

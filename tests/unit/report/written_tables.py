@@ -1,0 +1,65 @@
+"""Tables as the pipeline writes them, a few rows each, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+HOUR = 3_600_000
+HOSTILE = '<script>alert("x")</script>'
+
+
+def histogram(*values: int) -> list[dict[str, int]]:
+    """Return the histogram of values below 64, each of which has a bucket of its own."""
+    return [{"bucket": value, "count": values.count(value)} for value in sorted(set(values))]
+
+
+def write(
+    folder: Path, table: str, day: str, rows: Sequence[Mapping[str, Any]], *, is_open: bool | None = None
+) -> None:
+    """Write the rows of one day of a table."""
+    parts = [] if is_open is None else [f"is_open={str(is_open).lower()}"]
+    place = folder.joinpath(table, *parts, f"day={day}")
+    place.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), place / "part-0.parquet")
+
+
+def usage(queue: str, key: str, **counts: int) -> dict[str, Any]:
+    """Return a row of ``tenant_usage``."""
+    names = (
+        *("enqueued", "enqueued_bytes", "enqueued_cost", "leased", "acked", "acked_bytes", "cost_estimated"),
+        *("cost_true", "service_ms", "failed", "dead", "removed", "redriven"),
+    )
+    return {"queue": queue, "key": key, "top_key": key, "hour_ms": 0, **dict.fromkeys(names, 0), **counts}
+
+
+def latency(queue: str, key: str, *waits: int) -> dict[str, Any]:
+    """Return a row of ``latency``, as far as a report reads it."""
+    return {"queue": queue, "top_key": key, "wait_histogram": histogram(*waits), "wait_max_ms": max(waits)}
+
+
+def share(queue: str, key: str, window: int, served: int, entitled: float, **more: int) -> dict[str, Any]:
+    """Return a row of ``fairness_keys``, as far as a report reads it."""
+    told = {"queue": queue, "top_key": key, "window_ms": window, "served_cost": served, "entitled_share": entitled}
+    return told | {"waited_ms": 0, "starved_ms": 0, "weight": 1} | more
+
+
+def death(signature: str, *, count: int, first: int, keys: list[str], day_id: str = "s1") -> dict[str, Any]:
+    """Return a row of ``dead_letters``."""
+    return {
+        "queue": "orders",
+        "reason": "max_attempts",
+        "signature": signature,
+        "signature_id": day_id,
+        "count": count,
+        "first_seen_ms": first,
+        "last_seen_ms": first + 10,
+        "keys": keys,
+        "sample_error": signature,
+        "sample_message_ids": [f"{first:016x}"],
+        "redriven": 1,
+    }

@@ -1,0 +1,121 @@
+"""The journal with GET: ranges of any length, and only what is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pytest
+
+from .house import House, opened, run
+
+ARROW = {"accept": "application/vnd.apache.arrow.stream"}
+
+
+async def table_of(house: House, **query: Any) -> Any:
+    """Return the events of a range as a table."""
+    answer = await house.http.get("/v1/journal", params=query, headers=ARROW)
+    assert answer.status_code == 200, answer.text
+    return pa.ipc.open_stream(answer.content).read_all(), answer.headers
+
+
+async def lines_of(house: House, **query: Any) -> list[dict[str, Any]]:
+    """Return the events of a range as rows."""
+    answer = await house.http.get("/v1/journal", params=query)
+    assert answer.status_code == 200, answer.text
+    return [msgspec.json.decode(line) for line in answer.text.splitlines()]
+
+
+async def fill(house: House, count: int, *, key: str = "acme") -> None:
+    """Enqueue so many messages."""
+    message = {"payload": "", "fairness_key": key}
+    await house.post("queue/enqueue", {"queue": "orders", "messages": [message] * count})
+
+
+def test_a_range_of_many_slices_comes_whole_and_in_order() -> None:
+    """What is asked for up to a position comes as one stream, however long, and not an event more."""
+
+    async def main() -> None:
+        async with opened() as house:
+            for _ in range(26):
+                await fill(house, 1_000)
+            table, headers = await table_of(house, after=100, until=25_500)
+            assert table.column("sequence").to_pylist() == list(range(101, 25_501))
+            assert (headers["x-fairlead-position"], headers["x-fairlead-beginning"]) == ("25500", "0")
+            end = int(headers["x-fairlead-end"])
+            table, headers = await table_of(house, after=25_500, until=10**12)
+            assert table.column("sequence").to_pylist()[-1] == end
+            assert headers["x-fairlead-position"] == str(end)
+
+    run(main())
+
+
+def test_lines_say_how_far_they_reach_in_a_long_range() -> None:
+    """As lines, a range of many slices ends early and names the position to read on from."""
+
+    async def main() -> None:
+        async with opened() as house:
+            for _ in range(12):
+                await fill(house, 1_000)
+            seen: list[int] = []
+            after = 0
+            while after < 11_500:
+                answer = await house.http.get("/v1/journal", params={"after": after, "until": 11_500})
+                seen += [msgspec.json.decode(line)["sequence"] for line in answer.text.splitlines()]
+                after = int(answer.headers["x-fairlead-position"])
+            assert seen[-1] == 11_500
+            assert len(seen) == len(set(seen)) >= 11_490
+
+    run(main())
+
+
+def test_only_what_is_asked_for_is_answered() -> None:
+    """Kinds, queues, messages, instants and columns narrow lines and Arrow alike."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await fill(house, 3)
+            await house.post("queue/dequeue", {"queue": "orders", "count": 2})
+            everything = await lines_of(house)
+            ids = [event["message_id"] for event in everything if event["kind"] == "enqueued"]
+            at_ms = everything[-1]["at_ms"]
+            for query, expected in (
+                ({"kinds": "leased,opened"}, {"leased", "opened"}),
+                ({"queues": "none"}, set()),
+                ({"queues": "orders", "kinds": "enqueued"}, {"enqueued"}),
+                ({"since_ms": at_ms + 1}, set()),
+                ({"until_ms": 0}, set()),
+                ({"message_ids": ids[0]}, {"enqueued", "leased"}),
+            ):
+                lines = await lines_of(house, **query)
+                table, _ = await table_of(house, until=1_000, **query)
+                assert {line["kind"] for line in lines} == expected, query
+                assert table.column("kind").to_pylist() == [line["kind"] for line in lines]
+            table, _ = await table_of(house, columns="kind,sequence")
+            assert table.schema.names == ["sequence", "kind"]
+            assert all(set(line) == {"sequence", "kind"} for line in await lines_of(house, columns="kind,sequence"))
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"until": 5, "count": 5}, "not by both"),
+        ({"kinds": "leesed"}, "leesed"),
+        ({"columns": "sequence,kin"}, "kin"),
+        ({"on_trimmed": "ignore"}, "fail or skip"),
+        ({"until": "x"}, "whole number"),
+    ],
+)
+def test_what_can_not_be_is_refused(query: dict[str, Any], told: str) -> None:
+    """A parameter that makes no sense is named in a refusal."""
+
+    async def main() -> None:
+        async with opened() as house:
+            answer = await house.http.get("/v1/journal", params=query)
+            assert answer.status_code == 400
+            assert told in answer.json()["error"]["cause"]
+
+    run(main())
