@@ -12,7 +12,7 @@ from fairlead.broker.aio import AsyncBroker
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import EVERY, Caller
 from fairlead.server.verbs import admin, batches, messages
-from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape
+from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape, Stage
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -54,6 +54,10 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "read_claim": batches.read_claim,
     "release_consumer": batches.release_consumer,
     "consumers": batches.consumers,
+    "stage": batches.stage,
+    "publish": batches.publish,
+    "sinks": batches.sinks,
+    "drop_sink": batches.drop_sink,
     "read_journal": admin.read_journal,
     "set_reader": admin.set_reader,
     "remove_reader": admin.remove_reader,
@@ -61,7 +65,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairleadError``."""
 
-NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim"))
+NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim", "stage"))
 """The verbs that a server which goes down refuses; all else helps to finish what has begun."""
 
 _PATH = re.compile(r" - at `\$(.*)`$")
@@ -75,7 +79,7 @@ def check_rights(name: str, request: Shape, caller: Caller) -> None:
     """
     if caller.grants is None:
         return
-    if isinstance(request, Enqueue):
+    if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return
     caller.check(VERBS[name].right, getattr(request, "queue", EVERY))

@@ -20,7 +20,7 @@ from fairlead.server.grpc_messages import write_error
 from fairlead.server.grpc_shapes import Read, Write, parsed
 from fairlead.wire.errors import ErrorBody, body_of, grpc_status
 from fairlead.wire.grpc import types_pb2
-from fairlead.wire.verbs import Enqueue, Forward, Lease, Leased, Shape
+from fairlead.wire.verbs import Enqueue, Forward, Lease, Leased, Shape, Stage
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -156,13 +156,13 @@ async def hand_over(doors: Doors, method: Method, data: bytes, context: Context)
 
 def _check_wait(doors: Doors, request: Shape) -> None:
     most = doors.limits.wait_ms_max
-    if isinstance(request, (Lease, Enqueue)) and request.wait_ms > most:
+    if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > most:
         raise InvalidArgument(f"wait_ms is at most {most}, not {request.wait_ms}.")
 
 
 def _correlated(request: Shape, correlation_id: str) -> Shape:
     """Return the request with the correlation id on each message that has none."""
-    if isinstance(request, Enqueue):
+    if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_with_id(request.messages, correlation_id))
     if isinstance(request, Forward):
         messages = {queue: _with_id(news, correlation_id) for queue, news in request.messages.items()}

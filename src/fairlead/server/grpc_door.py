@@ -83,10 +83,15 @@ VERB_OF: Final[Mapping[str, str]] = {
     "ReadClaim": "read_claim",
     "ReleaseConsumer": "release_consumer",
     "ListConsumers": "consumers",
+    "Stage": "stage",
+    "Publish": "publish",
+    "ListSinks": "sinks",
+    "DropSink": "drop_sink",
 }
 """The verb behind each method."""
 _READS: Final[Mapping[str, Read]] = {
     "enqueue": messages.read_enqueue,
+    "stage": messages.read_stage,
     "ack": messages.read_ack,
     "forward": messages.read_forward,
     "update_queue": shapes.read_update,

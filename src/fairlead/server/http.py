@@ -22,7 +22,7 @@ from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange, Gone
 from fairlead.server.polling import lease_or_hang_up
 from fairlead.server.stream import serve_stream
-from fairlead.wire.verbs import VERBS, Enqueue, Forward, Lease, Shape
+from fairlead.wire.verbs import VERBS, Enqueue, Forward, Lease, Shape, Stage
 
 Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
 _log = logging.getLogger("fairlead.access")
@@ -39,7 +39,7 @@ async def _dequeue_with_state(doors: Doors, exchange: Exchange, caller: Caller) 
 
 
 async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    if isinstance(request, (Lease, Enqueue)) and request.wait_ms > doors.limits.wait_ms_max:
+    if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > doors.limits.wait_ms_max:
         raise InvalidArgument(f"wait_ms is at most {doors.limits.wait_ms_max}, not {request.wait_ms}.")
     if isinstance(request, Lease):
         answer = await lease_or_hang_up(doors, exchange, request, caller)
@@ -52,7 +52,7 @@ async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, c
 
 def _correlated(request: Shape, correlation_id: str) -> Shape:
     """Return the request with the correlation id on each message that has none."""
-    if isinstance(request, Enqueue):
+    if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_with_id(request.messages, correlation_id))
     if isinstance(request, Forward):
         messages = {queue: _with_id(news, correlation_id) for queue, news in request.messages.items()}

@@ -187,6 +187,8 @@ class Simulation(SimulatedProcess):
         for book in books.queues.values():
             for name in list(book.consumers):
                 self.clients.release(book.name, name)
+            for name in list(book.sinks):
+                self.clients.drop(book.name, name)
         self.run_turns()
         self._check()
 
