@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fairlead.broker.bodies import Bodies
-from fairlead.broker.deliveries import delivery_of
+from fairlead.broker.deliveries import delivered
 from fairlead.broker.requests import Request
 from fairlead.broker.turn import Desk, Turn
 from fairlead.broker.views import known
@@ -86,6 +86,5 @@ def read_claim(
         state = "is over" if claim <= registered.claimed else "was not made"
         raise ClaimNotFound(f"Claim {claim} of consumer {consumer!r} of queue {queue!r} {state}.")
     messages = opened.held(found, start, start + count)
-    pairs = zip(messages, bodies.read(messages), strict=True)
-    deliveries = [delivery_of(message, message.token, head, payload) for message, (head, payload) in pairs]
-    return Claimed(deliveries=deliveries, total=len(opened.numbers))
+    tokens = [message.token for message in messages]
+    return Claimed(deliveries=delivered(bodies, queue, messages, tokens), total=len(opened.numbers))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.requests import HandOut
 from fairlead.core.ledger import Message
-from fairlead.journal.bodies import Head
 from fairlead.model.message import PRIORITY_NAMES, DeadLetter, Delivery
 from fairlead.model.names import id_of
 from fairlead.scheduler.item import Priority
@@ -16,33 +17,34 @@ from fairlead.scheduler.item import Priority
 def deliveries_of(bodies: Bodies, hand_out: HandOut) -> list[Delivery]:
     """Return the deliveries of a hand-out, with payloads and if asked for with workflow state."""
     messages = hand_out.messages
-    states = bodies.states(messages) if hand_out.taker.with_state else [None] * len(messages)
+    tokens = range(hand_out.token, hand_out.token + len(messages))
+    return delivered(bodies, hand_out.taker.queue, messages, tokens, with_state=hand_out.taker.with_state)
+
+
+def delivered(
+    bodies: Bodies, queue: str, messages: Sequence[Message], tokens: Iterable[int], *, with_state: bool = False
+) -> list[Delivery]:
+    """Return messages of a queue, each leased under its token, as their holder gets them."""
+    states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
-    token = hand_out.token
-    for message, (head, payload), state in zip(messages, bodies.read(messages), states, strict=True):
-        deliveries.append(delivery_of(message, token, head, payload, state))
-        token += 1
+    for message, token, (head, payload), state in zip(messages, tokens, bodies.read(messages), states, strict=True):
+        message_id = id_of(message.number)
+        delivery = Delivery(
+            id=message_id,
+            queue=queue,
+            token=token,
+            payload=payload,
+            headers=head.headers,
+            fairness_key=message.key,
+            attempt=message.attempts,
+            expires_ms=message.expires_ms,
+            enqueued_ms=message.enqueued_ms,
+            correlation_id=head.correlation_id or message_id,
+        )
+        if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
+            delivery = _with_rarities(delivery, message, state)
+        deliveries.append(delivery)
     return deliveries
-
-
-def delivery_of(message: Message, token: int, head: Head, payload: bytes, state: bytes | None = None) -> Delivery:
-    """Return a message that is leased under a token, as its holder gets it."""
-    message_id = id_of(message.number)
-    delivery = Delivery(
-        id=message_id,
-        queue=message.queue.name,
-        token=token,
-        payload=payload,
-        headers=head.headers,
-        fairness_key=message.key,
-        attempt=message.attempts,
-        expires_ms=message.expires_ms,
-        enqueued_ms=message.enqueued_ms,
-        correlation_id=head.correlation_id or message_id,
-    )
-    if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
-        return _with_rarities(delivery, message, state)
-    return delivery
 
 
 def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) -> Delivery:

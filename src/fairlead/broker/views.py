@@ -19,6 +19,7 @@ from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlead.model.claims import ConsumerView
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
+from fairlead.model.staging import SinkView
 from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
 from fairlead.scheduler.survey import KeyState
 
@@ -89,6 +90,7 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
         waiters=dispatcher.waiting(name),
         consumers=len(dispatcher.consumers.get(name, ())),
         claimed=queue.claimed,
+        staged=len(queue.staged),
     )
 
 
@@ -101,7 +103,12 @@ def queue_details(engine: Looked, name: str, now_ms: int, *, keys_max: int = KEY
     throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
     registered = tuple(consumer_views(engine.ledger, schedule, name))
     return msgspec.structs.replace(
-        view, active_keys=survey.active, keys=keys, throttles=tuple(throttles), registered=registered
+        view,
+        active_keys=survey.active,
+        keys=keys,
+        throttles=tuple(throttles),
+        registered=registered,
+        sinks=tuple(sink_views(engine.ledger, name)),
     )
 
 
@@ -154,6 +161,25 @@ def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[Consu
             idle_ms=consumer.idle_ms,
         )
         for name, consumer in sorted(found.consumers.items())
+    ]
+
+
+def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:
+    """Return the sinks of a queue, by name.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    return [
+        SinkView(
+            queue=queue,
+            name=name,
+            batch=sink.batch,
+            staged_messages=sum(part.count for part in sink.parts.values()),
+            staged_bytes=sum(part.size for part in sink.parts.values()),
+            heard_ms=sink.heard_ms,
+        )
+        for name, sink in sorted(known(ledger, queue).sinks.items())
     ]
 
 

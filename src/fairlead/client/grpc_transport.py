@@ -36,13 +36,13 @@ except ImportError as error:
 
 from google.protobuf.message_factory import GetMessageClass
 
-from fairlead.wire.grpc import admin_pb2, broker_pb2, types_pb2
+from fairlead.wire.grpc import admin_pb2, batches_pb2, broker_pb2, types_pb2
 from fairlead.wire.protobuf import VERB_OF, told, write
 
 _SCHEMES: Final = {"grpc": False, "grpcs": True}
 _METHODS: Final[dict[str, Any]] = {
     VERB_OF[method.name]: method
-    for file in (broker_pb2, admin_pb2)
+    for file in (broker_pb2, admin_pb2, batches_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
     if method.name in VERB_OF

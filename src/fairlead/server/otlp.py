@@ -138,7 +138,7 @@ def _attributes(verb: str, queue: str | None) -> dict[str, str | int]:
 
 
 def _news(request: Shape) -> Iterable[NewMessage]:
-    if isinstance(request, wire.Enqueue):
+    if isinstance(request, (wire.Enqueue, wire.Stage)):
         return request.messages
     if isinstance(request, wire.Forward):
         return [message for messages in request.messages.values() for message in messages]
@@ -146,7 +146,7 @@ def _news(request: Shape) -> Iterable[NewMessage]:
 
 
 def _count(request: Shape) -> int | None:
-    if isinstance(request, wire.Enqueue):
+    if isinstance(request, (wire.Enqueue, wire.Stage)):
         return len(request.messages)
     receipts = getattr(request, "receipts", None)
     return None if receipts is None else len(receipts)

@@ -43,10 +43,12 @@ STATUSES = {
     "queue_full": "RESOURCE_EXHAUSTED",
     "global_full": "RESOURCE_EXHAUSTED",
     "too_many_waiters": "RESOURCE_EXHAUSTED",
-    "rate_limited": "RESOURCE_EXHAUSTED",
     "consumer_not_found": "NOT_FOUND",
     "claim_not_found": "NOT_FOUND",
     "consumer_fenced": "ABORTED",
+    "sink_not_found": "NOT_FOUND",
+    "stage_mismatch": "ABORTED",
+    "rate_limited": "RESOURCE_EXHAUSTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }
