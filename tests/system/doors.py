@@ -15,8 +15,8 @@ from fairlead.wire.grpc import admin_pb2, broker_pb2
 from fairlead.wire.protobuf import VERB_OF
 from fairlead.wire.verbs import VERBS
 
+from .grpc_process import GrpcServer
 from .server_process import HttpAnswer, ServerProcess
-from .test_grpc_server import GrpcServer
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,56 +16,11 @@ import grpc
 import pytest
 
 from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import admin_pb2_grpc, broker_pb2_grpc, types_pb2
 from fairlead.wire.grpc import broker_pb2 as broker
+from fairlead.wire.grpc import types_pb2
 
-from .server_process import ROOT, ServerProcess
-from .test_server_tls import folder
-
-__all__ = ["folder"]
-_ADDRESS = re.compile(r"gRPC +(\S+)")
-
-
-class GrpcServer(ServerProcess):
-    """A server process that speaks gRPC too."""
-
-    def __init__(self, data: Path, *flags: str) -> None:
-        super().__init__(data, "--grpc-port", "0", *flags)
-        self.grpc_address = ""
-
-    def start(self) -> None:
-        """Start it, and return once it says where gRPC is."""
-        super().start()
-        assert self.process is not None
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if (found := _ADDRESS.search(line)) is not None:
-                self.grpc_address = found.group(1)
-                return
-        raise AssertionError("the server says nothing of gRPC")
-
-    @contextmanager
-    def called(self, credentials: grpc.ChannelCredentials | None = None) -> Iterator[tuple[Any, Any]]:
-        """Give stubs of both services."""
-        if credentials is None:
-            channel = grpc.insecure_channel(self.grpc_address)
-        else:
-            channel = grpc.secure_channel(self.grpc_address, credentials)
-        stubs: Any = (broker_pb2_grpc.BrokerStub, admin_pb2_grpc.AdminStub)
-        with channel:
-            yield stubs[0](channel), stubs[1](channel)
-
-
-@contextmanager
-def serving(data: Path, *flags: str) -> Iterator[GrpcServer]:
-    """Serve for as long as the context lasts."""
-    server = GrpcServer(data, *flags)
-    server.start()
-    try:
-        yield server
-    finally:
-        if server.process is not None and server.process.poll() is None:
-            server.kill()
+from .grpc_process import GrpcServer, serving
+from .server_process import ROOT
 
 
 @pytest.fixture
@@ -223,21 +176,6 @@ def _read_all(connection: socket.socket) -> None:
             pass
     except ConnectionError:
         pass
-
-
-def test_tls_asks_for_a_certificate(folder: Path, tmp_path: Path) -> None:
-    """The certificates of the other doors hold for gRPC too: a good one is served, none and a stranger's are not."""
-    files = ("--tls-certificate", str(folder / "server.pem"), "--tls-key", str(folder / "server.key"))
-    ca = (folder / "ca.pem").read_bytes()
-    with serving(tmp_path / "data", *files, "--tls-client-ca", str(folder / "ca.pem")) as server:
-        good = [(folder / f"good.{end}").read_bytes() for end in ("key", "pem")]
-        with server.called(grpc.ssl_channel_credentials(ca, *good)) as (_, admins):
-            assert not admins.ListQueues(admin.ListQueuesRequest()).queues
-        wrong = [(folder / f"wrong.{end}").read_bytes() for end in ("key", "pem")]
-        for bad in (grpc.ssl_channel_credentials(ca), grpc.ssl_channel_credentials(ca, *wrong)):
-            with server.called(bad) as (_, admins), pytest.raises(grpc.RpcError) as refused:
-                admins.ListQueues(admin.ListQueuesRequest())
-            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_key_is_asked_for(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from websockets.exceptions import ConnectionClosed
 
 from fairlead.wire.grpc import broker_pb2
 
+from .grpc_process import serving as serving_grpc
 from .server_process import ServerProcess, serving
-from .test_grpc_server import serving as serving_grpc
 
 
 def test_connections_beyond_the_limit_are_told_so(tmp_path: Path) -> None:

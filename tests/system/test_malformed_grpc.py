@@ -11,8 +11,9 @@ import pytest
 from fairlead.wire.grpc import admin_pb2, broker_pb2
 
 from .doors import METHODS
+from .grpc_process import GrpcServer, serving
 from .server_process import resident_bytes
-from .test_grpc_server import GrpcServer, batch, receipts, serving
+from .test_grpc_server import batch, receipts
 
 BODY_BYTES_MAX = 100_000
 

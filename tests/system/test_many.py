@@ -200,6 +200,26 @@ def test_readers_that_read_nothing_cost_others_nothing(server: ServerProcess) ->
         stream.close()
 
 
+def test_answers_that_nobody_reads_are_not_made(server: ServerProcess) -> None:
+    """Of a hundred calls in one message for two megabytes each few are answered until those are read; then all."""
+    with server.stream() as greedy, server.stream() as quick:
+        payload = bytes(2 * MEGABYTE)
+        (enqueued,) = quick.call("enqueue", queue="orders", messages=[{"payload": payload}])["results"]
+        before = resident_bytes(server)
+        look = {"queue": "orders", "id": enqueued["id"]}
+        greedy.socket.send(encode([[0, number, "get", look] for number in range(1, 101)]))
+        for _ in range(300):
+            assert quick.call("stats", queue="orders")["waiting"] == 1
+        assert resident_bytes(server) - before < 100 * MEGABYTE
+        answered: list[int] = []
+        while len(answered) < 100:
+            message = greedy.socket.recv(timeout=30)
+            assert isinstance(message, bytes)
+            assert len(message) < 10 * MEGABYTE
+            answered += [number for _, number, _ in decode(message)]
+        assert sorted(answered) == list(range(1, 101))
+
+
 CLIENT = """
 import asyncio, sys
 from fairlead.client import AsyncClient

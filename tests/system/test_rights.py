@@ -20,7 +20,7 @@ from fairlead.wire.grpc import broker_pb2, types_pb2
 from fairlead.wire.verbs import VERBS
 
 from .doors import Door, GrpcDoor, HttpDoor, StreamDoor, bearer, outcome_of
-from .test_grpc_server import GrpcServer, serving
+from .grpc_process import GrpcServer, serving
 
 DOORS = ("http", "stream", "grpc")
 RIGHTS = ("produce", "consume", "admin")

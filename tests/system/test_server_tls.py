@@ -1,19 +1,34 @@
-"""TLS: a server with a certificate, and clients with a good one, a wrong one, an expired one and none."""
+"""TLS at every door: a server with a certificate, and clients with a good one, a wrong one, an expired one and none."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeAlias
 
+import grpc
 import httpx
 import pytest
+from websockets.exceptions import WebSocketException
 
-from .server_process import ServerProcess, serving
+from fairlead.client import AsyncClient, Transport
+from fairlead.client.grpc_transport import GrpcTransport
+from fairlead.client.http_transport import HttpTransport
+from fairlead.client.websocket import WebSocketTransport
+from fairlead.errors import Disconnected
+from fairlead.wire.grpc import admin_pb2
+
+from .grpc_process import GrpcServer, serving
+from .server_process import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+Door: TypeAlias = Callable[[GrpcServer, Path, str | None, str], int]
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
@@ -29,11 +44,11 @@ def make_ca(folder: Path, name: str) -> None:
     openssl(folder, "req", "-x509", *CURVE, *files, "-subj", f"/CN={name}", "-days", "2", *usage)
 
 
-def make_certificate(folder: Path, name: str, *, ca: str, days: int = 2) -> None:
-    """Make a certificate for this machine."""
+def make_certificate(folder: Path, name: str, *, ca: str, days: int = 2, address: str = "127.0.0.1") -> None:
+    """Make a certificate for this machine, or for another."""
     openssl(folder, "req", *CURVE, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
     extensions = folder / "extensions"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
+    extensions.write_text(f"subjectAltName=IP:{address}\nauthorityKeyIdentifier=keyid\n")
     signing = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", str(extensions))
     files = ("-in", f"{name}.csr", "-out", f"{name}.pem")
     openssl(folder, "x509", "-req", *files, *signing, "-days", str(days))
@@ -49,14 +64,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_certificate(folder, "good", ca="ca")
     make_certificate(folder, "expired", ca="ca", days=-1)
     make_certificate(folder, "wrong", ca="stranger")
+    make_certificate(folder, "elsewhere", ca="ca", address="192.0.2.1")
+    openssl(folder, "ec", "-in", "server.key", "-out", "locked.key", "-aes256", "-passout", "pass:secret")
     return folder
 
 
+def tls_flags(folder: Path, name: str) -> tuple[str, ...]:
+    """Return what lets a server show a certificate."""
+    return ("--tls-certificate", str(folder / f"{name}.pem"), "--tls-key", str(folder / f"{name}.key"))
+
+
 @pytest.fixture(scope="module")
-def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcServer]:
     """Serve with TLS, and ask clients for certificates."""
-    files = ("--tls-certificate", str(folder / "server.pem"), "--tls-key", str(folder / "server.key"))
-    with serving(tmp_path_factory.mktemp("data"), *files, "--tls-client-ca", str(folder / "ca.pem")) as process:
+    flags = (*tls_flags(folder, "server"), "--tls-client-ca", str(folder / "ca.pem"))
+    with serving(tmp_path_factory.mktemp("data"), *flags) as process:
         yield process
 
 
@@ -68,26 +90,129 @@ def context(folder: Path, client: str | None, *, ca: str = "ca") -> ssl.SSLConte
     return made
 
 
-def test_a_client_with_a_good_certificate_is_served(server: ServerProcess, folder: Path) -> None:
-    """Both doors speak TLS."""
-    good = context(folder, "good")
-    with server.http(verify=good) as http:
-        assert http.get("/queues").json() == {"queues": []}
-    with server.stream(ssl=good) as stream:
-        assert stream.call("queues") == {"queues": []}
+def credentials(folder: Path, client: str | None, *, ca: str = "ca") -> grpc.ChannelCredentials:
+    """Return the same for gRPC."""
+    pair = [] if client is None else [(folder / f"{client}.{end}").read_bytes() for end in ("key", "pem")]
+    return grpc.ssl_channel_credentials((folder / f"{ca}.pem").read_bytes(), *pair)
+
+
+def over_http(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
+    """Return how many queues a client sees over HTTP."""
+    with server.http(verify=context(folder, client, ca=ca)) as http:
+        return len(http.get("/queues").json()["queues"])
+
+
+def over_stream(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
+    """Return how many queues a client sees over the stream."""
+    with server.stream(ssl=context(folder, client, ca=ca)) as stream:
+        return len(stream.call("queues")["queues"])
+
+
+def over_grpc(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
+    """Return how many queues a client sees over gRPC."""
+    with server.called(credentials(folder, client, ca=ca)) as (_, admins):
+        return len(admins.ListQueues(admin_pb2.ListQueuesRequest(), timeout=30).queues)
+
+
+DOORS = (over_http, over_stream, over_grpc)
+TURNED_AWAY = (httpx.TransportError, OSError, WebSocketException, grpc.RpcError)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_client_with_a_good_certificate_is_served(server: GrpcServer, folder: Path, door: Door) -> None:
+    """Every door speaks TLS."""
+    assert door(server, folder, "good", "ca") == 0
 
 
 @pytest.mark.parametrize("client", ["expired", "wrong", None])
+@pytest.mark.parametrize("door", DOORS)
 def test_a_client_without_a_good_certificate_is_turned_away(
-    server: ServerProcess, folder: Path, client: str | None
+    server: GrpcServer, folder: Path, door: Door, client: str | None
 ) -> None:
-    """A certificate of a stranger, one that is over, and none at all end before anything is asked."""
-    with server.http(verify=context(folder, client)) as http, pytest.raises(httpx.TransportError):
-        http.get("/queues")
+    """A certificate of a stranger, one that is over, and none at all end before anything is asked, at every door."""
+    with pytest.raises(TURNED_AWAY):
+        door(server, folder, client, "ca")
 
 
-def test_a_server_that_is_not_trusted_is_not_spoken_to(server: ServerProcess, folder: Path) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_a_server_that_is_not_trusted_is_not_spoken_to(server: GrpcServer, folder: Path, door: Door) -> None:
     """A client that trusts somebody else hangs up."""
-    untrusting = context(folder, "good", ca="stranger")
-    with server.http(verify=untrusting) as http, pytest.raises(httpx.ConnectError):
-        http.get("/queues")
+    with pytest.raises(TURNED_AWAY):
+        door(server, folder, "good", "stranger")
+
+
+def test_the_sdk_speaks_tls_by_every_transport(server: GrpcServer, folder: Path) -> None:
+    """The same client is served over WebSocket, HTTP and gRPC with its certificate, and Disconnected without."""
+    address, at = f"https://{server.address}", f"grpcs://{server.grpc_address}"
+
+    def transports(client: str | None) -> list[Transport]:
+        tls = context(folder, client)
+        return [
+            WebSocketTransport(address, tls=tls),
+            HttpTransport(address, tls=tls),
+            GrpcTransport(at, credentials=credentials(folder, client), timeout=10),
+        ]
+
+    async def main() -> None:
+        for transport in transports("good"):
+            async with AsyncClient(transport) as client:
+                assert await client.queues() == []
+        for transport in transports(None):
+            with pytest.raises(Disconnected):
+                await transport.connect()
+            await transport.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["expired", "elsewhere"])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_server_whose_certificate_is_no_good_is_not_spoken_to(
+    folder: Path, bad_servers: dict[str, GrpcServer], door: Door, name: str
+) -> None:
+    """A client hangs up on a certificate that is over or for another name, although it trusts who signed it."""
+    with pytest.raises(TURNED_AWAY):
+        door(bad_servers[name], folder, None, "ca")
+
+
+@pytest.fixture(scope="module")
+def bad_servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, GrpcServer]]:
+    """Serve with certificates that are no good, and ask clients for none."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(serving(tmp_path_factory.mktemp(name), *tls_flags(folder, name)))
+            for name in ("expired", "elsewhere")
+        }
+
+
+def test_without_a_client_ca_anybody_may_come_who_trusts_the_server(folder: Path, tmp_path: Path) -> None:
+    """TLS alone asks for no certificates; who speaks without TLS gets nothing at any door."""
+    with serving(tmp_path / "data", *tls_flags(folder, "server")) as server:
+        assert [door(server, folder, None, "ca") for door in DOORS] == [0, 0, 0]
+        with httpx.Client(base_url=f"http://{server.address}") as http, pytest.raises(httpx.TransportError):
+            http.get("/healthz")
+        with server.called() as (_, admins), pytest.raises(grpc.RpcError):
+            admins.ListQueues(admin_pb2.ListQueuesRequest(), timeout=30)
+        assert over_http(server, folder, None, "ca") == 0
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "ca", "word"),
+    [
+        ("server.pem", "good.key", "ca.pem", "tls_certificate"),
+        ("server.key", "server.key", "ca.pem", "tls_certificate"),
+        ("server.pem", "locked.key", "ca.pem", "tls_certificate"),
+        ("server.pem", "server.key", "server.key", "tls_client_ca"),
+    ],
+)
+def test_files_that_are_no_good_are_told(
+    folder: Path, tmp_path: Path, certificate: str, key: str, ca: str, word: str
+) -> None:
+    """With another's key, none, a locked one or no authorities the server does not start, and says which."""
+    paths = [str(folder / name) for name in (certificate, key, ca)]
+    files = ("--tls-certificate", paths[0], "--tls-key", paths[1], "--tls-client-ca", paths[2])
+    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", str(tmp_path / "data"), *files]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, input="")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert word in result.stderr

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fairlead.client import AsyncClient, NewMessage
+from fairlead.client import AsyncClient, Client, NewMessage
 from fairlead.errors import FairleadError
 from fairlead.worker import Worker, WorkMessage
 from tests.unit.client.serving import ServerProcess
@@ -75,3 +79,66 @@ def test_every_message_is_handled_though_the_server_is_killed(tmp_path: Path) ->
     assert len(load.accepted) == BATCHES * BATCH
     assert load.accepted <= set(load.handled)
     assert load.app.counters.handled >= BATCHES * BATCH - load.app.counters.lost
+
+
+APP = """
+import os
+from fairlead.worker import Worker
+
+app = Worker()
+
+
+@app.handler("jobs", concurrency=16, credit=64, visibility_ms=3000)
+async def handle(message):
+    os.write(1, f"handled {message.id}\\n".encode())
+"""
+
+
+def produce(url: str) -> set[str]:
+    """Enqueue everything, whatever happens to the server; return what was accepted."""
+    with Client(url) as client:
+        batches = [client.enqueue_many("jobs", [NewMessage(payload=b"x" * 1_000)] * BATCH) for _ in range(BATCHES)]
+    return {answer for answers in batches for answer in answers if not isinstance(answer, FairleadError)}
+
+
+def handled_by(worker: subprocess.Popen[str], server: ServerProcess) -> set[str]:
+    """Read what a worker handles until it is everything, and kill the server now and then meanwhile."""
+    handled: set[str] = set()
+    kills = 0
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        if line.startswith("handled "):
+            handled.add(line.split()[1])
+        if len(handled) == BATCHES * BATCH:
+            return handled
+        if kills < KILLS and len(handled) >= (kills + 1) * BATCHES * BATCH // (KILLS + 2):
+            kills += 1
+            server.kill()
+            server.start()
+    raise AssertionError(f"the worker ended after {len(handled)} messages")
+
+
+def test_the_command_outlives_its_server(tmp_path: Path) -> None:
+    """``fairlead worker`` as a process goes on when its server is killed and comes back; nothing accepted is lost."""
+    (tmp_path / "tasks.py").write_text(APP)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    with ServerProcess(tmp_path / "data") as server:
+        with Client(server.url) as client:
+            client.create_queue("jobs", {"max_attempts": 0, "backoff_ms": 0})
+        command = [sys.executable, "-m", "fairlead", "--server", server.url, "worker", "tasks:app"]
+        with (
+            subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ) as worker,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            producing = pool.submit(produce, server.url)
+            handled = handled_by(worker, server)
+            accepted = producing.result(PATIENCE_S)
+            worker.terminate()
+            assert worker.wait(PATIENCE_S) == 0
+        with Client(server.url) as client:
+            view = client.queue("jobs")
+    assert (view.waiting, view.leased, view.dead) == (0, 0, 0)
+    assert len(accepted) == BATCHES * BATCH
+    assert accepted <= handled

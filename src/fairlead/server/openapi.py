@@ -105,10 +105,9 @@ def _add_raw(paths: dict[str, Any]) -> None:
     enqueue["parameters"] = [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in PARAMETERS
     ]
-    for path in ("/v1/queue/dequeue", "/v1/queue/dequeueWithState"):
-        responses = paths[path]["post"]["responses"]
-        responses["200"]["content"][RAW] = payload
-        responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
+    responses = paths["/v1/queue/dequeue"]["post"]["responses"]
+    responses["200"]["content"][RAW] = payload
+    responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
 def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas

@@ -12,7 +12,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from fairlead.model.message import MessageView
 from fairlead.server.asgi import Send
+from fairlead.wire.frames import Deliver
+from fairlead.wire.verbs import Leased, Peeked
 
 Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
 """A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its inside is encoded in one go."""
@@ -20,6 +23,26 @@ Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
 FRAMES_MAX: Final = 64
 """Frames in one message: enough to be cheap, few enough that a reader gets to see the first soon."""
 BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def _payload_bytes(frame: Frame) -> int:
+    """Return how many bytes of payload a frame holds; all else that it holds is small."""
+    held: Any = frame if type(frame) is Deliver else frame[2] if type(frame) is tuple else None
+    if type(held) in (Deliver, Leased):
+        return sum([len(delivery.payload) for delivery in held.deliveries])
+    if type(held) is Peeked:
+        return sum([len(view.payload or b"") for view in held.messages])
+    return len(held.payload or b"") if type(held) is MessageView else 0
+
+
+def _fitting(frames: list[Frame]) -> list[Frame]:
+    """Return the first frames that go in one message, at least one."""
+    size = 0
+    for count, frame in enumerate(frames[:FRAMES_MAX]):
+        size += _payload_bytes(frame)
+        if count and size > BYTES_MAX:
+            return frames[:count]
+    return frames[:FRAMES_MAX]
 
 
 class Outbox:
@@ -35,6 +58,7 @@ class Outbox:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._unsent_bytes = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self.sends_many = False
 
@@ -42,7 +66,8 @@ class Outbox:
         """Send a frame after all that were put before."""
         self._frames.append(frame)
         self._arrived.set()
-        if len(self._frames) > FRAMES_MAX:
+        self._unsent_bytes += _payload_bytes(frame)
+        if len(self._frames) > FRAMES_MAX or self._unsent_bytes > BYTES_MAX:
             self._room.clear()
 
     async def wait_for_room(self) -> None:
@@ -75,6 +100,7 @@ class Outbox:
             self._arrived.clear()
             while self._frames:
                 await self._flush()
+            self._unsent_bytes = 0
             self._room.set()
 
     async def _flush(self) -> None:
@@ -82,7 +108,7 @@ class Outbox:
         if not self.sends_many:
             batch, data = frames[:1], self._encode(frames[0])
         else:
-            batch = frames[:FRAMES_MAX]
+            batch = frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(frames)
             data = self._encode(batch)
         del frames[: len(batch)]
         if len(data) > BYTES_MAX:

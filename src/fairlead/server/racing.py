@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, cast
 
 from fairlead.broker.aio import AsyncBroker
@@ -18,19 +19,22 @@ async def leased_unless(
     Raises:
         FairleadError: leasing was refused.
     """
-    tasks = asyncio.ensure_future(leasing), asyncio.ensure_future(ending)
-    lease, end = tasks
+    lease, end = asyncio.ensure_future(leasing), asyncio.ensure_future(ending)
+    is_taken = False
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not end.done():
-            return cast("Leased", lease.result())
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait((lease, end), return_when=asyncio.FIRST_COMPLETED)
+        is_taken = not end.done()
+    finally:  # nothing is awaited from here on: whoever is cancelled meanwhile would lose what has come
+        end.cancel()
+        if not is_taken:
+            lease.cancel()
+            lease.add_done_callback(partial(_given_back, broker))
+    return cast("Leased", lease.result()) if is_taken else None
+
+
+def _given_back(broker: AsyncBroker, lease: asyncio.Future[Any]) -> None:
     if not lease.cancelled() and lease.exception() is None:
-        give_back(broker, cast("Leased", lease.result()))
-    return None
+        give_back(broker, lease.result())
 
 
 def give_back(broker: AsyncBroker, leased: Leased) -> None:

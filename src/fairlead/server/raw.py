@@ -90,12 +90,14 @@ def wants_raw(exchange: Exchange, request: Lease) -> bool:
     """Tell whether the answer is to be a payload.
 
     Raises:
-        InvalidArgument: it is, but more than one message is asked for.
+        InvalidArgument: it is, but more is asked for than fits in one body.
     """
     if not exchange.accepts(RAW) or exchange.accepts(JSON) or exchange.accepts(MSGPACK):
         return False
     if request.count != 1:
         raise InvalidArgument(f"As {RAW} one message is to be had at a time, not {request.count}.")
+    if request.with_state:
+        raise InvalidArgument(f"State is not to be had as {RAW}: ask for {JSON} or {MSGPACK}, or for the state alone.")
     return True
 
 

@@ -27,7 +27,7 @@ from fairlead.server.going_down import drain
 from fairlead.server.http import HttpDoor
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
-from fairlead.server.settings import MEMORY, ServerSettings, check
+from fairlead.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlead.server.spans import Spans
 
 try:
@@ -54,6 +54,7 @@ def serve(settings: ServerSettings, *, tell: Callable[[str], None] | None = None
         StoreFailed, StoreLocked, StoreCorrupt: the data can't be opened.
     """
     check(settings)
+    check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
     _run(_serve(settings, tell if tell is not None else _print))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -235,3 +236,23 @@ def _check_endpoint(endpoint: str | None) -> None:
         raise InvalidArgument(f"otlp_endpoint is a URL such as http://localhost:4318, not {endpoint!r:.100}.")
     if parts.username is not None or parts.password is not None:
         raise InvalidArgument("otlp_endpoint has a password in it: say it with OTEL_EXPORTER_OTLP_HEADERS.")
+
+
+def check_tls(settings: ServerSettings) -> None:
+    """Refuse files that no TLS can be spoken with, before anything is opened.
+
+    Raises:
+        InvalidArgument: the cause says which of them.
+    """
+    if settings.tls_certificate is None:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")  # nobody is there to be asked
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidArgument(f"tls_certificate and tls_key are no certificate and its key: {error}.") from error
+    try:
+        if settings.tls_client_ca is not None:
+            context.load_verify_locations(settings.tls_client_ca)
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidArgument(f"tls_client_ca holds no certificates: {error}.") from error

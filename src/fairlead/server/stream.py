@@ -31,6 +31,9 @@ PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
+_LOOKS: Final = frozenset(("get", "peek", "read_journal"))
+_LOOKS_MAX: Final = 8
+"""How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
@@ -92,6 +95,7 @@ class _Stream:
         self._one_done = asyncio.Event()
         self._calls_max = doors.limits.calls_max
         self._waits = 0
+        self._looks = 0
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
@@ -137,29 +141,39 @@ class _Stream:
                 await _close(self._send, _UNSUPPORTED, "The stream speaks msgpack, in binary messages.")
                 return
             try:
-                self._take(data)
+                calls = self._calls_in(data)
             except (msgspec.DecodeError, RecursionError) as error:
                 await _close(self._send, _MALFORMED, f"A message is no frame: {error}.")
                 return
             except Unauthenticated as error:
                 await _close(self._send, _POLICY, error.cause)
                 return
-            while len(self._calls) - self._waits >= self._calls_max:
-                self._one_done.clear()
-                await self._one_done.wait()
-            if not outbox.has_room:
-                await outbox.wait_for_room()
+            for call in calls:
+                self._start(call)
+                while self._looks >= _LOOKS_MAX or len(self._calls) - self._waits >= self._calls_max:
+                    self._one_done.clear()
+                    await self._one_done.wait()
+                if not outbox.has_room:
+                    await outbox.wait_for_room()
 
-    def _take(self, data: bytes) -> None:
+    def _calls_in(self, data: bytes) -> list[Call]:
         if is_many(data):
             self._outbox.sends_many = True
         calls = calls_of(data)
         if self._doors.keys.is_required:
             self._caller = self._doors.keys.caller(self._authorization)  # it may have been revoked, or have expired
-        for call in calls:
-            task = asyncio.create_task(self._answer(call))
-            self._calls.add(task)
-            task.add_done_callback(self._done)
+        return calls
+
+    def _start(self, call: Call) -> None:
+        task = asyncio.create_task(self._answer(call))
+        self._calls.add(task)
+        if call.verb in _LOOKS:
+            self._looks += 1
+            task.add_done_callback(self._looked)
+        task.add_done_callback(self._done)
+
+    def _looked(self, _task: asyncio.Task[None]) -> None:
+        self._looks -= 1
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)

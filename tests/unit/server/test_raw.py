@@ -116,12 +116,13 @@ def test_a_message_that_is_refused_refuses_the_request() -> None:
 
 
 def test_several_messages_are_not_to_be_had_raw() -> None:
-    """One body holds one payload; who takes JSON as well gets JSON."""
+    """One body holds one payload, and no state; who takes JSON as well gets JSON."""
 
     async def main() -> None:
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage(payload=b"a")] * 3)
             assert (await dequeue(house, count=2)).status_code == 400
+            assert (await dequeue(house, with_state=True)).status_code == 400
             assert (await house.broker.queue("orders")).leased == 0
             both = {"accept": "application/octet-stream, application/json"}
             answer = await house.http.post("/v1/queue/dequeue", json={"queue": "orders", "count": 2}, headers=both)

@@ -1,0 +1,66 @@
+"""Leasing for somebody who may be gone when the messages come: nothing is lost between the two."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.server.callers import ANYBODY
+from fairlead.server.racing import leased_unless
+from fairlead.server.verbs.messages import lease
+from fairlead.wire.verbs import Lease
+from tests.unit.server.house import opened, run
+
+WAIT = Lease(queue="orders", wait_ms=60_000)
+
+
+async def never() -> None:
+    """End never."""
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("passes", range(1, 16))
+def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -> None:
+    """After so many passes of the loop the caller is cancelled: it has the message, or the queue has."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue_many("orders", [NewMessage()])
+            racing = asyncio.create_task(leased_unless(house.broker, lease(house.broker, WAIT, ANYBODY), never()))
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            racing.cancel()
+            with suppress(asyncio.CancelledError):
+                leased = await racing
+                assert leased is not None
+                assert len(leased.deliveries) == 1
+                return
+            while (await house.broker.queue("orders")).leased:
+                pass
+
+    run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("passes", range(1, 16))
+def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
+    """If the ending is noticed nothing is answered, and the message is in its queue."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.enqueue_many("orders", [NewMessage()])
+
+            async def ending() -> None:
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+
+            leased = await leased_unless(house.broker, lease(house.broker, WAIT, ANYBODY), ending())
+            if leased is None:
+                while (await house.broker.queue("orders")).leased:
+                    pass
+            else:
+                assert len(leased.deliveries) == 1
+
+    run(asyncio.wait_for(main(), 30))
