@@ -135,6 +135,20 @@ class ClaimNotFound(RequestError):
     remedy = "Ask for the present claim with claim; what is done can't be read again."
 
 
+class SinkNotFound(RequestError):
+    """The queue has no sink of this name."""
+
+    code = "sink_not_found"
+    remedy = "Nothing is left to do if it was dropped before; otherwise correct queue and name."
+
+
+class StageMismatch(RequestError):
+    """What is staged is not what the request builds on; nothing was staged or published."""
+
+    code = "stage_mismatch"
+    remedy = "Stage the part again from its beginning, under another name, and publish that."
+
+
 class NotPending(RequestError):
     """The message is leased, so it can't be taken out of the queue."""
 

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from fairlead.broker.dispatcher import Dispatcher
+from fairlead.core import apply as apply_module
 from fairlead.core import schedule as schedule_module
+from fairlead.core.apply import journal as apply_journal
 from fairlead.core.apply import messages
-from fairlead.core.decide import leases
+from fairlead.core.decide import claims, leases, staging
 from fairlead.core.ledger import Message
+from fairlead.core.schedule import Schedule
+from fairlead.journal.records import Staged
 from fairlead.model.message import Receipt
 from fairlead.model.names import number_of
 from fairlead.scheduler.buckets import Bucket
@@ -66,7 +70,7 @@ def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
     def drop(ledger: Any, chunk: Any) -> None:
         ledger.chunks.pop(chunk.number, None)
 
-    patch.setattr(messages, "_drop_chunk", drop)
+    patch.setattr(messages, "drop_chunk", drop)
 
 
 def forget_to_note_a_failure(patch: pytest.MonkeyPatch) -> None:
@@ -116,6 +120,55 @@ def forget_to_give_credit_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "note", do_nothing)
 
 
+def forget_consumers_at_the_base(patch: pytest.MonkeyPatch) -> None:
+    """Recovery that begins after a registration does not know it."""
+    patch.setattr(apply_journal, "revive_consumer", do_nothing)
+
+
+def forget_sinks_at_the_base(patch: pytest.MonkeyPatch) -> None:
+    """Recovery that begins after a staging does not know whose it is."""
+    patch.setattr(apply_journal, "revive_sink", do_nothing)
+
+
+def forget_to_ack_what_is_done(patch: pytest.MonkeyPatch) -> None:
+    """A claim ends, and its messages stay leased for good."""
+    ended = claims._ended
+    patch.setattr(claims, "_ended", lambda *known: ended(*known)[-1:])
+
+
+def let_claims_expire(patch: pytest.MonkeyPatch) -> None:
+    """What is claimed is handed to others after a while."""
+    patch.setattr(claims, "NEVER_MS", 1_700_100_000_000)
+
+
+def publish_again(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is published again is enqueued again."""
+    patch.setattr(staging, "_is_published", lambda _sink, _batch: False)
+
+
+def leave_parts_behind(patch: pytest.MonkeyPatch) -> None:
+    """What was staged and not published stays for good."""
+    patch.setattr(staging, "_unstaged", lambda *_known, **_how: [])
+
+
+def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
+    """What is staged is handed out before it is published."""
+    staged = apply_module._APPLIERS[Staged]
+
+    def seen(ledger: Any, record: Staged, at_ms: int) -> list[Message]:
+        staged(ledger, record, at_ms)
+        return [ledger.queues[record.queue].staged[record.sequence + at] for at in range(record.count)]
+
+    patch.setitem(apply_module._APPLIERS, Staged, seen)
+    build = Schedule.__init__
+
+    def offering(self: Schedule, *known: Any) -> None:
+        build(self, *known)
+        self._followers[Staged] = self._enqueued
+
+    patch.setattr(Schedule, "__init__", offering)
+
+
 PLANTS: list[Plant] = [
     forget_to_release_a_cap,
     forget_to_fence,
@@ -128,6 +181,13 @@ PLANTS: list[Plant] = [
     forget_deadlines,
     let_a_return_keep_its_place,
     forget_to_give_credit_back,
+    forget_consumers_at_the_base,
+    forget_sinks_at_the_base,
+    forget_to_ack_what_is_done,
+    let_claims_expire,
+    publish_again,
+    leave_parts_behind,
+    stage_into_the_queue,
 ]
 
 

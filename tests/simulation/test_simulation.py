@@ -23,13 +23,15 @@ def test_every_promise_holds_and_everything_drains(seed: int) -> None:
 
 
 def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
-    """Over a few seeds every fault strikes, the process dies at every point, and the journal is carried and cut."""
+    """Over a few seeds every fault strikes, every death is died, the journal is cut, and batches go both ways."""
     summaries = [Simulation(seed).run() for seed in range(101, 116)]
     struck = {fault for summary in summaries for fault in summary.faults}
     died = {point for summary in summaries for point in summary.crashes}
     assert struck == {"before_write", "after_write", "full", "sync", "read", "recover"}
     assert died == {"before_write", "before_sync", "after_sync", "while_answering", "in_recovery"}
     assert sum(summary.carried for summary in summaries) > 50
+    assert sum(summary.claims for summary in summaries) > 50
+    assert sum(summary.published for summary in summaries) > 50
     assert sum(summary.trimmed > 1 for summary in summaries) > 5
 
 

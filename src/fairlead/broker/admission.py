@@ -19,7 +19,7 @@ from fairlead.scheduler.policy import Backpressure
 from fairlead.scheduler.timers import Timers
 
 _FULL = (QueueFull, KeyFull, GlobalFull)
-_MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
+MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
 _DROPS = {"drop_oldest": Backpressure.DROP_OLDEST, "drop_newest": Backpressure.DROP_NEWEST}
 Results = list[str | FairleadError]
 
@@ -88,7 +88,7 @@ class EnqueueLine:
         for parked in self._limits.pop_due(turn.now_ms):
             self._end(parked, turn)
         news, turn.looked_at = turn.records[turn.looked_at :], len(turn.records)
-        if any(isinstance(record, _MAKES_ROOM) for record in news):
+        if any(isinstance(record, MAKES_ROOM) for record in news):
             for line in list(self._parked.values()):
                 self._try_line(desk, line, turn)
         self._parked = {
@@ -175,8 +175,8 @@ def _may_be_full(ledger: Ledger, queue: Queue, command: Enqueue) -> bool:
     size = sum(len(message.payload) for message in command.messages if type(message.payload) is bytes)
     limits, policy = ledger.limits, queue.policy
     pairs = (
-        (len(queue.messages) + count, policy.waiting_max),
-        (queue.size + size, policy.waiting_bytes_max),
+        (len(queue.messages) + len(queue.staged) + count, policy.waiting_max),
+        (queue.size + queue.staged_size + size, policy.waiting_bytes_max),
         (ledger.messages + count, limits.waiting_max),
         (ledger.size + size, limits.waiting_bytes_max),
     )

@@ -30,6 +30,7 @@ from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
 from fairlead.broker.requests import Asked, Attach, Consumer, Nobody, Read, Request, Waiter
 from fairlead.broker.settings import Settings
+from fairlead.broker.staging import StageLine
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
 from fairlead.core.apply import apply
@@ -43,7 +44,9 @@ from fairlead.core.commands import (
     Nack,
     Open,
     Remove,
+    Stage,
     Unclaim,
+    Unstage,
     UpdateQueue,
 )
 from fairlead.core.decide import decide
@@ -98,6 +101,7 @@ class Engine:
         self._claiming = Claiming(turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
         self.enqueues = EnqueueLine()
+        self._stages = StageLine()
         self.redrives = Redrives()
         self.time = BrokerTime(clock.now_ms())
         self.ledger = Ledger()
@@ -168,6 +172,7 @@ class Engine:
             self.schedule.next_event_at(),
             self.dispatcher.next_limit_at(),
             self.enqueues.next_limit_at(),
+            self._stages.next_limit_at(),
             self.redrives.next_step_at(),
             self._housekeeper.next_seal_at(),
         )
@@ -246,6 +251,7 @@ class Engine:
                 turn.answer(asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
         turn.current = None
         self.enqueues.retry(self, turn)
+        self._stages.retry(self, turn)
         self.redrives.step(self, turn)
         self._remove_departed(turn)
         self._handing_out.serve(self, turn, queues)
@@ -263,6 +269,8 @@ class Engine:
             command = asked.command
             if type(command) is Enqueue:
                 self.enqueues.take(self, asked, turn)
+            elif type(command) is Stage:
+                self._stages.take(self, asked, turn)
             elif type(command) is Claim:
                 self._claiming.take(self, asked, turn)
             else:
@@ -340,8 +348,10 @@ class Engine:
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
-        for queue, consumer in self.schedule.presence.idle(turn.now_ms):
+        for queue, consumer in self.schedule.presence.idle_consumers(turn.now_ms):
             self.execute(Unclaim(queue=queue, consumer=consumer), turn)
+        for queue, sink in self.schedule.presence.silent_sinks(turn.now_ms):
+            self.execute(Unstage(queue=queue, sink=sink), turn)
         self._remove_departed(turn)
 
     def _remove_departed(self, turn: Turn) -> None:
@@ -475,6 +485,9 @@ class Engine:
         for reply, results in self.enqueues.dismiss():
             if not reply.done():
                 reply.set_result(results)
+        for reply, refusal in self._stages.dismiss():
+            if not reply.done():
+                reply.set_exception(refusal)
         for consumers in self.dispatcher.consumers.values():
             for consumer in consumers:
                 consumer.deliver([])

@@ -18,6 +18,7 @@ from fairlead.errors import InvalidArgument, MessageNotFound, QueueNotFound
 from fairlead.model.claims import ConsumerView
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
+from fairlead.model.staging import SinkView
 from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
 
 _KEYS_SHOWN = 100
@@ -67,6 +68,7 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
         waiters=dispatcher.waiting(name),
         consumers=len(dispatcher.consumers.get(name, ())),
         claimed=queue.claimed,
+        staged=len(queue.staged),
     )
 
 
@@ -90,7 +92,14 @@ def queue_details(ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, na
     keys = tuple(_key_view(schedule, queue, key, count, kernel.deficit(key)) for key, count in top)
     throttles = tuple(throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in names)
     registered = tuple(consumer_views(ledger, schedule, name))
-    return msgspec.structs.replace(view, active_keys=len(counts), keys=keys, throttles=throttles, registered=registered)
+    return msgspec.structs.replace(
+        view,
+        active_keys=len(counts),
+        keys=keys,
+        throttles=throttles,
+        registered=registered,
+        sinks=tuple(sink_views(ledger, name)),
+    )
 
 
 def _key_view(schedule: Schedule, queue: Queue, key: Key, count: Sequence[int], deficit: int) -> KeyView:
@@ -139,6 +148,25 @@ def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[Consu
             idle_ms=consumer.idle_ms,
         )
         for name, consumer in sorted(found.consumers.items())
+    ]
+
+
+def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:
+    """Return the sinks of a queue, by name.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    return [
+        SinkView(
+            queue=queue,
+            name=name,
+            batch=sink.batch,
+            staged_messages=sum(part.count for part in sink.parts.values()),
+            staged_bytes=sum(part.size for part in sink.parts.values()),
+            heard_ms=sink.heard_ms,
+        )
+        for name, sink in sorted(known(ledger, queue).sinks.items())
     ]
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from fairlead.errors import FairleadError
+from fairlead.model.claims import ConsumerView
 from fairlead.model.message import Delivery, Key, MessageView, NewMessage, Receipt
+from fairlead.model.staging import SinkView
 from fairlead.model.views import DeadLetterFilter, Explained, HookTrial, QueueView, RedriveView
 
 NackIntent = Literal["failure", "defer", "dead"]
@@ -130,6 +132,20 @@ class Door(Protocol):
         self, queue: str, script: str, *, headers: Mapping[str, str], attempts: int = 1, error: str = ""
     ) -> HookTrial:
         """Run a script on a sample of a failure."""
+
+    # --------------------------------------------------------------------------------------------------------- batches
+
+    def consumers(self, queue: str) -> list[ConsumerView]:
+        """Return the registered consumers of a queue."""
+
+    def release_consumer(self, queue: str, consumer: str) -> int:
+        """Forget a consumer, and return how many messages were given back."""
+
+    def sinks(self, queue: str) -> list[SinkView]:
+        """Return the sinks of a queue."""
+
+    def drop_sink(self, queue: str, sink: str) -> int:
+        """Forget a sink, and return how many messages were staged for it."""
 
     # ---------------------------------------------------------------------------------------------------- dead letters
 

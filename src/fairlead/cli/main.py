@@ -47,6 +47,10 @@ SECTIONS = {
         "extend": ("leases", "Let a lease last longer."),
         "state": ("states", "Read and write the workflow state of a leased message."),
     },
+    "Batches": {
+        "consumers": ("batches", "Look at registered consumers, and release them."),
+        "sinks": ("batches", "Look at sinks, and drop them."),
+    },
     "Dead letters": {
         "dlq": ("dead_letters", "Look at dead letters."),
         "redrive": ("redriving", "Move dead letters back to their queue."),

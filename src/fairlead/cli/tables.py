@@ -11,8 +11,10 @@ from fairlead.cli.durations import words
 from fairlead.cli.shares import shares_of
 from fairlead.cli.showing import Table, excerpt, instant
 from fairlead.cli.values import written
+from fairlead.model.claims import ConsumerView
 from fairlead.model.message import MessageView
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.staging import SinkView
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 
 _QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size"})
@@ -70,7 +72,8 @@ def of_queue(view: QueueView) -> list[Table]:
         ["queue", view.name],
         ["state", "paused" if view.is_paused else "open"],
         ["waiting", str(view.waiting)],
-        ["leased", str(view.leased)],
+        ["leased", f"{view.leased}, {view.claimed} claimed" if view.claimed else str(view.leased)],
+        *([["staged", str(view.staged)]] if view.staged else []),
         ["dead letters", str(view.dead)],
         ["size", size(view.size)],
         ["oldest", age(view.oldest_ms, now_ms())],
@@ -135,6 +138,41 @@ def _throttle(view: ThrottleView) -> list[str]:
         str(view.tokens),
         "throttled" if view.tokens < 1 else "open",
     ]
+
+
+def of_consumers(views: Sequence[ConsumerView]) -> Table:
+    """Return a table of registered consumers."""
+    at = now_ms()
+    rows = [
+        [
+            view.name,
+            str(view.epoch),
+            str(view.claimed),
+            str(view.done),
+            str(view.open_messages),
+            age(view.heard_ms, at),
+            "never" if view.idle_ms is None else words(view.idle_ms),
+        ]
+        for view in views
+    ]
+    columns = ["consumer", "epoch", "claimed", "done", "open", "heard", "idle after"]
+    return Table(columns, rows, numbers=frozenset({"epoch", "claimed", "done", "open"}))
+
+
+def of_sinks(views: Sequence[SinkView]) -> Table:
+    """Return a table of sinks."""
+    at = now_ms()
+    rows = [
+        [
+            view.name,
+            "-" if view.batch is None else str(view.batch),
+            str(view.staged_messages),
+            size(view.staged_bytes),
+            age(view.heard_ms, at),
+        ]
+        for view in views
+    ]
+    return Table(["sink", "batch", "staged", "size", "heard"], rows, numbers=frozenset({"batch", "staged", "size"}))
 
 
 def of_messages(views: Sequence[MessageView]) -> Table:

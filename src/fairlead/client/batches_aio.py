@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairlead.client.asking_aio import AsyncAsking
+from fairlead.errors import InvalidArgument
 from fairlead.model.claims import Claim, Claimed, ConsumerView
 from fairlead.model.limits import BATCH_MAX
+from fairlead.model.message import NewMessage
+from fairlead.model.staging import Published, SinkView, Staged
 from fairlead.wire import verbs
+
+STAGE_WAIT_MS = 30_000
 
 
 class AsyncBatchVerbs(AsyncAsking):
@@ -53,3 +60,41 @@ class AsyncBatchVerbs(AsyncAsking):
         """Return the registered consumers of a queue, by name."""
         answer: verbs.Consumers = await self._call("consumers", verbs.QueueRequest(queue=queue))
         return answer.consumers
+
+    # --------------------------------------------------------------------------------------------------------- sinks
+
+    async def stage(
+        self,
+        queue: str,
+        sink: str,
+        *,
+        batch: int,
+        part: str,
+        at: int,
+        messages: Sequence[NewMessage],
+        wait_ms: int = STAGE_WAIT_MS,
+    ) -> Staged:
+        """Append messages to a part of a batch, all of them or none. They are in the queue once published."""
+        if not all(isinstance(message, NewMessage) for message in messages):
+            raise InvalidArgument("What is staged are messages of the type NewMessage.")
+        request = verbs.Stage(
+            queue=queue, sink=sink, batch=batch, part=part, at=at, messages=list(messages), wait_ms=wait_ms
+        )
+        answer: Staged = await self._call("stage", request, wait_ms=wait_ms)
+        return answer
+
+    async def publish(self, queue: str, sink: str, *, batch: int, parts: Sequence[str]) -> Published:
+        """Let what is staged in these parts of a batch be in the queue, in this order, in one commit, and once."""
+        request = verbs.Publish(queue=queue, sink=sink, batch=batch, parts=list(parts))
+        answer: Published = await self._call("publish", request)
+        return answer
+
+    async def sinks(self, queue: str) -> list[SinkView]:
+        """Return the sinks of a queue, by name."""
+        answer: verbs.Sinks = await self._call("sinks", verbs.QueueRequest(queue=queue))
+        return answer.sinks
+
+    async def drop_sink(self, queue: str, sink: str) -> int:
+        """Forget a sink and what it has published, and drop what is staged for it. Returns how many messages."""
+        answer: verbs.Purged = await self._call("drop_sink", verbs.SinkRequest(queue=queue, sink=sink))
+        return answer.count

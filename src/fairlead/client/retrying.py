@@ -13,13 +13,13 @@ from fairlead.wire.verbs import Enqueue, Shape
 _READS: Final = frozenset(
     (
         *("get", "peek", "explain", "get_state", "stats", "queues", "inspect", "redrive_view", "redrives", "try_hook"),
-        *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim"),
+        *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim", "sinks"),
     )
 )
 _SAME_TWICE: Final = frozenset(
     (
         *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim"),
+        *("register_consumer", "claim", "stage", "publish"),
     )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""

@@ -79,6 +79,47 @@ class Enqueue:
 
 
 @dataclass(slots=True, kw_only=True)
+class Stage(Enqueue):
+    """Take in new messages for a batch that is yet to be published: all of them or none.
+
+    Attributes:
+        at: how many messages of the part were staged before.
+    """
+
+    sink: str
+    batch: int
+    part: str
+    at: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Publish:
+    """Let what is staged in these parts of a batch be in the queue, in this order, once."""
+
+    queue: str
+    sink: str
+    batch: int
+    parts: Sequence[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Unstage:
+    """Let go of what is staged for a sink."""
+
+    queue: str
+    sink: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DropSink:
+    """Let go of what is staged for a sink, and forget it."""
+
+    queue: str
+    sink: str
+    by: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class Lease:
     """Lease messages that the schedule has picked."""
 
@@ -268,6 +309,10 @@ Command: TypeAlias = (
     | Pause
     | Purge
     | Enqueue
+    | Stage
+    | Publish
+    | Unstage
+    | DropSink
     | Lease
     | Ack
     | Nack

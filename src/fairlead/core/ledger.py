@@ -64,7 +64,7 @@ class Message(Item):
 
     Attributes:
         weight: the weight it brought for its key, 0 for none.
-        line: the sequence at which it joined its line; the order of recovery.
+        line: the sequence at which it joined its line; the order of recovery. 0 while it is staged.
         token: the fencing token of its lease, 0 when it has none.
     """
 
@@ -178,6 +178,46 @@ class RegisteredConsumer:
         self.claim: OpenClaim | None = None
 
 
+class Part:
+    """What one writer has staged for a batch: runs of consecutive messages, each as its first number and its length."""
+
+    __slots__ = ("count", "runs", "size")
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, int]] = []
+        self.count = 0
+        self.size = 0
+
+    def add(self, first: int, count: int) -> None:
+        """Let so many messages follow."""
+        self.runs.append((first, count))
+        self.count += count
+
+    def numbers(self) -> list[int]:
+        """Return its messages in order."""
+        return [number for first, count in self.runs for number in range(first, first + count)]
+
+
+class Sink:
+    """Where batches are staged and published, each once.
+
+    Attributes:
+        batch: the latest that was published, None before the first.
+        messages: how many messages that had.
+        parts: what is staged, by batch and name.
+        heard_ms: when the journal last spoke of it.
+    """
+
+    __slots__ = ("batch", "heard_ms", "messages", "name", "parts")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batch: int | None = None
+        self.messages = 0
+        self.heard_ms = 0
+        self.parts: dict[tuple[int, str], Part] = {}
+
+
 class Queue:
     """A queue: its policy, its messages by number, and what they add up to."""
 
@@ -193,7 +233,10 @@ class Queue:
         "name",
         "paused_keys",
         "policy",
+        "sinks",
         "size",
+        "staged",
+        "staged_size",
         "tallies",
     )
 
@@ -208,6 +251,9 @@ class Queue:
         self.claimed = 0  # of those that are leased
         self.size = 0
         self.consumers: dict[str, RegisteredConsumer] = {}
+        self.sinks: dict[str, Sink] = {}
+        self.staged: dict[int, Message] = {}  # not among the messages, but within the limits
+        self.staged_size = 0
         self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
         self.tallies: dict[Key, KeyTally] | None = None  # only where a limit on keys asks for it
 

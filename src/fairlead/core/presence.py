@@ -7,21 +7,42 @@ counts as having just been heard of: whoever was there could not speak while the
 from __future__ import annotations
 
 from fairlead.core.ledger import Ledger
-from fairlead.journal.records import AnyRecord, ClaimsEnded, ConsumerRemoved, ConsumerSet, Leased, QueueRemoved
+from fairlead.journal.records import (
+    AnyRecord,
+    ClaimsEnded,
+    ConsumerRemoved,
+    ConsumerSet,
+    Leased,
+    QueueRemoved,
+    SinkRemoved,
+    SinkSet,
+    Staged,
+)
+from fairlead.model.limits import SINK_SILENCE_MS_MAX
 
 Name = tuple[str, str]
-"""A queue, and the name of somebody there."""
+"""A queue, and the name of a consumer or sink there."""
 
 
 class Presence:
-    """Who was heard of when, and whose time is over."""
+    """Who was heard of when, and whose time is over: consumers that have claimed, sinks for which something is staged.
+
+    An instant kept here may be too early, because of a word heard since, and never too late.
+    """
 
     def __init__(self, ledger: Ledger, now_ms: int) -> None:
         self._ledger = ledger
         self._opened_ms = now_ms
         self._heard: dict[Name, int] = {}
-        self._idle_at: dict[Name, int] | None = None
-        """When each consumer is idle that has claimed something, as far as was looked at; None if that may be wrong."""
+        self._consumers: dict[Name, int] = {}
+        self._sinks: dict[Name, int] = {}
+        for queue in ledger.queues.values():
+            for name in queue.consumers:
+                self._look_at_consumer((queue.name, name))
+            for name in queue.sinks:
+                self._look_at_sink((queue.name, name))
+
+    # ------------------------------------------------------------------------------------------------------- hearing
 
     def hear(self, queue: str, consumer: str, now_ms: int) -> None:
         """Take note of a word from a consumer."""
@@ -36,35 +57,48 @@ class Presence:
     def follow(self, record: AnyRecord) -> None:
         """Act on a record that has been applied."""
         if isinstance(record, Leased):
-            if record.claim is not None:
-                self._idle_at = None
-        elif isinstance(record, (ConsumerSet, ClaimsEnded)):
-            self._idle_at = None
-        elif isinstance(record, ConsumerRemoved):
-            self._heard.pop((record.queue, record.name), None)
-            self._idle_at = None
+            self._look_at_consumer((record.queue, record.owner or ""))
+        elif isinstance(record, (ConsumerSet, ConsumerRemoved, ClaimsEnded)):
+            self._look_at_consumer((record.queue, record.name))
+        elif isinstance(record, Staged):
+            self._look_at_sink((record.queue, record.sink))
+        elif isinstance(record, (SinkSet, SinkRemoved)):
+            self._look_at_sink((record.queue, record.name))
         elif isinstance(record, QueueRemoved):
-            self._heard = {name: at_ms for name, at_ms in self._heard.items() if name[0] != record.queue}
-            self._idle_at = None
+            for known in (self._heard, self._consumers, self._sinks):
+                for name in [name for name in known if name[0] == record.queue]:
+                    del known[name]
+
+    def _look_at_consumer(self, name: Name) -> None:
+        consumer = self._ledger.queues[name[0]].consumers.get(name[1])
+        if consumer is None:
+            self._heard.pop(name, None)
+        if consumer is None or consumer.idle_ms is None or consumer.claim is None:
+            self._consumers.pop(name, None)
+        else:
+            self._consumers[name] = max(self._opened_ms, self.heard_ms(*name)) + consumer.idle_ms
+
+    def _look_at_sink(self, name: Name) -> None:
+        sink = self._ledger.queues[name[0]].sinks.get(name[1])
+        if sink is None or not sink.parts:
+            self._sinks.pop(name, None)
+        else:
+            self._sinks[name] = max(self._opened_ms, sink.heard_ms) + SINK_SILENCE_MS_MAX
+
+    # ---------------------------------------------------------------------------------------------------------- time
 
     def next_at(self) -> int | None:
-        """Return when somebody may be idle next, None for never. Words heard since may put it off."""
-        return min(self._looked_at().values(), default=None)
+        """Return when somebody's time may be over next, None for never."""
+        if not self._consumers and not self._sinks:
+            return None
+        return min((*self._consumers.values(), *self._sinks.values()))
 
-    def idle(self, now_ms: int) -> list[Name]:
+    def idle_consumers(self, now_ms: int) -> list[Name]:
         """Return the consumers that have claimed something and were not heard of for as long as they said."""
-        if not any(at_ms <= now_ms for at_ms in self._looked_at().values()):
-            return []
-        self._idle_at = None
-        return [name for name, at_ms in self._looked_at().items() if at_ms <= now_ms]
+        for name in [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]:
+            self._look_at_consumer(name)
+        return [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]
 
-    def _looked_at(self) -> dict[Name, int]:
-        if self._idle_at is None:
-            self._idle_at = {
-                (queue.name, consumer.name): max(self._opened_ms, self.heard_ms(queue.name, consumer.name))
-                + consumer.idle_ms
-                for queue in self._ledger.queues.values()
-                for consumer in queue.consumers.values()
-                if consumer.idle_ms is not None and consumer.claim is not None
-            }
-        return self._idle_at
+    def silent_sinks(self, now_ms: int) -> list[Name]:
+        """Return the sinks for which something is staged and that were not heard of for too long."""
+        return [name for name, at_ms in self._sinks.items() if at_ms <= now_ms]

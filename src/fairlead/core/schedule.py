@@ -30,12 +30,16 @@ from fairlead.journal.records import (
     Extended,
     Leased,
     Picking,
+    Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
     Redriven,
     Removed,
     Returned,
+    SinkRemoved,
+    SinkSet,
+    Staged,
 )
 from fairlead.model.message import NEVER_MS, Key
 from fairlead.model.names import dlq_of, is_dlq
@@ -129,7 +133,9 @@ class Schedule:
             QueueRemoved: self._queue_removed,
             QueuePaused: self._queue_paused,
             ConfigSet: self._config_set,
-            **dict.fromkeys((ConsumerSet, ConsumerRemoved, ClaimsEnded), self._consumer),
+            Published: self._enqueued,
+            **dict.fromkeys((ConsumerSet, ConsumerRemoved, ClaimsEnded), self._presence),
+            **dict.fromkeys((Staged, SinkSet, SinkRemoved), self._presence),
         }
         for name in throttle_names(ledger.config):
             set_throttle(self.throttles, ledger.config, name, now_ms=now_ms, tokens=0)
@@ -172,7 +178,7 @@ class Schedule:
         self._touched[line] = None
         return line
 
-    def _enqueued(self, record: Enqueued, messages: list[Message], now_ms: int) -> None:
+    def _enqueued(self, record: Enqueued | Published, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
         if record.terms.weights is not None or record.terms.caps is not None:
             for key in line.policies.learn(messages):
@@ -186,7 +192,7 @@ class Schedule:
         elif messages:
             self._leases.push(record.expires_ms, LeaseBatch(messages))
 
-    def _consumer(self, record: ConsumerSet | ConsumerRemoved | ClaimsEnded, _: list[Message], _now_ms: int) -> None:
+    def _presence(self, record: AnyRecord, _messages: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)
 
     def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:

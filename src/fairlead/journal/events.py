@@ -33,6 +33,7 @@ from fairlead.journal.records import (
     OfMessages,
     Opened,
     Picking,
+    Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
@@ -41,6 +42,9 @@ from fairlead.journal.records import (
     Removed,
     Returned,
     Sealed,
+    SinkRemoved,
+    SinkSet,
+    Staged,
     StateRemoved,
     StateSet,
     Terms,
@@ -161,6 +165,26 @@ def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
         columns.put("correlation_id", record.correlation_ids)
     if record.cause is not None:
         columns.fill("cause_id", record.cause, count)
+
+
+def _staged(columns: Columns, record: Staged, count: int) -> None:
+    columns.fill("queue", record.queue, count)
+    columns.put("message_id", range(record.sequence, record.sequence + count))
+    columns.put("size_bytes", record.sizes)
+    _put_terms(columns, record.terms, count)
+    if record.correlation_ids is not None:
+        columns.put("correlation_id", record.correlation_ids)
+    columns.fill("name", record.sink, count)
+    columns.fill("position", record.batch, count)
+    columns.fill("value", record.part, count)
+
+
+def _published(columns: Columns, record: Published, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.put("size_bytes", record.sizes)
+    _put_terms(columns, record.terms, count)
+    columns.fill("name", record.sink, count)
+    columns.fill("position", record.batch, count)
 
 
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
@@ -317,6 +341,14 @@ def _claims_ended(columns: Columns, record: ClaimsEnded, _count: int) -> None:
     _put_one(columns, queue=record.queue, name=record.name, claim=record.through)
 
 
+def _sink_set(columns: Columns, record: SinkSet, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, position=record.batch)
+
+
+def _sink_removed(columns: Columns, record: SinkRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
+
+
 def _opened(columns: Columns, record: Opened, _count: int) -> None:
     _put_one(columns, value=_json({"built_ms": record.built_ms}) if record.built_ms else None)
 
@@ -353,6 +385,10 @@ _TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]]
     ConsumerSet: ("consumer_set", _consumer_set),
     ConsumerRemoved: ("consumer_removed", _consumer_removed),
     ClaimsEnded: ("claims_ended", _claims_ended),
+    Staged: ("staged", _staged),
+    Published: ("published", _published),
+    SinkSet: ("sink_set", _sink_set),
+    SinkRemoved: ("sink_removed", _sink_removed),
     Opened: ("opened", _opened),
     Sealed: ("sealed", _sealed),
     Trimmed: ("trimmed", _trimmed),

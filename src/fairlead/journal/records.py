@@ -19,7 +19,7 @@ from fairlead.model.policy import QueuePolicy
 
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
 DeadReason: TypeAlias = Literal["max_attempts", "hook", "deadline", "requested"]
-RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled"]
+RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", "unstaged"]
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -228,6 +228,54 @@ class ClaimsEnded(Record, tag="claims_ended"):
     through: int
 
 
+class Staged(Record, tag="staged"):
+    """New messages that wait for their batch to be published, numbered from ``sequence`` on; see ``Enqueued``."""
+
+    queue: str
+    sizes: list[int]
+    chunks: list[int]
+    terms: Terms
+    sink: str
+    batch: int
+    part: str
+    correlation_ids: list[str | None] | None = None
+
+    @property
+    def count(self) -> int:
+        """One number for each message."""
+        return len(self.sizes)
+
+
+class Published(OfMessages, tag="published"):
+    """Staged messages that are in their queue from now on, in this order and on these terms.
+
+    Size and terms are told again, with delays and deadlines counted from now, so that no reader has to look for them.
+    """
+
+    sink: str
+    batch: int
+    sizes: list[int]
+    terms: Terms
+
+
+class SinkSet(Record, tag="sink_set"):
+    """A sink has published up to a batch, the latest of so many messages; up to ``through`` nothing is staged."""
+
+    queue: str
+    name: str
+    batch: int | None
+    messages: int
+    through: int
+
+
+class SinkRemoved(Record, tag="sink_removed"):
+    """A sink is forgotten; what was staged for it was removed before."""
+
+    queue: str
+    name: str
+    by: str | None = None
+
+
 class Opened(Record, tag="opened"):
     """The broker was opened or had to recover: from here on buckets start empty and deficits anew."""
 
@@ -268,6 +316,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     cap: int | None
     enqueued_ms: int
     line: int
+    """0 for one that is staged: it has not joined its line."""
     attempts: int
     failures: int
     token: int
@@ -317,6 +366,25 @@ class ConsumerImage(msgspec.Struct, array_like=True, gc=False):
     claim: ClaimImage | None
 
 
+class PartImage(msgspec.Struct, array_like=True, gc=False):
+    """A staged part: runs of consecutive messages, each as its first number and its length, and their bytes."""
+
+    batch: int
+    name: str
+    runs: list[tuple[int, int]]
+    size: int
+
+
+class SinkImage(msgspec.Struct, array_like=True, gc=False):
+    """Everything the ledger knows of a sink, without its messages."""
+
+    name: str
+    batch: int | None
+    messages: int
+    heard_ms: int
+    parts: list[PartImage]
+
+
 class QueueImage(msgspec.Struct, array_like=True, gc=False):
     """Everything the ledger knows of a queue, without its messages."""
 
@@ -326,6 +394,7 @@ class QueueImage(msgspec.Struct, array_like=True, gc=False):
     is_paused: bool
     paused_keys: list[Key]
     consumers: list[ConsumerImage] = []
+    sinks: list[SinkImage] = []
 
 
 class ReaderImage(msgspec.Struct, array_like=True, gc=False):
@@ -377,6 +446,10 @@ AnyRecord: TypeAlias = (
     | ConsumerSet
     | ConsumerRemoved
     | ClaimsEnded
+    | Staged
+    | Published
+    | SinkSet
+    | SinkRemoved
     | Opened
     | Sealed
     | Trimmed

@@ -36,3 +36,11 @@ OWNER_LENGTH_MAX: Final = 256
 CONSUMER_NAME_LENGTH_MAX: Final = 128
 CONSUMERS_MAX: Final = 1_000
 """Registered consumers of one queue."""
+SINK_NAME_LENGTH_MAX: Final = 128
+SINKS_MAX: Final = 1_000
+"""Sinks of one queue."""
+PART_NAME_LENGTH_MAX: Final = 128
+PARTS_MAX: Final = 10_000
+"""Parts that one sink has staged, and that one batch is published of."""
+SINK_SILENCE_MS_MAX: Final = 7 * 24 * 3600 * 1000
+"""What is staged for a sink that was not heard of for so long is dropped."""

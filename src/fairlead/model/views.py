@@ -10,6 +10,7 @@ from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.claims import ConsumerView
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.staging import SinkView
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         keys: the fairness keys with the most messages, up to a hundred.
         throttles: those that its messages name and that have a rate.
         registered: its registered consumers; told by ``inspect`` only.
+        staged: messages that wait for their batch to be published; within the limits, and in no other number here.
+        sinks: told by ``inspect`` only.
     """
 
     name: str
@@ -63,6 +66,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     throttles: tuple[ThrottleView, ...] = ()
     claimed: int = 0
     registered: tuple[ConsumerView, ...] = ()
+    staged: int = 0
+    sinks: tuple[SinkView, ...] = ()
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.server.callers import EVERY, Caller
 from fairlead.server.misspelling import meant
 from fairlead.server.verbs import admin, batches, messages
-from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape
+from fairlead.wire.verbs import VERBS, Enqueue, Forward, Shape, Stage
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -55,6 +55,10 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "read_claim": batches.read_claim,
     "release_consumer": batches.release_consumer,
     "consumers": batches.consumers,
+    "stage": batches.stage,
+    "publish": batches.publish,
+    "sinks": batches.sinks,
+    "drop_sink": batches.drop_sink,
     "read_journal": admin.read_journal,
     "set_reader": admin.set_reader,
     "remove_reader": admin.remove_reader,
@@ -62,7 +66,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairleadError``."""
 
-NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim"))
+NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim", "stage"))
 """The verbs that a server which goes down refuses; all else helps to finish what has begun."""
 
 _PATH = re.compile(r" - at `\$(.*)`$")
@@ -76,7 +80,7 @@ def check_rights(name: str, request: Shape, caller: Caller) -> None:
     """
     if caller.grants is None:
         return
-    if isinstance(request, Enqueue):
+    if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return
     caller.check(VERBS[name].right, getattr(request, "queue", EVERY))

@@ -31,7 +31,7 @@ from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
 from fairlead.server.spans import Spans
 from fairlead.server.verbs import messages
-from fairlead.wire.verbs import Enqueue, Lease, Shape
+from fairlead.wire.verbs import Enqueue, Lease, Shape, Stage
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlead.server")
@@ -76,7 +76,7 @@ class DoorLimits:
         Raises:
             InvalidArgument: it would.
         """
-        if isinstance(request, (Lease, Enqueue)) and request.wait_ms > self.wait_ms_max:
+        if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > self.wait_ms_max:
             raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")
 
 

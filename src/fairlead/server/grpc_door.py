@@ -46,6 +46,7 @@ _KEEPALIVE_MS: Final = 20_000
 
 _READS: Final[Mapping[str, Read]] = {
     "enqueue": messages.read_enqueue,
+    "stage": messages.read_stage,
     "ack": messages.read_ack,
     "forward": messages.read_forward,
     "update_queue": shapes.read_update,

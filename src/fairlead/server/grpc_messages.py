@@ -27,6 +27,12 @@ def read_enqueue(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
     return wire.Enqueue(queue=message.queue, messages=messages)
 
 
+def read_stage(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
+    """Return what to stage."""
+    fields = {field.name: value for field, value in message.ListFields()}
+    return shaped(name, fields | {"messages": news(message.messages)})
+
+
 def news(messages: Iterable[Any]) -> list[NewMessage]:
     """Return new messages."""
     return [_new(message) for message in messages]

@@ -8,7 +8,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.model.limits import CORRELATION_ID_LENGTH_MAX
 from fairlead.model.message import NewMessage
 from fairlead.wire.trace import TraceContext, with_trace
-from fairlead.wire.verbs import Enqueue, Forward, Shape
+from fairlead.wire.verbs import Enqueue, Forward, Shape, Stage
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ def checked_correlation_id(given: str, name: str) -> str:
 
 def marked(request: Shape, origin: Origin) -> Shape:
     """Return the request with the correlation id and the trace on each new message that has none of its own."""
-    if isinstance(request, Enqueue):
+    if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, origin))
     if isinstance(request, Forward):
         messages = {queue: _marked(news, origin) for queue, news in request.messages.items()}

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from fairlead.errors import InvalidArgument, QueueNotFound
-from fairlead.journal.records import AnyRecord, Enqueued, QueueRemoved, Redriven, Returned
+from fairlead.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import JSON, Exchange, line_of
@@ -120,7 +120,7 @@ async def _arrivals(doors: Doors, queue: str) -> AsyncIterator[asyncio.Event]:
 def _is_arrival(record: AnyRecord, queue: str) -> bool:
     if isinstance(record, Redriven):
         return record.target == queue
-    return isinstance(record, (Enqueued, Returned, QueueRemoved)) and record.queue == queue
+    return isinstance(record, (Enqueued, Published, Returned, QueueRemoved)) and record.queue == queue
 
 
 async def _tell(doors: Doors, exchange: Exchange, queue: str, arrived: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.broker.recovery import recover
-from fairlead.core.ledger import Ledger, Limits, Message
+from fairlead.core.ledger import Ledger, Limits, Message, Queue
 from fairlead.errors import (
     FairleadError,
     LeaseMismatch,
@@ -21,10 +21,11 @@ from fairlead.errors import (
 )
 from fairlead.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
 from fairlead.model.names import id_of
-from fairlead.testing.auditor_books import Books, Entry, Sent, path_of, violated
+from fairlead.testing.auditor_books import Books, Entry, QueueBook, Sent, path_of, violated
 from fairlead.testing.auditor_claims import check_present, picture_of_consumer
 from fairlead.testing.auditor_journal import JournalAuditor, picture_of_entry
 from fairlead.testing.auditor_rules import Rules
+from fairlead.testing.auditor_sinks import check_heard, pictures_of_sinks
 from fairlead.testing.simulation_store import SimulatedDisk
 
 Outcome = object
@@ -182,23 +183,7 @@ class Auditor:
         if ledger.queues.keys() != books.queues.keys():
             violated(f"the ledger has queues {list(ledger.queues)}, the books {list(books.queues)}")
         for name, book in books.queues.items():
-            queue = ledger.queues[name]
-            found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
-            if found != (book.policy, book.created_ms, book.is_paused, book.paused):
-                violated(f"queue {name} is {found}, should be {book}")
-            _check_messages(queue.messages, book.entries)
-            leased = sum(1 for entry in book.entries.values() if entry.token)
-            size = sum(entry.size for entry in book.entries.values())
-            if sorted(map(picture_of_consumer, queue.consumers.values())) != sorted(
-                map(picture_of_consumer, book.consumers.values())
-            ):
-                violated(f"queue {name} has consumers {queue.consumers}, should be {book.consumers}")
-            claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
-            if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
-                violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
-            dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
-            if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
-                violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+            _check_queue(ledger.queues[name], book, now_ms)
         alive = list(books.alive())
         if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
             violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
@@ -223,15 +208,16 @@ class Auditor:
         counts = self.books.counts
         alive = sum(1 for _ in self.books.alive())
         if (
-            counts["Enqueued"] != alive + counts["acked"] + counts["removed"]
-            or len(self.books.births) != counts["Enqueued"]
+            counts["Enqueued"] + counts["Staged"] != alive + counts["acked"] + counts["removed"]
+            or len(self.books.births) != counts["Enqueued"] + counts["Staged"]
         ):
             violated(f"{counts['Enqueued']} came in, {alive} are there, gone are {counts}")
 
     def check_timely(self, now_ms: int) -> None:
         """Check that nothing is overdue after a turn: neither a lease that has ended nor a deadline that has passed."""
         check_present(self.books, self.heard, self._opened_ms, now_ms)
-        for entry in self.books.alive():
+        check_heard(self.books, self._opened_ms, now_ms)
+        for entry in (entry for book in self.books.queues.values() for entry in book.entries.values()):
             if entry.token and entry.expires_ms <= now_ms:
                 violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")
             if not entry.token and entry.deadline_ms is not None and entry.deadline_ms < now_ms:
@@ -242,6 +228,32 @@ class Auditor:
         entry = self.rules.eligible(queue, now_ms)
         if entry is not None:
             violated(f"{who} waits at queue {queue} at {now_ms}, and so does message {entry}")
+
+
+def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
+    """Check that a queue has what the books say."""
+    name = book.name
+    found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
+    if found != (book.policy, book.created_ms, book.is_paused, book.paused):
+        violated(f"queue {name} is {found}, should be {book}")
+    _check_messages(queue.messages, book.entries)
+    _check_messages(queue.staged, book.staged)
+    if pictures_of_sinks(queue.sinks.values()) != pictures_of_sinks(book.sinks.values()):
+        violated(f"queue {name} has sinks {queue.sinks}, should be {book.sinks}")
+    if queue.staged_size != sum(entry.size for entry in book.staged.values()):
+        violated(f"queue {name} counts {queue.staged_size} bytes that are staged")
+    leased = sum(1 for entry in book.entries.values() if entry.token)
+    size = sum(entry.size for entry in book.entries.values())
+    if sorted(map(picture_of_consumer, queue.consumers.values())) != sorted(
+        map(picture_of_consumer, book.consumers.values())
+    ):
+        violated(f"queue {name} has consumers {queue.consumers}, should be {book.consumers}")
+    claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
+    if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
+        violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
+    dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
+    if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
+        violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
 
 
 def _check_messages(messages: dict[int, Message], entries: dict[int, Entry]) -> None:

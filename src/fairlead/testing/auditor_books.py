@@ -105,6 +105,17 @@ class ConsumerBook:
 
 
 @dataclass(slots=True)
+class SinkBook:
+    """A sink, and the numbers of what is staged for it, by batch and part."""
+
+    name: str
+    batch: int | None = None
+    messages: int = 0
+    heard_ms: int = 0
+    parts: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class QueueBook:
     """A queue and what is in it."""
 
@@ -121,6 +132,8 @@ class QueueBook:
     in_use: Counter[Path] = field(default_factory=Counter)
     told_caps: dict[Path, int] = field(default_factory=dict)
     consumers: dict[str, ConsumerBook] = field(default_factory=dict)
+    staged: dict[int, Entry] = field(default_factory=dict)
+    sinks: dict[str, SinkBook] = field(default_factory=dict)
 
     @property
     def is_dlq(self) -> bool:
@@ -201,7 +214,7 @@ class Books:
     counts: Counter[str] = field(default_factory=Counter)
 
     def entry(self, queue: str, number: int) -> Entry | None:
-        """Return a message of a queue."""
+        """Return a message of a queue, unless it is staged."""
         book = self.queues.get(queue)
         return None if book is None else book.entries.get(number)
 
@@ -213,8 +226,9 @@ class Books:
         return entry
 
     def alive(self) -> Iterable[Entry]:
-        """Return all messages that are not done."""
-        return (entry for book in self.queues.values() for entry in book.entries.values())
+        """Return all messages that are not done, those included that are staged."""
+        books = self.queues.values()
+        return (entry for book in books for entry in (*book.entries.values(), *book.staged.values()))
 
     def is_new(self, queue: str) -> bool:
         """Tell whether a queue is missing, or was made in the latest commit, so that it may just have been missing."""
@@ -258,7 +272,8 @@ class Books:
         self.leave_lane(entry)
         if entry.token:
             self.end_lease(entry, fate, at_ms)
-        del self.queues[entry.queue].entries[entry.number]
+        book = self.queues[entry.queue]
+        del (book.entries if entry.line else book.staged)[entry.number]
         self.fates[entry.number] = fate
         self.chunks[entry.chunk] -= 1
         if not self.chunks[entry.chunk]:

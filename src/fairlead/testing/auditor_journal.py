@@ -15,6 +15,7 @@ from fairlead.testing.auditor_books import (
 )
 from fairlead.testing.auditor_claims import picture_of_consumer
 from fairlead.testing.auditor_messages import MessageRecords
+from fairlead.testing.auditor_sinks import pictures_of_sinks
 
 
 class JournalAuditor(MessageRecords):
@@ -64,7 +65,8 @@ class JournalAuditor(MessageRecords):
             book.set_at = record.sequence
 
     def _queueremoved(self, record: r.QueueRemoved, at_ms: int) -> None:
-        for entry in list(self._books.queues[record.queue].entries.values()):
+        book = self._books.queues[record.queue]
+        for entry in (*book.entries.values(), *book.staged.values()):
             self._books.take_out(entry, "removed:queue", at_ms)
         del self._books.queues[record.queue]
 
@@ -119,7 +121,8 @@ class JournalAuditor(MessageRecords):
 
     def _carried(self, record: r.Carried, _at_ms: int) -> None:
         for image in record.messages:
-            entry = self._books.must_have(image.queue, image.number, "carrying")
+            staged = self._books.queues[image.queue].staged.get(image.number)
+            entry = staged or self._books.must_have(image.queue, image.number, "carrying")
             if picture_of_image(image) != picture_of_entry(entry):
                 violated(f"carried as {picture_of_image(image)}, is {picture_of_entry(entry)}")
         for number, count in Counter(image.chunk for image in record.messages).items():
@@ -132,6 +135,7 @@ class JournalAuditor(MessageRecords):
             image.name: (
                 *(image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys))),
                 sorted(map(picture_of_consumer, image.consumers)),
+                pictures_of_sinks(image.sinks),
             )
             for image in record.queues
         }
@@ -139,6 +143,7 @@ class JournalAuditor(MessageRecords):
             book.name: (
                 *(book.policy, book.created_ms, book.is_paused, book.paused),
                 sorted(map(picture_of_consumer, book.consumers.values())),
+                pictures_of_sinks(book.sinks.values()),
             )
             for book in books.queues.values()
         }

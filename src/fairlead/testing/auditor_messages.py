@@ -19,20 +19,18 @@ from fairlead.testing.auditor_books import (
     LeaseNote,
     QueueBook,
     Sent,
-    path_of,
     prefixes,
     unpack,
     violated,
 )
 from fairlead.testing.auditor_claims import ClaimRecords
 from fairlead.testing.auditor_rules import Rules
+from fairlead.testing.auditor_sinks import TERM_NAMES, SinkRecords, rows_of
 from fairlead.testing.auditor_terms import expected_terms
 from fairlead.testing.simulation_hooks import ON_ENQUEUE, failure_answer
 
-_TERM_NAMES = ("path", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms", "cap")
 
-
-class MessageRecords(ClaimRecords):
+class MessageRecords(ClaimRecords, SinkRecords):
     """Enters what happened to messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
@@ -51,11 +49,31 @@ class MessageRecords(ClaimRecords):
     # --------------------------------------------------------------------------------------------------- coming in
 
     def _enqueued(self, record: r.Enqueued, at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        for at, (entry, message) in enumerate(self._taken_in(record, at_ms)):
+            dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
+            self._check_dedup(book, record, entry.number, dedup_id, message, at_ms)
+            self._books.births[entry.number] = Birth(book.name, message, dedup_id, at_ms)
+            entry.is_fresh = entry.due_ms is None
+            self._books.add(entry)
+        self._check_limits(book, rows_of(record.terms))
+
+    def _staged(self, record: r.Staged, at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        for entry, message in self._taken_in(record, at_ms):
+            self._books.births[entry.number] = Birth(book.name, message, None, at_ms)
+            entry.line, entry.is_fresh = 0, False
+            book.staged[entry.number] = entry
+        self._check_limits(book, rows_of(record.terms))
+        self._stage(record, at_ms)
+
+    def _taken_in(self, record: r.Enqueued | r.Staged, at_ms: int) -> list[tuple[Entry, NewMessage]]:
+        """Return the new messages of a record, each with what was sent, and check that it is that."""
         books = self._books
         book = books.queues[record.queue]
-        bounds = [*record.chunks, len(record.sizes)]
-        rows = _rows(record.terms)
-        for start, end in pairwise(bounds):
+        rows = rows_of(record.terms)
+        found = []
+        for start, end in pairwise([*record.chunks, len(record.sizes)]):
             chunk = record.sequence + start
             if chunk not in self._bodies:
                 violated(f"the bodies of chunk {chunk} were not committed with it")
@@ -70,13 +88,8 @@ class MessageRecords(ClaimRecords):
                 self._check_terms(book, sent, rows[at], at_ms)
                 if record.sizes[at] != len(payload):
                     violated(f"message {number} is said to have {record.sizes[at]} bytes instead of {len(payload)}")
-                dedup_id = None if record.dedup_ids is None else record.dedup_ids[at]
-                self._check_dedup(book, record, number, dedup_id, message, at_ms)
-                books.births[number] = Birth(book.name, message, dedup_id, at_ms)
-                entry = Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number)
-                entry.is_fresh = entry.due_ms is None
-                books.add(entry)
-        self._check_limits(book, rows)
+                found.append((Entry(number, book.name, chunk, len(payload), at_ms, **rows[at], line=number), message))
+        return found
 
     @staticmethod
     def _check_terms(book: QueueBook, sent: Sent, row: dict[str, Any], at_ms: int) -> None:
@@ -105,7 +118,7 @@ class MessageRecords(ClaimRecords):
 
     def _check_limits(self, book: QueueBook, rows: list[dict[str, Any]]) -> None:
         policy = book.policy
-        entries = book.entries.values()
+        entries = (*book.entries.values(), *book.staged.values())
         everything = list(self._books.alive())
         amounts = [
             ("waiting_max", len(entries), policy.waiting_max),
@@ -213,6 +226,10 @@ class MessageRecords(ClaimRecords):
             violated(f"message {entry.number} is late at {at_ms}? deadline {entry.deadline_ms}, lease {entry.token}")
 
     def _removed(self, record: r.Removed, at_ms: int) -> None:
+        if record.reason == "unstaged":
+            for number in record.numbers:
+                self._books.take_out(self._books.queues[record.queue].staged[number], "removed:unstaged", at_ms)
+            return
         policy = self._books.queues[record.queue].policy
         for entry in self._entries(record):
             if entry.token:
@@ -225,14 +242,14 @@ class MessageRecords(ClaimRecords):
 
     def _redriven(self, record: r.Redriven, at_ms: int) -> None:
         target = self._books.queues[record.target]
-        rows = _rows(record.terms)
+        rows = rows_of(record.terms)
         for at, entry in enumerate(self._entries(record)):
             if entry.token or f"{record.target}.dlq" != record.queue:
                 violated(f"message {entry.number} is redriven to {record.target} under lease {entry.token}")
             expected = expected_terms(target.name, target.policy, self._as_sent(entry, target.name), at_ms)
             if rows[at] != expected:
                 violated(f"message {entry.number} is redriven with terms {rows[at]} instead of {expected}")
-            for name in _TERM_NAMES:
+            for name in TERM_NAMES:
                 setattr(entry, name, rows[at][name])
             entry.attempts = entry.failures = 0
             entry.errors, entry.origin, entry.dead_reason, entry.dead_ms = [], None, None, 0
@@ -248,19 +265,3 @@ class MessageRecords(ClaimRecords):
             priority=("high", "normal", "low")[entry.priority],
             throttles=tuple(name.removeprefix(f"{target}/") for name in entry.throttles),
         )
-
-
-def _rows(terms: r.Terms) -> list[dict[str, Any]]:
-    """Return the terms of each message, with defaults filled in."""
-    count = len(terms.keys)
-    columns = (
-        [path_of(key) for key in terms.keys],
-        terms.weights or [0] * count,
-        terms.costs or [1] * count,
-        [1] * count if terms.priorities is None else terms.priorities,
-        [()] * count if terms.throttles is None else [tuple(names) for names in terms.throttles],
-        terms.due_ms or [None] * count,
-        terms.deadlines_ms or [None] * count,
-        terms.caps or [None] * count,
-    )
-    return [dict(zip(_TERM_NAMES, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -57,7 +57,8 @@ def _line(summary: Summary) -> str:
     faults = ",".join(f"{kind}:{count}" for kind, count in sorted(summary.faults.items())) or "none"
     return (
         f"seed={summary.seed} operations={summary.operations} answered={summary.answered} crashes={crashes} "
-        f"faults={faults} deliveries={summary.deliveries} events={summary.events} carried={summary.carried} "
+        f"faults={faults} deliveries={summary.deliveries} events={summary.events} "
+        f"claims={summary.claims} published={summary.published} carried={summary.carried} "
         f"trimmed={summary.trimmed} digest={summary.digest}"
     )
 

@@ -39,6 +39,8 @@ class Summary:
     crashes: Counter[str]
     faults: Counter[Fault]
     events: int
+    claims: int
+    published: int
     carried: int
     trimmed: int
     digest: str
@@ -94,6 +96,8 @@ class Simulation(SimulatedProcess):
             crashes=self.crashes,
             faults=self.disk.faults.struck,
             events=books.next_sequence - 1,
+            claims=len(books.claims),
+            published=books.counts["Published"],
             carried=books.counts["Carried"],
             trimmed=books.trimmed - 1,
             digest=self.auditor.journal.digest.hexdigest()[:16],
@@ -187,6 +191,8 @@ class Simulation(SimulatedProcess):
         for book in books.queues.values():
             for name in list(book.consumers):
                 self.clients.release(book.name, name)
+            for name in list(book.sinks):
+                self.clients.drop(book.name, name)
         self.run_turns()
         self._check()
 

@@ -12,7 +12,7 @@ from fairlead.errors import FairleadError, QueueExists
 from fairlead.model.message import MessageView
 from fairlead.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
 from fairlead.testing.auditor_books import violated
-from fairlead.testing.simulation_claims import Claimants
+from fairlead.testing.simulation_sinks import BatchWriters
 from fairlead.testing.workload import QUEUES
 
 
@@ -20,7 +20,7 @@ def _believe(_outcome: object) -> None:
     """Take an answer as it is: the journal is checked anyway."""
 
 
-class Everybody(Claimants):
+class Everybody(BatchWriters):
     """Producers, consumers and operators."""
 
     def operations(self) -> list[tuple[float, Callable[[], None]]]:
@@ -53,6 +53,9 @@ class Everybody(Claimants):
             (8, self.claim),
             (5, self.read_claim),
             (0.5, self.release_consumer),
+            (7, self.stage),
+            (3, self.publish),
+            (0.3, self.drop_sink),
         ]
 
     # ------------------------------------------------------------------------------------------------------- operating

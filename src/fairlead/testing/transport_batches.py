@@ -1,9 +1,17 @@
-"""The contract of a client on work in batches: registered consumers with their claims."""
+"""The contract of a client on work in batches: registered consumers with their claims, and sinks."""
 
 from __future__ import annotations
 
 from fairlead.client import AsyncClient, NewMessage
-from fairlead.errors import ClaimNotFound, ConsumerFenced, ConsumerNotFound, InvalidArgument
+from fairlead.errors import (
+    ClaimNotFound,
+    ConsumerFenced,
+    ConsumerNotFound,
+    InvalidArgument,
+    QueueFull,
+    SinkNotFound,
+    StageMismatch,
+)
 from fairlead.testing.transport_contract import TransportContract, check_refused, check_same
 
 
@@ -62,5 +70,46 @@ class BatchContract(TransportContract):
             await client.claim("jobs", "etl", epoch=epoch, done=1)
             check_same([view.id for view in await client.peek("jobs.dlq")], [poison.id], "dead letters")
             check_same((await client.queue("jobs")).leased, 0, "leased")
+
+        self.run(scenario)
+
+    def test_a_batch_is_published_once(self) -> None:
+        """What is staged, some of it twice, is in the queue once published, once; the rest is dropped."""
+
+        async def scenario(client: AsyncClient) -> None:
+            news = [NewMessage(payload=b"%d" % at, headers={"a": "ä"}) for at in range(3)]
+            for at, messages in ((0, news[:2]), (0, news[:2]), (2, news[2:])):
+                staged = await client.stage("jobs", "out", batch=0, part="t1", at=at, messages=messages)
+            check_same(staged.count, 3, "staged")
+            await client.stage("jobs", "out", batch=0, part="t1-failed", at=0, messages=news)
+            check_same((await client.lease("jobs"), (await client.queue("jobs")).staged), ([], 6), "before")
+            published = await client.publish("jobs", "out", batch=0, parts=["t1"])
+            check_same((published.count, published.was_published), (3, False), "published")
+            again = await client.publish("jobs", "out", batch=0, parts=["t1"])
+            check_same((again.count, again.was_published), (3, True), "published again")
+            payloads = [message.payload for message in await client.lease("jobs", 10)]
+            check_same(payloads, [b"0", b"1", b"2"], "payloads")
+            (view,) = await client.sinks("jobs")
+            check_same((view.name, view.batch, view.staged_messages), ("out", 0, 0), "sink")
+
+        self.run(scenario)
+
+    def test_a_sink_refuses_what_does_not_fit(self) -> None:
+        """A gap, a part that is not there, a message that is not sound and a full queue are refused as they should."""
+
+        async def scenario(client: AsyncClient) -> None:
+            await client.create_queue("small", {"waiting_max": 1})
+            sound, unsound = NewMessage(payload=b"x"), NewMessage(cost=-1)
+            for kind, queue, at, messages in (
+                (StageMismatch, "jobs", 5, [sound]),
+                (InvalidArgument, "jobs", 0, [sound, unsound]),
+                (QueueFull, "small", 0, [sound, sound]),
+            ):
+                await check_refused(kind, client.stage(queue, "out", batch=1, part="p", at=at, messages=messages))
+            await check_refused(StageMismatch, client.publish("jobs", "out", batch=1, parts=["p"]))
+            await check_refused(SinkNotFound, client.drop_sink("jobs", "out"))
+            await client.stage("jobs", "out", batch=1, part="p", at=0, messages=[sound])
+            check_same(await client.drop_sink("jobs", "out"), 1, "dropped")
+            check_same(await client.sinks("jobs"), [], "sinks")
 
         self.run(scenario)

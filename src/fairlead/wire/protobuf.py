@@ -55,6 +55,10 @@ VERB_OF: Final[Mapping[str, str]] = {
     "ReadClaim": "read_claim",
     "ReleaseConsumer": "release_consumer",
     "ListConsumers": "consumers",
+    "Stage": "stage",
+    "Publish": "publish",
+    "ListSinks": "sinks",
+    "DropSink": "drop_sink",
 }
 """The verb behind each method."""
 _KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))

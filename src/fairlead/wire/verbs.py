@@ -15,6 +15,7 @@ import msgspec
 from fairlead.model.claims import Claim, Claimed, ConsumerView
 from fairlead.model.message import Delivery, Key, MessageView, NewMessage
 from fairlead.model.policy import QueuePolicy
+from fairlead.model.staging import Published, SinkView, Staged
 from fairlead.model.views import (
     DeadLetterFilter,
     Explained,
@@ -383,6 +384,43 @@ class Consumers(Shape, frozen=True, kw_only=True):
     consumers: list[ConsumerView]
 
 
+# ---------------------------------------------------------------------------------------------------------------- sinks
+
+
+class Stage(Shape, frozen=True, kw_only=True):
+    """Append messages to a part of a batch, all of them or none."""
+
+    queue: str
+    sink: str
+    batch: int
+    part: str
+    at: int
+    messages: list[NewMessage]
+    wait_ms: int = 30_000
+
+
+class Publish(Shape, frozen=True, kw_only=True):
+    """Let what is staged in these parts of a batch be in the queue, in this order, once."""
+
+    queue: str
+    sink: str
+    batch: int
+    parts: list[str]
+
+
+class SinkRequest(Shape, frozen=True, kw_only=True):
+    """A request about a sink."""
+
+    queue: str
+    sink: str
+
+
+class Sinks(Shape, frozen=True, kw_only=True):
+    """The sinks of a queue, by name."""
+
+    sinks: list[SinkView]
+
+
 # ------------------------------------------------------------------------------------------------------------ the table
 
 
@@ -432,6 +470,10 @@ VERBS: Mapping[str, Verb] = {
     "read_claim": Verb("queue/consumer/read", ReadClaim, Claimed, "consume"),
     "release_consumer": Verb("queue/consumer/release", ConsumerRequest, Released, "admin"),
     "consumers": Verb("queue/consumer/list", QueueRequest, Consumers, "consume"),
+    "stage": Verb("queue/sink/stage", Stage, Staged, "produce"),
+    "publish": Verb("queue/sink/publish", Publish, Published, "produce"),
+    "sinks": Verb("queue/sink/list", QueueRequest, Sinks, "produce"),
+    "drop_sink": Verb("queue/sink/drop", SinkRequest, Purged, "admin"),
     "read_journal": Verb("journal/read", ReadJournal, Events, "admin"),
     "set_reader": Verb("journal/reader/set", SetReader, Nothing, "admin"),
     "remove_reader": Verb("journal/reader/remove", ReaderRequest, Nothing, "admin"),

@@ -27,7 +27,28 @@ def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Com
     name = st.just(queue)
     consumer = st.sampled_from((*ledger.queues[queue].consumers, "nobody"))
     epochs = [known.epoch for known in ledger.queues[queue].consumers.values()]
+    sinks = ledger.queues[queue].sinks
+    parts = sorted({name for sink in sinks.values() for _, name in sink.parts}) or ["p0"]
+    sink = st.sampled_from((*sinks, "new"))
     return st.one_of(
+        st.builds(
+            commands.Stage,
+            queue=name,
+            sink=sink,
+            batch=st.integers(0, 3),
+            part=st.sampled_from(parts),
+            at=st.integers(0, 3),
+            messages=news,
+        ),
+        st.builds(
+            commands.Publish,
+            queue=name,
+            sink=sink,
+            batch=st.integers(0, 3),
+            parts=st.lists(st.sampled_from(parts), max_size=2),
+        ),
+        st.builds(commands.Unstage, queue=name, sink=sink),
+        st.builds(commands.DropSink, queue=name, sink=sink),
         st.builds(commands.CreateQueue, queue=st.sampled_from((queue, "new")), policy=st.just(QueuePolicy())),
         st.builds(commands.UpdateQueue, queue=name, policy=st.just(QueuePolicy(key_waiting_max=1))),
         st.builds(commands.DeleteQueue, queue=name),

@@ -13,13 +13,13 @@ from fairlead.core.decide import decide
 from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery, NewMessage, Receipt
 from fairlead.model.names import number_of
-from tests.property.broker.claim_rules import ClaimRules
 from tests.property.broker.drawn_commands import commands_about
 from tests.property.broker.message_rules import own_queues, queues, unleased
 from tests.property.broker.picture import contents, folded, picture
+from tests.property.broker.sink_rules import SinkRules
 
 
-class BrokerMachine(ClaimRules):
+class BrokerMachine(SinkRules):
     """Asks for what may not be, administers, lets time pass, and checks all after each step."""
 
     # ------------------------------------------------------------------------------------------- illegal transitions
@@ -165,6 +165,22 @@ class BrokerMachine(ClaimRules):
             for number, message in queue.messages.items()
         }
         assert found == {(i, k.queue, k.token, k.failures, k.due_ms) for i, k in self.model.messages.items()}
+
+    @invariant()
+    def stages_what_the_model_stages(self) -> None:
+        queues = self.broker.engine.ledger.queues
+        found = {
+            (queue.name, sink.name): (sink.batch, {place: part.count for place, part in sink.parts.items()})
+            for queue in queues.values()
+            for sink in queue.sinks.values()
+        }
+        assert found == {
+            entry: (None if sink.batch < 0 else sink.batch, {place: len(part) for place, part in sink.parts.items()})
+            for entry, sink in self.model.sinks.items()
+        }
+        assert {name: len(queue.staged) for name, queue in queues.items()} == {
+            name: self.model.staged(name) for name in queues
+        }
 
     @invariant()
     def is_the_fold_of_its_journal(self) -> None:

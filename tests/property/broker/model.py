@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairlead.model.message import Delivery
+from fairlead.model.message import Delivery, NewMessage
 
 MAX_ATTEMPTS = 3
 BACKOFF_MS = 100
 WINDOW_MS = 500
 ROOM = 12
+WEEK_MS = 7 * 24 * 3600 * 1000
 POLICY: dict[str, object] = {
     "max_attempts": MAX_ATTEMPTS,
     "backoff_ms": BACKOFF_MS,
@@ -50,6 +51,16 @@ class KnownConsumer:
 
 
 @dataclass
+class KnownSink:
+    """A sink: what is staged, by batch and part."""
+
+    batch: int = -1
+    count: int = 0
+    heard_ms: int = 0
+    parts: dict[tuple[int, str], list[NewMessage]] = field(default_factory=dict)
+
+
+@dataclass
 class Model:
     """What there should be."""
 
@@ -61,12 +72,17 @@ class Model:
     last_token: int = 0
     last_epoch: int = 0
     consumers: dict[tuple[str, str], KnownConsumer] = field(default_factory=dict)
+    sinks: dict[tuple[str, str], KnownSink] = field(default_factory=dict)
 
     def of(self, queue: str) -> dict[str, Known]:
         return {message_id: known for message_id, known in self.messages.items() if known.queue == queue}
 
     def room(self, queue: str) -> int:
-        return 10**9 if queue.endswith(".dlq") else ROOM - len(self.of(queue))
+        return 10**9 if queue.endswith(".dlq") else ROOM - len(self.of(queue)) - self.staged(queue)
+
+    def staged(self, queue: str) -> int:
+        found = [sink for (name, _), sink in self.sinks.items() if name == queue]
+        return sum(len(part) for sink in found for part in sink.parts.values())
 
     def eligible(self, queue: str) -> set[str]:
         if queue in self.paused:
@@ -127,6 +143,11 @@ class Model:
                 consumer.heard_ms = to_ms
             elif consumer.claim is not None and consumer.idle_ms and consumer.heard_ms + consumer.idle_ms <= to_ms:
                 self.give_back_claim(consumer, consumer.heard_ms + consumer.idle_ms)
+        for sink in self.sinks.values():
+            if asleep:
+                sink.heard_ms = to_ms
+            elif sink.heard_ms + WEEK_MS <= to_ms:
+                sink.parts.clear()
         for message_id, known in self.messages.items():
             if known.token and known.expires_ms <= to_ms:
                 at_ms = to_ms if asleep else known.expires_ms
@@ -147,4 +168,5 @@ class Model:
         self.dedups = {entry: found for entry, found in self.dedups.items() if entry[0] not in names}
         self.paused -= set(names)
         self.consumers = {entry: known for entry, known in self.consumers.items() if entry[0] not in names}
+        self.sinks = {entry: sink for entry, sink in self.sinks.items() if entry[0] not in names}
         self.paused_keys = {entry for entry in self.paused_keys if entry[0] not in names}

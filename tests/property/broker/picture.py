@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.core.apply import apply
-from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer
+from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, Sink
 from fairlead.journal import codec
 from fairlead.ports.store import Store
 
@@ -37,6 +37,14 @@ def consumer_picture(consumer: RegisteredConsumer) -> dict[str, Any]:
     }
 
 
+def sink_picture(sink: Sink) -> dict[str, Any]:
+    return {
+        "published": (sink.batch, sink.messages),
+        "heard_ms": sink.heard_ms,
+        "parts": {place: (part.numbers(), part.count, part.size) for place, part in sink.parts.items()},
+    }
+
+
 def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
     tallies = queue.tallies
     return {
@@ -45,7 +53,9 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
         "paused": (queue.is_paused, sorted(queue.paused_keys, key=str)),
         "messages": {number: message_picture(message) for number, message in queue.messages.items()},
         "consumers": {name: consumer_picture(consumer) for name, consumer in queue.consumers.items()},
-        "counts": (queue.leased, queue.claimed, queue.size),
+        "sinks": {name: sink_picture(sink) for name, sink in queue.sinks.items()},
+        "staged": {number: message_picture(message) for number, message in queue.staged.items()},
+        "counts": (queue.leased, queue.claimed, queue.size, queue.staged_size),
         "dedups": {name: entry for name, entry in queue.dedups.items() if entry[1] > at_ms},
         "tallies": None if tallies is None else {key: (tally.messages, tally.size) for key, tally in tallies.items()},
     }

@@ -39,6 +39,8 @@ def _containers_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values_of, kind.item_types))
     if isinstance(kind, msgspec.inspect.VarTupleType):
         return st.lists(values_of(kind.item_type), max_size=3).map(tuple)
+    if isinstance(kind, msgspec.inspect.TupleType):
+        return st.tuples(*map(values_of, kind.item_types))
     if isinstance(kind, msgspec.inspect.DictType):
         return st.dictionaries(values_of(kind.key_type), values_of(kind.value_type), max_size=3)
     if isinstance(kind, msgspec.inspect.StructType):

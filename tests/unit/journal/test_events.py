@@ -25,6 +25,7 @@ from fairlead.journal.records import (
     Leased,
     Opened,
     Picking,
+    Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
@@ -33,6 +34,9 @@ from fairlead.journal.records import (
     Removed,
     Returned,
     Sealed,
+    SinkRemoved,
+    SinkSet,
+    Staged,
     StateRemoved,
     StateSet,
     Terms,
@@ -65,6 +69,7 @@ FULL_TERMS_TOLD: tuple[Row, Row] = (
     },
 )
 PLAIN_TOLD: Row = {"fairness_key": ["acme"], "cost": 1, "priority": "normal", "throttles": []}
+STAGED_TOLD: Row = {"name": "out", "position": 7, "value": "t1"}
 M3, M4, M5 = "0000000000000003", "0000000000000004", "0000000000000005"
 
 TOLD: list[tuple[AnyRecord, list[Row]]] = [
@@ -152,6 +157,29 @@ TOLD: list[tuple[AnyRecord, list[Row]]] = [
     (ConsumerSet(90, "orders", "etl"), [{"name": "etl"}]),
     (ConsumerRemoved(90, "orders", "etl", "ann"), [{"name": "etl", "by": "ann"}]),
     (ClaimsEnded(90, "orders", "etl", 7), [{"name": "etl", "claim": 7}]),
+    (
+        Staged(255, "orders", [10, 0], [0], FULL_TERMS, "out", 7, "t1", [None, "c2"]),
+        [
+            {"message_id": "00000000000000ff", "size_bytes": 10, **STAGED_TOLD, **FULL_TERMS_TOLD[0]},
+            {
+                "message_id": "0000000000000100",
+                "size_bytes": 0,
+                "correlation_id": "c2",
+                **STAGED_TOLD,
+                **FULL_TERMS_TOLD[1],
+            },
+        ],
+    ),
+    (
+        Published(90, "orders", [5, 3], "out", 7, [10, 0], FULL_TERMS),
+        [
+            {"message_id": M5, "size_bytes": 10, "name": "out", "position": 7, **FULL_TERMS_TOLD[0]},
+            {"message_id": M3, "size_bytes": 0, "name": "out", "position": 7, **FULL_TERMS_TOLD[1]},
+        ],
+    ),
+    (SinkSet(90, "orders", "out", 7, 2, 7), [{"name": "out", "position": 7}]),
+    (SinkSet(90, "orders", "out", None, 0, 7), [{"name": "out"}]),
+    (SinkRemoved(90, "orders", "out", "ann"), [{"name": "out", "by": "ann"}]),
     (Opened(90), [{}]),
     (Opened(90, 480), [{"value": '{"built_ms":480}'}]),
     (Sealed(90, 10, 400, 500, 2048), [{"position": 10, "size_bytes": 2048, "value": '{"first_ms":400,"last_ms":500}'}]),

@@ -47,6 +47,8 @@ STATUSES = {
     "consumer_not_found": "NOT_FOUND",
     "claim_not_found": "NOT_FOUND",
     "consumer_fenced": "ABORTED",
+    "sink_not_found": "NOT_FOUND",
+    "stage_mismatch": "ABORTED",
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }

@@ -169,6 +169,9 @@ def test_a_watcher_is_told_when_messages_come() -> None:
             assert b'"waiting":1' in await read()
             await house.broker.enqueue("orders", b"")
             assert b'"waiting":2' in await read()
+            await house.broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
+            await house.broker.publish("orders", "s", batch=0, parts=["p"])
+            assert b'"waiting":3' in await read()
             await hang_up()
             assert (await house.broker.queue("orders")).leased == 0
 

@@ -39,6 +39,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "claim": {"queue": "orders", "consumer": "c", "epoch": 1, "done": 0},
     "read_claim": {"queue": "orders", "consumer": "c", "claim": 1},
     "release_consumer": {"queue": "orders", "consumer": "c"},
+    "stage": {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0, "messages": [{}]},
+    "publish": {"queue": "orders", "sink": "s", "batch": 0, "parts": []},
+    "drop_sink": {"queue": "orders", "sink": "s"},
 }
 ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
 

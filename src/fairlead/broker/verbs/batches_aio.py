@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from fairlead.broker import claiming, views
 from fairlead.broker.verbs.asking_aio import AsyncAsking
-from fairlead.broker.verbs.checking import require
+from fairlead.broker.verbs.checking import check_messages, require
 from fairlead.core import commands
 from fairlead.core.checks import whole_fault
 from fairlead.model import limits
 from fairlead.model.claims import Claim, Claimed, ConsumerView
+from fairlead.model.message import NewMessage
+from fairlead.model.staging import Published, SinkView, Staged
 
+STAGE_WAIT_MS = 30_000
 _MOST = 1 << 53
 
 
@@ -101,3 +105,60 @@ class AsyncBatchVerbs(AsyncAsking):
         """
         engine = self._engine
         return await self._read(lambda: views.consumer_views(engine.ledger, engine.schedule, queue))
+
+    # --------------------------------------------------------------------------------------------------------- sinks
+
+    async def stage(
+        self,
+        queue: str,
+        sink: str,
+        *,
+        batch: int,
+        part: str,
+        at: int,
+        messages: Sequence[NewMessage],
+        wait_ms: int = STAGE_WAIT_MS,
+    ) -> Staged:
+        """Append messages to a part of a batch, durably: all of them or none. They are in the queue once published.
+
+        ``at`` is how many messages of the part were staged before. What is there already is not staged again, and what
+        is for a batch that was published is not staged at all, so a repeated call changes nothing. Hooks are asked
+        and limits count as for an enqueue; ``wait_ms`` is how long it may wait for room where the policy is to wait.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge: nothing was staged.
+            StageMismatch: the part does not end where these begin.
+            QueueFull, KeyFull, GlobalFull: there is no room for all of them.
+        """
+        require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
+        check_messages(messages)
+        command = commands.Stage(queue=queue, sink=sink, batch=batch, part=part, at=at, messages=messages)
+        return cast("Staged", await self._do(command, wait_ms=wait_ms))
+
+    async def publish(self, queue: str, sink: str, *, batch: int, parts: Sequence[str]) -> Published:
+        """Let what is staged in these parts of a batch be in the queue, in this order, all of it in one commit.
+
+        Everything else that is staged for the sink up to this batch is dropped. A batch is published once: one that is
+        not later than the sink's latest changes nothing.
+
+        Raises:
+            QueueNotFound, InvalidArgument: nothing was published.
+            StageMismatch: one of the parts is not there.
+        """
+        return cast("Published", await self._do(commands.Publish(queue=queue, sink=sink, batch=batch, parts=parts)))
+
+    async def sinks(self, queue: str) -> list[SinkView]:
+        """Return the sinks of a queue, by name.
+
+        Raises:
+            QueueNotFound: there is none of this name.
+        """
+        return await self._read(lambda: views.sink_views(self._engine.ledger, queue))
+
+    async def drop_sink(self, queue: str, sink: str, *, by: str | None = None) -> int:
+        """Forget a sink and what it has published, and drop what is staged for it. Returns how many messages that were.
+
+        Raises:
+            QueueNotFound, SinkNotFound: there is no such sink.
+        """
+        return cast("int", await self._do(commands.DropSink(queue=queue, sink=sink, by=by)))

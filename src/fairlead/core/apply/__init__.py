@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.core.apply import claims, journal, messages, queues
+from fairlead.core.apply import claims, journal, messages, queues, staging
 from fairlead.core.ledger import Ledger, Message
 from fairlead.journal.records import (
     Acked,
@@ -28,6 +28,7 @@ from fairlead.journal.records import (
     Extended,
     Leased,
     Opened,
+    Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
@@ -36,6 +37,9 @@ from fairlead.journal.records import (
     Removed,
     Returned,
     Sealed,
+    SinkRemoved,
+    SinkSet,
+    Staged,
     StateRemoved,
     StateSet,
     Trimmed,
@@ -48,7 +52,11 @@ _APPLIERS: dict[type[AnyRecord], Callable[[Ledger, Any, int], list[Message]]] = 
     Acked: messages.acked,
     Returned: messages.returned,
     Dead: messages.dead,
-    Removed: messages.removed,
+    Removed: staging.removed,
+    Staged: staging.staged,
+    Published: staging.published,
+    SinkSet: staging.sink_set,
+    SinkRemoved: staging.sink_removed,
     Redriven: messages.redriven,
     StateSet: messages.state_set,
     StateRemoved: messages.state_removed,

@@ -58,5 +58,5 @@ def recount_keys(queue: Queue) -> None:
         queue.tallies = None
     elif queue.tallies is None:
         queue.tallies = {}
-        for message in queue.messages.values():
+        for message in (*queue.messages.values(), *queue.staged.values()):
             tally_in(queue, message)

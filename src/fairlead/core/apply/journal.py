@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.core.apply.claims import revive_consumer
 from fairlead.core.apply.counting import count_in, recount_keys
 from fairlead.core.apply.dedups import enter_dedups, leave_dedups
+from fairlead.core.apply.staging import count_staged, revive_sink
 from fairlead.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
 from fairlead.journal.records import (
     Baseline,
@@ -70,7 +71,7 @@ def _carry_messages(ledger: Ledger, record: Carried) -> None:
         ledger.chunks.move_to_end(number)
     for image in record.messages:
         queue = ledger.queues[image.queue]
-        if image.number not in queue.messages:
+        if image.number not in queue.messages and image.number not in queue.staged:
             _revive(ledger, queue, image)
 
 
@@ -100,6 +101,10 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
+    if not image.line:
+        queue.staged[image.number] = message
+        count_staged(ledger, queue, [message], image.size)
+        return
     queue.messages[image.number] = message
     queue.leased += 1 if image.token else 0
     queue.claimed += 1 if message.is_claimed else 0
@@ -124,6 +129,8 @@ def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
             queue.paused_keys = set(image.paused_keys)
             for consumer in image.consumers:
                 revive_consumer(queue, consumer)
+            for sink in image.sinks:
+                revive_sink(queue, sink)
             recount_keys(queue)
     ledger.config.clear()  # in place: the schedule reads it too
     ledger.config.update(record.config)

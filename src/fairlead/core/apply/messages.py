@@ -17,8 +17,8 @@ from fairlead.journal.records import (
     Leased,
     OfMessages,
     Redriven,
-    Removed,
     Returned,
+    Staged,
     StateRemoved,
     StateSet,
     Terms,
@@ -36,26 +36,34 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
     """Let new messages be in their queue."""
     queue = ledger.queues[record.queue]
     forget_dedups(ledger, at_ms)
+    messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
+    count_in(ledger, queue, messages, sum(record.sizes))
+    if record.dedup_ids is not None:
+        _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, record.sequence)
+    return messages
+
+
+def take_in(
+    ledger: Ledger, queue: Queue, record: Enqueued | Staged, at_ms: int, *, among: dict[int, Message]
+) -> list[Message]:
+    """Make the messages of a record, and the chunks that hold their bodies."""
     home = record.sequence
     messages: list[Message] = []
     ends = [*record.chunks[1:], len(record.sizes)]
-    rows = iter(_rows(record.terms))
+    rows = iter(rows_of(record.terms))
     number = home
     for start, end in zip(record.chunks, ends, strict=True):
         chunk = ledger.chunks[number] = ChunkHome(queue.name, number, home, end - start)
         for size, row in zip(record.sizes[start:end], rows, strict=False):
-            message = queue.messages[number] = Message(number, queue, chunk, size, at_ms, row)
+            message = among[number] = Message(number, queue, chunk, size, at_ms, row)
             messages.append(message)
             number += 1
     if record.terms.caps is not None:
         _set_caps(messages, record.terms.caps)
-    count_in(ledger, queue, messages, sum(record.sizes))
-    if record.dedup_ids is not None:
-        _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, home)
     return messages
 
 
-def _rows(terms: Terms) -> Iterable[Row]:
+def rows_of(terms: Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
     # A million messages of a thousand tenants share a thousand keys, and two that are one object compare at once.
@@ -191,16 +199,11 @@ def _join(message: Message, target: Queue) -> None:
     tally_in(target, message)
 
 
-def removed(ledger: Ledger, record: Removed, _at_ms: int) -> list[Message]:
-    """Let messages be gone."""
-    return take_out(ledger, record)
-
-
 def redriven(ledger: Ledger, record: Redriven, _at_ms: int) -> list[Message]:
     """Let dead letters wait in their queue again."""
     messages = known(ledger, record)
     target = ledger.queues[record.target]
-    rows = dict(zip(record.numbers, _rows(record.terms), strict=True))
+    rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))
     caps = dict(zip(record.numbers, record.terms.caps or [None] * len(record.numbers), strict=True))
     for at, message in numbered(record, messages):
         _leave(message)
@@ -235,7 +238,7 @@ def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
         chunk = message.chunk
         chunk.live -= 1
         if not chunk.live:
-            _drop_chunk(ledger, chunk)
+            drop_chunk(ledger, chunk)
         if message.after is not None:
             _drop_state(ledger, message.after)
     queue.leased -= leased
@@ -248,7 +251,8 @@ def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
     return messages
 
 
-def _drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
+def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
+    """Let a chunk be gone whose messages are."""
     if ledger.chunks.pop(chunk.number, None) is not None:
         ledger.dropped.append(chunk.number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.core.apply.counting import recount_keys
 from fairlead.core.apply.messages import take_out
+from fairlead.core.apply.staging import unstage
 from fairlead.core.ledger import Ledger, Message, Queue
 from fairlead.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
 
@@ -23,6 +24,7 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
     queue = ledger.queues[record.queue]
     everything = Removed(record.sequence, record.queue, list(queue.messages), "purged")
     messages = take_out(ledger, everything)
+    unstage(ledger, queue, list(queue.staged))
     del ledger.queues[record.queue]
     ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
     return messages

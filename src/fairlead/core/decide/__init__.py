@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.core import commands
-from fairlead.core.decide import claims, dead_letters, enqueue, journal, leases, queues
+from fairlead.core.decide import claims, dead_letters, enqueue, journal, leases, queues, staging
 from fairlead.core.decision import Decision
 from fairlead.core.ledger import Ledger
 
@@ -18,6 +18,10 @@ _DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] 
     commands.Purge: queues.purge,
     commands.SetConfig: queues.set_config,
     commands.Enqueue: enqueue.enqueue,
+    commands.Stage: staging.stage,
+    commands.Publish: staging.publish,
+    commands.Unstage: staging.unstage,
+    commands.DropSink: staging.drop,
     commands.Cancel: leases.cancel,
     commands.Remove: leases.remove,
     commands.Lease: leases.lease,

@@ -50,16 +50,17 @@ def enqueue_at(
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
     room = Room(ledger, queue, leaving=leaving, coming=coming)
-    refusals = _refusals(room, messages, terms)
-    if refusals:
-        _note_refusals(outcome, rows, refusals)
-        kept = [at for at in range(len(rows)) if at not in refusals]
+    refused = refusals(room, messages, terms)
+    if refused:
+        _note_refusals(outcome, rows, refused)
+        kept = [at for at in range(len(rows)) if at not in refused]
         rows = [rows[at] for at in kept]
         messages = [messages[at] for at in kept]
         terms = take_rows(terms, kept)
     if not rows:
         return Decision([], _with_ids(outcome, rows, sequence))
-    record, bodies = _record(queue, messages, terms, sequence)
+    sizes, starts, bodies = packed(messages, sequence)
+    record = Enqueued(sequence, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms)
     record.cause = cause
     return Decision([record], _with_ids(outcome, rows, sequence), bodies)
@@ -104,9 +105,8 @@ def _with_ids(outcome: list[str | int | FairleadError | None], rows: Sequence[in
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 
 
-def _record(
-    queue: Queue, messages: Sequence[NewMessage], terms: Terms, sequence: int
-) -> tuple[Enqueued, list[tuple[int, bytes]]]:
+def packed(messages: Sequence[NewMessage], sequence: int) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
+    """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks."""
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
     heads = [encode_head(message.headers, message.correlation_id) for message in messages]
@@ -115,7 +115,7 @@ def _record(
     bodies = [
         (sequence + start, pack(heads[start:end], payloads[start:end])) for start, end in zip(starts, ends, strict=True)
     ]
-    return Enqueued(sequence, queue.name, sizes, starts, terms), bodies
+    return sizes, starts, bodies
 
 
 def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int) -> None:
@@ -139,7 +139,7 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
     return bool(rows) and all(fits(size, most) for most in mosts)
 
 
-def _refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
+def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
     """Return the messages there is no room for, each with why."""
     if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}

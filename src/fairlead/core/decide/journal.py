@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.core.checks import text_fault, whole_fault
 from fairlead.core.commands import Carry, MoveBase, Open, Seal, SetReader, Trim
 from fairlead.core.decision import Decision, refuse
-from fairlead.core.ledger import Ledger, Message, RegisteredConsumer
+from fairlead.core.ledger import Ledger, Message, RegisteredConsumer, Sink
 from fairlead.errors import InvalidArgument, ReaderNotFound
 from fairlead.journal.bodies import CHUNK_COUNT_MAX
 from fairlead.journal.records import (
@@ -17,9 +17,11 @@ from fairlead.journal.records import (
     DedupImage,
     MessageImage,
     Opened,
+    PartImage,
     QueueImage,
     ReaderSet,
     Sealed,
+    SinkImage,
     Trimmed,
 )
 from fairlead.model.names import dlq_of
@@ -66,6 +68,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
             queue.is_paused,
             sorted(queue.paused_keys, key=str),
             [_consumer_image(consumer) for consumer in queue.consumers.values()],
+            [_sink_image(sink) for sink in queue.sinks.values()],
         )
         for queue in ledger.queues.values()
     ]
@@ -95,6 +98,11 @@ def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:
     )
 
 
+def _sink_image(sink: Sink) -> SinkImage:
+    parts = [PartImage(batch, name, list(part.runs), part.size) for (batch, name), part in sink.parts.items()]
+    return SinkImage(sink.name, sink.batch, sink.messages, sink.heard_ms, parts)
+
+
 def carry(ledger: Ledger, command: Carry, now_ms: int) -> Decision:
     """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
     chunks: list[int] = []
@@ -117,9 +125,12 @@ def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
     found = []
     for number in chunks:
         chunk = ledger.chunks[number]
-        for queue in (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)]):
+        queues = (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)])
+        for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
+            if not messages:
+                continue
             for at in range(number, number + CHUNK_COUNT_MAX):
-                message = queue.messages.get(at)
+                message = messages.get(at)
                 if message is not None and message.chunk is chunk:
                     found.append(message)
     return found

@@ -42,8 +42,8 @@ class Room:
         queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
         return (
             not queue.counts_keys
-            and fits(len(queue.messages) + self._in_queue + count, policy.waiting_max)
-            and fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max)
+            and fits(len(queue.messages) + len(queue.staged) + self._in_queue + count, policy.waiting_max)
+            and fits(queue.size + queue.staged_size + self._size_in_queue + size, policy.waiting_bytes_max)
             and fits(ledger.messages + self._messages + count, limits.waiting_max)
             and fits(ledger.size + self._size + size, limits.waiting_bytes_max)
         )
@@ -92,11 +92,11 @@ class Room:
 
     def _queue_refusal(self, size: int) -> FairleadError | None:
         queue, policy = self._queue, self._queue.policy
-        if not fits(len(queue.messages) + self._in_queue + 1, policy.waiting_max):
+        if not fits(len(queue.messages) + len(queue.staged) + self._in_queue + 1, policy.waiting_max):
             return QueueFull(
                 f"Queue {queue.name!r} has waiting_max messages, {policy.waiting_max}.", retry_after_ms=RETRY_AFTER_MS
             )
-        if not fits(queue.size + self._size_in_queue + size, policy.waiting_bytes_max):
+        if not fits(queue.size + queue.staged_size + self._size_in_queue + size, policy.waiting_bytes_max):
             return QueueFull(
                 f"Queue {queue.name!r} has waiting_bytes_max bytes, {policy.waiting_bytes_max}.",
                 retry_after_ms=RETRY_AFTER_MS,

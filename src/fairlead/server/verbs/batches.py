@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.model.claims import Claim, Claimed, ConsumerView
+from fairlead.model.staging import Published, Staged
 from fairlead.server.callers import Caller
 from fairlead.wire import verbs as wire
 
@@ -40,3 +41,31 @@ async def release_consumer(broker: AsyncBroker, request: wire.ConsumerRequest, c
 async def consumers(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> wire.Consumers:
     """Return the registered consumers of a queue."""
     return wire.Consumers(consumers=await broker.consumers(request.queue))
+
+
+async def stage(broker: AsyncBroker, request: wire.Stage, _: Caller) -> Staged:
+    """Stage messages."""
+    return await broker.stage(
+        request.queue,
+        request.sink,
+        batch=request.batch,
+        part=request.part,
+        at=request.at,
+        messages=request.messages,
+        wait_ms=request.wait_ms,
+    )
+
+
+async def publish(broker: AsyncBroker, request: wire.Publish, _: Caller) -> Published:
+    """Publish a batch."""
+    return await broker.publish(request.queue, request.sink, batch=request.batch, parts=request.parts)
+
+
+async def sinks(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> wire.Sinks:
+    """Return the sinks of a queue."""
+    return wire.Sinks(sinks=await broker.sinks(request.queue))
+
+
+async def drop_sink(broker: AsyncBroker, request: wire.SinkRequest, caller: Caller) -> wire.Purged:
+    """Forget a sink."""
+    return wire.Purged(count=await broker.drop_sink(request.queue, request.sink, by=caller.name))

@@ -206,7 +206,7 @@ class ThrottleView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., burst: _Optional[float] = ..., tokens: _Optional[int] = ...) -> None: ...
 
 class QueueView(_message.Message):
-    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles", "claimed", "registered")
+    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles", "claimed", "registered", "staged", "sinks")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,8 @@ class QueueView(_message.Message):
     THROTTLES_FIELD_NUMBER: _ClassVar[int]
     CLAIMED_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    SINKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: QueuePolicy
     created_ms: int
@@ -241,7 +243,9 @@ class QueueView(_message.Message):
     throttles: _containers.RepeatedCompositeFieldContainer[ThrottleView]
     claimed: int
     registered: _containers.RepeatedCompositeFieldContainer[_types_pb2.ConsumerView]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ..., claimed: _Optional[int] = ..., registered: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ...) -> None: ...
+    staged: int
+    sinks: _containers.RepeatedCompositeFieldContainer[_types_pb2.SinkView]
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ..., claimed: _Optional[int] = ..., registered: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ..., staged: _Optional[int] = ..., sinks: _Optional[_Iterable[_Union[_types_pb2.SinkView, _Mapping]]] = ...) -> None: ...
 
 class DeadLetterFilter(_message.Message):
     __slots__ = ("fairness_key", "error", "reason", "older_than_ms", "newer_than_ms", "ids")

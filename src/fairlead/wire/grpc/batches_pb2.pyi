@@ -90,3 +90,73 @@ class ListConsumersResponse(_message.Message):
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     consumers: _containers.RepeatedCompositeFieldContainer[_types_pb2.ConsumerView]
     def __init__(self, consumers: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("queue", "sink", "batch", "part", "at", "messages", "wait_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    sink: str
+    batch: int
+    part: str
+    at: int
+    messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.NewMessage]
+    wait_ms: int
+    def __init__(self, queue: _Optional[str] = ..., sink: _Optional[str] = ..., batch: _Optional[int] = ..., part: _Optional[str] = ..., at: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.NewMessage, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("queue", "sink", "batch", "parts")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    sink: str
+    batch: int
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, queue: _Optional[str] = ..., sink: _Optional[str] = ..., batch: _Optional[int] = ..., parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("count", "was_published")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    WAS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    was_published: bool
+    def __init__(self, count: _Optional[int] = ..., was_published: _Optional[bool] = ...) -> None: ...
+
+class ListSinksRequest(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class ListSinksResponse(_message.Message):
+    __slots__ = ("sinks",)
+    SINKS_FIELD_NUMBER: _ClassVar[int]
+    sinks: _containers.RepeatedCompositeFieldContainer[_types_pb2.SinkView]
+    def __init__(self, sinks: _Optional[_Iterable[_Union[_types_pb2.SinkView, _Mapping]]] = ...) -> None: ...
+
+class DropSinkRequest(_message.Message):
+    __slots__ = ("queue", "sink")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    sink: str
+    def __init__(self, queue: _Optional[str] = ..., sink: _Optional[str] = ...) -> None: ...
+
+class DropSinkResponse(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...

@@ -61,6 +61,26 @@ class BatchesStub:
                 request_serializer=fairlead_dot_v1_dot_batches__pb2.ListConsumersRequest.SerializeToString,
                 response_deserializer=fairlead_dot_v1_dot_batches__pb2.ListConsumersResponse.FromString,
                 _registered_method=True)
+        self.Stage = channel.unary_unary(
+                '/fairlead.v1.Batches/Stage',
+                request_serializer=fairlead_dot_v1_dot_batches__pb2.StageRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_batches__pb2.StageResponse.FromString,
+                _registered_method=True)
+        self.Publish = channel.unary_unary(
+                '/fairlead.v1.Batches/Publish',
+                request_serializer=fairlead_dot_v1_dot_batches__pb2.PublishRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_batches__pb2.PublishResponse.FromString,
+                _registered_method=True)
+        self.ListSinks = channel.unary_unary(
+                '/fairlead.v1.Batches/ListSinks',
+                request_serializer=fairlead_dot_v1_dot_batches__pb2.ListSinksRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_batches__pb2.ListSinksResponse.FromString,
+                _registered_method=True)
+        self.DropSink = channel.unary_unary(
+                '/fairlead.v1.Batches/DropSink',
+                request_serializer=fairlead_dot_v1_dot_batches__pb2.DropSinkRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_batches__pb2.DropSinkResponse.FromString,
+                _registered_method=True)
 
 
 class BatchesServicer:
@@ -101,6 +121,33 @@ class BatchesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stage(self, request, context):
+        """Append messages to a part of a batch, all of them or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Publish(self, request, context):
+        """Let what is staged in these parts of a batch be in the queue, in this order, once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSinks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropSink(self, request, context):
+        """Forget a sink, and drop what is staged for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BatchesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +175,26 @@ def add_BatchesServicer_to_server(servicer, server):
                     servicer.ListConsumers,
                     request_deserializer=fairlead_dot_v1_dot_batches__pb2.ListConsumersRequest.FromString,
                     response_serializer=fairlead_dot_v1_dot_batches__pb2.ListConsumersResponse.SerializeToString,
+            ),
+            'Stage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stage,
+                    request_deserializer=fairlead_dot_v1_dot_batches__pb2.StageRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_batches__pb2.StageResponse.SerializeToString,
+            ),
+            'Publish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=fairlead_dot_v1_dot_batches__pb2.PublishRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_batches__pb2.PublishResponse.SerializeToString,
+            ),
+            'ListSinks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSinks,
+                    request_deserializer=fairlead_dot_v1_dot_batches__pb2.ListSinksRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_batches__pb2.ListSinksResponse.SerializeToString,
+            ),
+            'DropSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropSink,
+                    request_deserializer=fairlead_dot_v1_dot_batches__pb2.DropSinkRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_batches__pb2.DropSinkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +333,114 @@ class Batches:
             '/fairlead.v1.Batches/ListConsumers',
             fairlead_dot_v1_dot_batches__pb2.ListConsumersRequest.SerializeToString,
             fairlead_dot_v1_dot_batches__pb2.ListConsumersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Batches/Stage',
+            fairlead_dot_v1_dot_batches__pb2.StageRequest.SerializeToString,
+            fairlead_dot_v1_dot_batches__pb2.StageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Batches/Publish',
+            fairlead_dot_v1_dot_batches__pb2.PublishRequest.SerializeToString,
+            fairlead_dot_v1_dot_batches__pb2.PublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSinks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Batches/ListSinks',
+            fairlead_dot_v1_dot_batches__pb2.ListSinksRequest.SerializeToString,
+            fairlead_dot_v1_dot_batches__pb2.ListSinksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Batches/DropSink',
+            fairlead_dot_v1_dot_batches__pb2.DropSinkRequest.SerializeToString,
+            fairlead_dot_v1_dot_batches__pb2.DropSinkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -167,3 +167,19 @@ class ConsumerView(_message.Message):
     heard_ms: int
     idle_ms: int
     def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., claimed: _Optional[int] = ..., done: _Optional[int] = ..., open_messages: _Optional[int] = ..., heard_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ...) -> None: ...
+
+class SinkView(_message.Message):
+    __slots__ = ("queue", "name", "batch", "staged_messages", "staged_bytes", "heard_ms")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STAGED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    batch: int
+    staged_messages: int
+    staged_bytes: int
+    heard_ms: int
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., batch: _Optional[int] = ..., staged_messages: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., heard_ms: _Optional[int] = ...) -> None: ...
