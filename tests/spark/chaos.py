@@ -86,16 +86,18 @@ def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chanc
         last = Driver(kind, folder, place)
         assert last.said("through"), (folder / "driver.log").read_text()[-3_000:]
         last.end()
-        return _counted(kind, folder, client, sent, kills=killed)
+        return counted(kind, folder, client, sent, kills=killed)
 
 
-def _counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:
+def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:
+    """Compare what is written with what should be."""
     leased = client.queue("orders").leased
-    if kind == "journal":
+    if kind.startswith("journal"):
         seen = Counter(_written(folder, "sequence"))
-        expected = {event["sequence"] for event in client.read_journal(0, count=100_000).events}
-        expected = {sequence for sequence in expected if sequence <= max(seen)}
-    elif kind == "queue":
+        events = client.read_journal(0, count=100_000).events
+        reached = max(int(sequence) for sequence in seen)
+        expected = {str(event["sequence"]) for event in events if event["sequence"] <= reached}
+    elif kind.startswith("queue"):
         seen = Counter(_written(folder, "payload"))
         expected = set(sent)
     else:
@@ -105,16 +107,16 @@ def _counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills:
     return Outcome(kind, kills, len(expected), len(expected - seen.keys()), doubled, leased)
 
 
-def _written(folder: Path, column: str) -> list[object]:
+def _written(folder: Path, column: str) -> list[str]:
     """Return a column of what the file sink counts as written: its log says which files those are."""
     names: list[str] = []
     for log in sorted((folder / "out" / "_spark_metadata").iterdir(), key=lambda path: path.name):
         if log.name.startswith("."):
             continue
         names += [line.split('"path":"file://')[1].split('"')[0] for line in log.read_text().splitlines()[1:]]
-    found: list[object] = []
+    found: list[str] = []
     for name in sorted(set(names)):
-        found += pq.read_table(name, columns=[column]).column(0).to_pylist()
+        found += map(str, pq.read_table(name, columns=[column]).column(0).to_pylist())
     return found
 
 

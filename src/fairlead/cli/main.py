@@ -57,7 +57,7 @@ SECTIONS = {
     },
     "Data": {
         "whatif": ("whatif", "Replay an exported journal against another policy."),
-        "advise": ("advise", "Look for the setting that meets targets, by trying many on an exported journal."),
+        "advise": ("advise", "Look for the setting that would have met targets at the least cost to the rest."),
         "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
     },
     "Shell": {

@@ -26,7 +26,7 @@ _PATIENCE_MS = 3_600_000
 
 @dataclass(slots=True)
 class Driven:
-    """What became of traffic: how many messages went which way, and how long each waited for its first lease.
+    """What became of traffic: how many messages went which way, and how long each waited for its first lease, once it was due.
 
     Attributes:
         waits_ms: by fairness key, in the order of the leases.
@@ -157,7 +157,7 @@ class _Drive:
             arrival = self.known[delivery.id]
             if delivery.attempt == 1:
                 waits = self.driven.waits_ms.setdefault(arrival.fairness_key, [])
-                waits.append(now_ms - delivery.enqueued_ms)
+                waits.append(now_ms - delivery.enqueued_ms - arrival.delay_ms)
             at_ms += arrival.service_ms
             extend_ms = delivery.expires_ms - (delivery.expires_ms - now_ms) // 4
             vanishes = arrival.vanishes and delivery.attempt == 1

@@ -49,6 +49,8 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "wrong_process": 500,
     "java_not_found": 500,
     "executor_mismatch": 500,
+    "journal_incomplete": 500,
+    "candidate_invalid": 500,
     "internal": 500,
 }
 """The HTTP status of each code."""

@@ -54,9 +54,11 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "due_ms": ("a whole number", _is_whole),
     "deadline_ms": ("a whole number", _is_whole),
     "correlation_id": ("string", _is_text),
-    "dedup_id": ("string", _is_text),
 }
-"""The columns that a message can be made of: the fields of ``NewMessage``, and ``due_ms`` as an instant."""
+"""The columns that a message can be made of: fields of ``NewMessage``, and ``due_ms`` as an instant.
+
+A dedup id is none of them: what is staged and published once needs none, and the broker takes none for it.
+"""
 
 
 def check_columns(schema: StructType) -> None:

@@ -28,8 +28,9 @@ from fairlead.spark.whatif.rows import NEVER
 from fairlead.spark.whatif.scenario import Scenario
 
 _LATER = 1 << 62
-_BITS = 24
-_PARTS = (1 << _BITS) - 1
+_BITS = 26
+_MASK = (1 << _BITS) - 1
+"""What runs is held as one number: the instant at which it ends, and below that the number of the lease."""
 _STEP = 1 << 20
 
 
@@ -122,6 +123,7 @@ class Player:
         self._places = [self._place(name, slots) for name, slots in zip(recording.queues, recording.slots, strict=True)]
         self._by_name = {place.queue.name: place for place in self._places}
         self._running: list[int] = []
+        self._leases: list[Part] = []
         self._attempt = dict[int, int]()
         self._returned = 0
         self._come = 0
@@ -225,7 +227,7 @@ class Player:
     def _lease(self, place: _Place, taken: list[Part], now_ms: int) -> None:
         leased_ms, recording = self.played.leased_ms, self._recording
         hold_ms, first, ends = recording.hold_ms, recording.first, recording.end
-        running, attempts = self._running, self._attempt
+        running, leases, attempts = self._running, self._leases, self._attempt
         held = len(taken)
         for part in taken:
             number = part.number
@@ -236,7 +238,8 @@ class Player:
                 at += attempts[number]
             if ends[at] >= EXPIRED:
                 held -= 1
-            heappush(running, (now_ms + hold_ms[at]) << _BITS | number)
+            heappush(running, (now_ms + hold_ms[at]) << _BITS | len(leases))
+            leases.append(part)
         place.held += held
         place.free -= held
         holdups = place.line.kernel.holdups()
@@ -251,12 +254,14 @@ class Player:
 
     def _finish(self, now_ms: int) -> None:
         """End the attempts that end now."""
-        running, recording, items, attempts = self._running, self._recording, self._items, self._attempt
+        running, recording, leases, attempts = self._running, self._recording, self._leases, self._attempt
         firsts, ends, settles = recording.first, recording.end, recording.settle
         places = self._places
+        for place in places:
+            place.line.kernel.offer_many((), now_ms)  # time passes first, as in the broker
         limit = (now_ms + 1) << _BITS
         while running and running[0] < limit:
-            part = items[heappop(running) & _PARTS]
+            part = leases[heappop(running) & _MASK]
             place = places[part.place]
             kernel = place.line.kernel
             kernel.release(part.key)
@@ -358,7 +363,9 @@ class Player:
             self.played.removed.append(part.number)
 
     def _reopen(self, now_ms: int) -> None:
-        """Let the broker begin anew: buckets are empty, and turns begin again."""
+        """Let the broker begin anew: buckets are empty, and turns begin again. Before any message it means nothing."""
+        if not self._come:
+            return
         self._throttles = Throttles()
         for name in throttle_names(self._config):
             set_throttle(self._throttles, self._config, name, now_ms=now_ms, tokens=0)
@@ -373,7 +380,7 @@ class Player:
             kernel.cancel(part)
             part.lane = part.next = part.previous = part.held = None
         number = self._places.index(place)
-        leased = [self._items[entry & _PARTS] for entry in sorted(self._running)]
+        leased = [self._leases[entry & _MASK] for entry in sorted(self._running)]
         leased = [part for part in leased if part.place == number]
         line = place.line = Line(place.queue, self._throttles, self._config)
         everything: list[Any] = [*leased, *waiting]

@@ -17,10 +17,24 @@ from fairlead.spark.whatif.compare import Outcome, Task, Work, run_tasks
 
 
 def run_in_spark(
-    spark: SparkSession, work: Work, *, sizes: Sequence[int], progress: Callable[[int, int], None] | None
+    spark: SparkSession,
+    work: Work,
+    *,
+    sizes: Sequence[int],
+    tasks: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
-    """Run all scenarios on all groups. The files must be where executors find them under the same names."""
-    parts = split(sizes, scenarios=len(work.scenarios), into=spark.sparkContext.defaultParallelism)
+    """Run all scenarios on all groups. The files must be where executors find them under the same names.
+
+    Args:
+        spark: where to run.
+        work: what to run.
+        sizes: how many messages each group has.
+        tasks: how many tasks to run it in; as many as Spark runs at once, unless told otherwise.
+        progress: called with how many runs are done, and how many there are.
+    """
+    into = tasks or spark.sparkContext.defaultParallelism
+    parts = split(sizes, scenarios=len(work.scenarios), into=into)
     told = msgspec.msgpack.encode(work)
     plan = msgspec.msgpack.encode(parts)
 

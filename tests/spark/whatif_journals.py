@@ -1,0 +1,38 @@
+"""Journals for the tests of what-if: made once, by real traffic through a real broker on a fake clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from fairlead.assembly import export_journal
+from fairlead.broker.settings import Settings
+from fairlead.broker.threads import Broker
+from fairlead.spark.whatif.measures import KeyMeasures, Span, Yardstick
+from fairlead.spark.whatif.recording import Recording
+from fairlead.spark.whatif.scenario import Scenario
+from fairlead.spark.whatif.simulate import items_of, play
+from fairlead.testing.stepped import SteppedBroker
+
+MINUTE_MS = 60_000
+
+
+def stepped_broker() -> SteppedBroker:
+    """Return a broker on a fake clock whose journal can be exported by ``exported``."""
+    return SteppedBroker(settings=Settings(segment_ms=MINUTE_MS))
+
+
+def exported(broker: SteppedBroker, folder: Path) -> Path:
+    """Let the last segment be sealed, export all, and return the folder."""
+    broker.clock.advance(MINUTE_MS)
+    broker.step()
+    export_journal(cast("Broker", broker), folder)
+    return folder
+
+
+def measured(recording: Recording, scenario: Scenario) -> Mapping[str, KeyMeasures]:
+    """Return the keys of a recording's first queue under a scenario."""
+    played = play(recording, scenario, items_of(recording))
+    found = Yardstick(recording, Span()).measure(0, played)
+    return {one.key: one for one in found if one.queue == recording.queues[0]}
