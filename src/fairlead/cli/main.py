@@ -58,6 +58,8 @@ SECTIONS = {
     "Data": {
         "whatif": ("whatif", "Replay an exported journal against another policy."),
         "advise": ("advise", "Look for the setting that would have met targets at the least cost to the rest."),
+        "backfill": ("backfilling", "Fill QUEUE with the rows of files or of a table, each once."),
+        "archive": ("archiving", "Archive finished days of the journal and of acked messages as Parquet."),
         "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
     },
     "Shell": {

@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any
 
 import click
+import msgspec
 
 from fairlead.cli import tables
 from fairlead.cli.dead_letters import dlq_meant, filter_options, wanted_by
@@ -15,11 +16,14 @@ from fairlead.cli.progress import progress
 from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
+from fairlead.cli.spark import MASTER, begin_spark, place_of
 from fairlead.cli.stopping import stoppable
 from fairlead.cli.texts import printable
+from fairlead.model.limits import BATCH_MAX
 from fairlead.model.views import RedriveView
 
 _LOOK_S = 0.1
+_KINDS_SHOWN = 10
 
 
 @click.command(name="redrive")
@@ -28,6 +32,8 @@ _LOOK_S = 0.1
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
 @click.option("--wait/--no-wait", default=True, help="Stay until it is done, and stop it when interrupted; or don't.")
+@click.option("--where", metavar="SQL", help="Only those for which this holds; Spark picks them, see the reference.")
+@MASTER
 @filter_options
 @pass_session
 def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
@@ -35,6 +41,9 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
 
     What has moved stays moved, however it ends. On a folder it always waits, since nobody else would go on.
     """
+    if options["where"] is not None:
+        _redrive_chosen(session, queue, options)
+        return
     with stoppable(), session.door() as door:
         view = door.redrive(
             dlq_meant(queue),
@@ -48,6 +57,32 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
     answer(view, _words(view), is_json=session.is_json)
     if view.status == "failed":
         raise Stop(REFUSED)
+
+
+def _redrive_chosen(session: Session, queue: str, options: dict[str, Any]) -> None:
+    """Let Spark pick by SQL, say what was picked, and let the broker move it, as many at a time as a filter names."""
+    place, spark = place_of(session), begin_spark(options["master"])
+    from fairlead.spark.bulk.choosing import choose  # noqa: PLC0415 - only now there is Spark
+
+    chosen = choose(spark, place, queue, options["where"])
+    for reason, error, count in chosen.by_error[:_KINDS_SHOWN]:
+        click.echo(f"{count:>8,}  {reason}  {printable(error)}", err=True)
+    ids = chosen.ids if options["count"] is None else chosen.ids[: options["count"]]
+    moved = 0
+    with stoppable(), session.door() as door:
+        for part in (ids[at : at + BATCH_MAX] for at in range(0, len(ids), BATCH_MAX)):
+            if options["is_dry_run"]:
+                break
+            wanted = msgspec.structs.replace(wanted_by(options), ids=part)
+            view = _follow(door, door.redrive(dlq_meant(queue), wanted=wanted, rate=options["rate"]))
+            moved += view.moved
+            if view.status != "done":
+                raise Stop(REFUSED)
+    told = {"total": chosen.total, "matched": len(ids), "moved": moved, "is_dry_run": options["is_dry_run"]}
+    words = "would be moved" if options["is_dry_run"] else f"were picked, {moved:,} moved"
+    answer(
+        told, f"{tables.messages(len(ids))} of {chosen.total:,} in {dlq_meant(queue)} {words}.", is_json=session.is_json
+    )
 
 
 def _follow(door: Door, view: RedriveView) -> RedriveView:

@@ -1,0 +1,55 @@
+"""What the commands have in common that run on Spark. Spark is imported only when one of them is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlead.cli.session import Session
+from fairlead.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fairlead.spark.source.place import Place
+
+MASTER = click.option(
+    "--master", default="local[*]", show_default=True, help="Where Spark runs: this machine, or any master."
+)
+
+
+def begin_spark(master: str) -> SparkSession:
+    """Return a session of Spark.
+
+    Raises:
+        InvalidArgument: Spark is not installed.
+    """
+    try:
+        from fairlead.spark import spark_session  # noqa: PLC0415 - see above
+    except ImportError as error:
+        raise InvalidArgument(
+            "This command runs on Spark, which is an extra: pip install 'fairlead[spark]'."
+        ) from error
+    return spark_session(master=master)
+
+
+def place_of(session: Session) -> Place:
+    """Return the server as Spark's tasks reach it.
+
+    Raises:
+        InvalidArgument: the broker is a folder, which only this process could open.
+    """
+    from fairlead.spark.source.place import Place  # noqa: PLC0415 - see above
+
+    place = session.place
+    if place.is_embedded:
+        raise InvalidArgument("Spark reaches a broker through a server: start one with 'fairlead serve --data FOLDER'.")
+    return Place(
+        server=place.server,
+        api_key=place.api_key,
+        ca=place.ca,
+        certificate=place.certificate,
+        certificate_key=place.certificate_key,
+        timeout_s=place.timeout_s,
+    )
