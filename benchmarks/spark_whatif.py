@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ def _sized(traffic: Traffic, count: int) -> Traffic:
     return Traffic(**fields | {"messages": count, "span_ms": count})
 
 
-def _player(folder: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 - a Work of the report
+def _player(folder: Path) -> Callable[[], int]:
     journal = Journal(folder)
     recording = record(journal.files, journal.groups[0])
     items = items_of(recording)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it
 
 from fairlead.client import Client
 from tests.spark.chaos_driver import ROWS
-from tests.spark.queues import address, fill
+from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
 
-_LONGEST_S = 8.0
+_BATCHES = 4
+_LONGEST_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,15 @@ class Driver:
         assert self._process.stdout is not None
         return any(line.strip() == word for line in self._process.stdout)
 
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """Kill it, its JVM and its workers."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self.end()
 
     def end(self) -> None:
@@ -78,15 +86,23 @@ def rampage(kind: str, folder: Path, server: ServerProcess, *, kills: int, chanc
         sent = fill(client, rows) if kind != "sink" else []
         killed = 0
         for _ in range(kills):
+            goal = _begun(folder) + chance.randint(0, _BATCHES)
             driver = Driver(kind, folder, place)
             if driver.said("running"):
+                until(lambda goal=goal, driver=driver: _begun(folder) >= goal or not driver.lives, seconds=100)  # type: ignore[misc] # mypy knows no defaults of lambdas
                 threading.Event().wait(chance.uniform(0.0, _LONGEST_S))
-                killed += 1
+                killed += driver.lives
             driver.kill()
+            print(f"{kind}: killed {killed}, {_begun(folder)} batches begun", file=sys.stderr)
         last = Driver(kind, folder, place)
         assert last.said("through"), (folder / "driver.log").read_text()[-3_000:]
         last.end()
         return counted(kind, folder, client, sent, kills=killed)
+
+
+def _begun(folder: Path) -> int:
+    """Return how many batches have begun: Spark notes each before it runs."""
+    return sum(1 for _ in (folder / "checkpoint" / "offsets").glob("[0-9]*"))
 
 
 def counted(kind: str, folder: Path, client: Client, sent: list[str], *, kills: int) -> Outcome:

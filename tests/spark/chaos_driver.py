@@ -48,6 +48,7 @@ def numbers(spark: SparkSession) -> DataFrame:
 def main(kind: str, folder: Path, server: str, master: str) -> None:
     """Run until killed, or until everything that was there is through."""
     conf = {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.5"}
+    conf["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     if not master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
     spark = spark_session(f"chaos-{kind}", master=master, conf=conf)

@@ -15,7 +15,8 @@ from tests.system.server_process import ServerProcess, serving
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two threads that tries a task up to four times, as a cluster does."""
-    session = spark_session("fairlead-tests", master="local[2,4]")
+    lean = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    session = spark_session("fairlead-tests", master="local[2,4]", conf=lean)
     yield session
     session.stop()
 
@@ -25,3 +26,21 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server with a queue for nobody yet."""
     with serving(tmp_path / "data") as process:
         yield process
+
+
+@pytest.fixture
+def small_data(spark: SparkSession) -> Iterator[None]:
+    """Let Spark run plans as they are, without compiling or re-planning them: for a few rows that takes far longer."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, known in before.items():
+        if known is not None:
+            spark.conf.set(name, known)

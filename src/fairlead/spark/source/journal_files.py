@@ -28,7 +28,7 @@ class JournalFiles:
         self._path = path
         self._on_trimmed = on_trimmed
 
-    def span(self) -> Span:
+    def span(self, near: int = 0) -> Span:  # noqa: ARG002 - a server wants to know
         """Return how far the files reach.
 
         Raises:

@@ -63,7 +63,7 @@ class _JournalReading:
         )
 
     def _planned(self, after: int, until: int, selection: Selection) -> list[InputPartition]:
-        span = self._journal.span()
+        span = self._journal.span(max(0, min(after, until)))
         if after < span.beginning:
             if self._options.on_trimmed == "fail":
                 raise JournalTrimmed(
@@ -185,7 +185,9 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
     # ------------------------------------------------------------------------------------------------------- positions
 
     def _next_end(self, position: int, limit: ReadLimit) -> int:
-        span = self._journal.span() if self._goal is None else Span(0, self._goal)
+        span = self._journal.span(position)
+        if self._goal is not None:
+            span = Span(span.beginning, self._goal)
         end = max(position, span.end)
         if isinstance(limit, ReadMaxRows):
             end = min(end, max(position, span.beginning) + limit.max_rows)

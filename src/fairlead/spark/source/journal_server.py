@@ -28,13 +28,14 @@ class ServerJournal:
         self._place = place
         self._on_trimmed = on_trimmed
 
-    def span(self) -> Span:
-        """Return how far the journal reaches.
+    def span(self, near: int = 0) -> Span:
+        """Return how far the journal reaches. It is looked up at a position, best at one where little has to be read.
 
         Raises:
+            InvalidArgument: the journal does not reach to that position; it was, say, restored from a backup.
             Disconnected: the server does not answer.
         """
-        query = {"after": "0", "count": "1", "columns": "sequence", "on_trimmed": "skip"}
+        query = {"after": str(near), "count": "1", "columns": "sequence", "on_trimmed": "skip"}
         with self._place.arrow(_PATH, query) as answer:
             return Span(int(answer.headers["x-fairlead-beginning"]), int(answer.headers["x-fairlead-end"]))
 

@@ -20,7 +20,7 @@ KIND: Final = "kind"
 READ_KINDS: Final = ("journal", "queue", "dead_letters", "peek")
 BEGINNING, END = "beginning", "end"
 
-OfSpark: Final = ("checkpointlocation", "queryname")
+_OF_SPARK: Final = ("checkpointlocation", "queryname")
 """Options that Spark hands on to sources and sinks though they are its own."""
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def _read(
     place: dict[str, Any] = {}
     for spelt, text in given.items():
         name = spelt.lower()
-        if name == KIND or name in OfSpark:
+        if name == KIND or name in _OF_SPARK:
             continue
         if name in _PLACE:
             place[name] = _PLACE[name](name, text)

@@ -25,7 +25,7 @@ EVENT_COLUMNS = (
     *("expires_ms", "owner", "reason", "ended", "error", "target", "name", "value", "position", "is_paused"),
     *("policy_json", "by", "claim", "throttled_ms", "capped_ms", "paused_ms"),
 )
-"""The columns of the journal that are kept. One that a file does not have is null: it was written before there was such."""
+"""The columns of the journal that are kept. One that a file does not have, since an older version wrote it, is null."""
 
 EVENTS = Table(
     name="events",
@@ -153,7 +153,7 @@ FAIRNESS = Table(
         (
             "jain",
             REAL,
-            "Jain's index of served over entitled cost: 1 is all alike, 1/keys is one had all; null if nothing was served",
+            "Jain's index of served over entitled cost: 1 is all alike, 1/keys is one had all; null if none was served",
         ),
         ("lag_max_cost", REAL, "how far the key that lagged most was behind its entitlement"),
         ("lag_max_key", TEXT, "that key; null if none lagged"),
@@ -202,7 +202,7 @@ STARVATION = Table(
 
 NOISY_NEIGHBOURS = Table(
     name="noisy_neighbours",
-    meaning="How much of one top key's waiting in one queue in one hour is due to another; the worst pairs of each hour.",
+    meaning="How much of one top key's waiting in a queue in one hour is due to another; the worst pairs of each hour.",
     schema=columns(
         ("queue", TEXT, "the queue"),
         _HOUR,

@@ -57,13 +57,19 @@ def shaped(frame: DataFrame, table: Table) -> DataFrame:
 
 def key_text(path: Expression | str) -> Expression:
     """Return a fairness key as people write it: a path with slashes."""
-    return F.concat_ws("/", path)
+    names = F.col(path) if isinstance(path, str) else path
+    return F.when(names.isNotNull(), F.concat_ws("/", names))
 
 
 def day_of(at_ms: Expression | str) -> Expression:
     """Return the UTC day of an instant. It is arithmetic, so the session's time zone has no say."""
     number = F.floor((F.col(at_ms) if isinstance(at_ms, str) else at_ms) / F.lit(DAY_MS)).cast("int")
     return F.date_add(F.lit("1970-01-01").cast("date"), number)
+
+
+def start_of(day: Expression | str) -> Expression:
+    """Return the instant at which a day began."""
+    return F.datediff(day, F.lit("1970-01-01").cast("date")).cast("long") * DAY_MS
 
 
 def hour_of(at_ms: Expression | str) -> Expression:

@@ -62,6 +62,7 @@ class Recording:
         leased_ms: when each part was first leased, as journalled; -1 for never.
         throttled_ms, capped_ms: for how long it was held up before that, as journalled.
         tells: whether some message told a weight or a cap.
+        is_timed: whether time alone can change anything: by a throttle, a delay or a deadline.
         assumed: how many attempts were never seen to end, so that their length is their key's median.
         unknown: how many messages of each queue came before the journal begins; they are left out.
     """
@@ -89,6 +90,7 @@ class Recording:
     throttled_ms: Ints
     capped_ms: Ints
     tells: bool
+    is_timed: bool
     assumed: int
     unknown: list[int]
 
@@ -127,9 +129,14 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         throttled_ms=np.where(first == NEVER, 0, rows.ints("throttled_ms")[first]),
         capped_ms=np.where(first == NEVER, 0, rows.ints("capped_ms")[first]),
         tells=any(terms["weight"]) or any(cap is not None for cap in terms["cap"]),
+        is_timed=any(terms["throttles"]) or bool(attempts.delay_ms.any()) or _has_instants(terms),
         assumed=attempts.assumed,
         unknown=[int(numbers.size) for numbers in unknown],
     )
+
+
+def _has_instants(terms: dict[str, list[Any]]) -> bool:
+    return any(at_ms is not None for name in ("due_ms", "deadline_ms") for at_ms in terms[name])
 
 
 def _changes(table: pa.Table, first_ms: int, parts: Parts) -> list[Change]:

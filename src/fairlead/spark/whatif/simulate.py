@@ -127,7 +127,7 @@ class Player:
         self._attempt = dict[int, int]()
         self._returned = 0
         self._come = 0
-        self._now_ms = 0
+        self._moved_ms = -1
         self.played = Played([NEVER] * len(items), {}, {}, [], [], [])
 
     def _place(self, name: str, slots: list[tuple[int, int]]) -> _Place:
@@ -163,7 +163,6 @@ class Player:
                     now_ms = place.changes_at
             if now_ms == _LATER:
                 break
-            self._now_ms = now_ms
             while change < len(changes) and changes[change].at_ms <= now_ms:
                 self._arrive(changes[change].before, now_ms)
                 self._change(changes[change], now_ms)
@@ -190,6 +189,7 @@ class Player:
         self._come = end
         parts = self._items[at:end]
         if len(self._places) == 1:
+            self._moved_ms = now_ms
             self._offer(self._places[0], parts, now_ms)
             return
         for number, place in enumerate(self._places):
@@ -221,8 +221,9 @@ class Player:
                 self.played.contended.extend([part.number for part in taken])
         elif place.wake_ms <= now_ms:
             self.played.missed.extend(departure.item.number for departure in kernel.reap(now_ms))
-        wake_ms = kernel.next_event_at()
-        place.wake_ms = _LATER if wake_ms is None else max(wake_ms, now_ms + 1)
+        if self._recording.is_timed:
+            wake_ms = kernel.next_event_at()
+            place.wake_ms = _LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
     def _lease(self, place: _Place, taken: list[Part], now_ms: int) -> None:
         leased_ms, recording = self.played.leased_ms, self._recording
@@ -257,8 +258,9 @@ class Player:
         running, recording, leases, attempts = self._running, self._recording, self._leases, self._attempt
         firsts, ends, settles = recording.first, recording.end, recording.settle
         places = self._places
-        for place in places:
-            place.line.kernel.offer_many((), now_ms)  # time passes first, as in the broker
+        if self._moved_ms < now_ms:
+            for place in places:
+                place.line.kernel.offer_many((), now_ms)  # time passes first, as in the broker
         limit = (now_ms + 1) << _BITS
         while running and running[0] < limit:
             part = leases[heappop(running) & _MASK]
