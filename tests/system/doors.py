@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from websockets.exceptions import InvalidStatus
 
-from fairlead.wire.grpc import admin_pb2, broker_pb2
+from fairlead.wire.grpc import admin_pb2, batches_pb2, broker_pb2
 from fairlead.wire.protobuf import VERB_OF
 from fairlead.wire.verbs import VERBS
 
@@ -95,8 +95,9 @@ class StreamDoor:
 
 METHODS: Mapping[str, Any] = {
     VERB_OF[method.name]: method
-    for file, service in ((broker_pb2, "Broker"), (admin_pb2, "Admin"))
-    for method in file.DESCRIPTOR.services_by_name[service].methods
+    for file in (broker_pb2, admin_pb2, batches_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
     if method.name in VERB_OF
 }
 """The descriptor of the method behind each verb."""
@@ -132,7 +133,7 @@ class GrpcDoor:
 
 def _in_protobuf(verb: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return a request as protobuf says it: keys are lists, and what is grouped has a name."""
-    if verb == "enqueue":
+    if verb in ("enqueue", "stage"):
         return request | {"messages": [_keyed(message) for message in request["messages"]]}
     if verb == "forward":
         groups = {queue: {"messages": [_keyed(each) for each in news]} for queue, news in request["messages"].items()}
