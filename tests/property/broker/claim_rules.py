@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from fairlead.errors import FairleadError
-from fairlead.model.message import NEVER_MS
-from tests.property.broker.message_rules import MessageRules, queues
+from fairlead.model.message import NEVER_MS, NewMessage
+from tests.property.broker.message_rules import MessageRules, own_queues, queues
 from tests.property.broker.model import KnownConsumer
 from tests.property.broker.picture import contents
 
@@ -39,7 +39,22 @@ class ClaimRules(MessageRules):
         found = self.consumer(data)
         if found is None:
             return
-        queue, name, known = found
+        self.claim_for(*found, count=count, is_done=is_done)
+
+    @rule(queue=queues, name=names, idle_ms=st.sampled_from((None, 500)), count=st.integers(1, 6))
+    def register_and_claim(self, queue: str, name: str, idle_ms: int | None, count: int) -> None:
+        if not queue.endswith(".dlq"):
+            self.enqueue(queue, [NewMessage(fairness_key="x"), NewMessage(fairness_key="y")])
+        self.register(queue, name, idle_ms)
+        self.claim_for(queue, name, self.model.consumers[queue, name], count=count, is_done=True)
+
+    @rule(queue=own_queues, name=names, ms=st.sampled_from((499, 500)))
+    def claim_and_fall_silent(self, queue: str, name: str, ms: int) -> None:
+        self.register_and_claim(queue, name, 500, 6)
+        self.broker.advance(ms)
+        self.model.pass_time(self.broker.clock.now_ms())
+
+    def claim_for(self, queue: str, name: str, known: KnownConsumer, *, count: int, is_done: bool) -> None:
         known.heard_ms = self.model.now_ms
         done = known.claimed if is_done else known.done
         if known.claim is not None and is_done:

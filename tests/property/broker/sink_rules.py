@@ -59,6 +59,14 @@ class SinkRules(ClaimRules):
             return "invalid_argument"
         return "queue_full" if self.model.room(queue) < len(news) else None
 
+    @rule(queue=own_queues, name=sinks, ahead=st.integers(1, 2), is_published=st.booleans())
+    def stage_two_parts(self, queue: str, name: str, ahead: int, is_published: bool) -> None:
+        batch = self.model.sinks.get((queue, name), KnownSink()).batch + ahead
+        for part in ("p0", "p1"):
+            self.stage(queue, name, batch, part, [NewMessage(fairness_key="x")], 0)
+        if is_published:
+            self.publish(queue, name, batch, ["p1"])
+
     @rule(queue=own_queues, name=sinks, batch=numbers, named=st.lists(parts, unique=True, max_size=3))
     def publish(self, queue: str, name: str, batch: int, named: list[str]) -> None:
         sink = self.model.sinks.get((queue, name), KnownSink())

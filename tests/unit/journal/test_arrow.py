@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-from hypothesis import given
+from hypothesis import given, settings
 
 from fairlead.journal.arrow import SCHEMA, to_batch
 from fairlead.journal.codec import Page
@@ -63,6 +63,7 @@ def test_the_schema_of_version_1_is_this() -> None:
     ]
 
 
+@settings(deadline=None)  # the first batch of a process imports much
 @given(pages())
 def test_a_batch_holds_the_events(drawn: tuple[list[Page], list[Row]]) -> None:
     """Every event is a row, with null in each column that it does not speak of."""
