@@ -1,0 +1,49 @@
+"""From a broker's journal to answers: who waited and why, who used what, and what another weight would have done.
+
+A broker on a fake clock sees ten minutes of made-up traffic in seconds. Everything after that is what you would do with
+your own journal: export it, let Spark make the tables, write the report, and try another policy.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from fairlead.report import make_report
+from fairlead.spark import spark_session
+from fairlead.spark.pipeline import CONF, JournalFolder, run_pipeline
+from fairlead.spark.whatif.compare import Journal, compare
+from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlead.testing.traffic import Traffic
+from fairlead.testing.traffic_drive import make_journal
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="fairlead-"))
+
+traffic = Traffic(messages=8_000, tenants=12, load=0.95, burst_part=0.5, throttles=("mail-api",), deadline_part=0.05)
+driven = make_journal(folder / "journal", traffic)
+print(f"{traffic.messages:,} messages of {traffic.tenants} tenants went through a broker in virtual time.")
+
+spark = spark_session("fairlead-demo", master="local[2]", conf=CONF)
+done = run_pipeline(spark, JournalFolder(folder / "journal"), folder / "tables")
+print(f"Spark made the tables of {done.events:,} events.")
+
+make_report(folder / "tables", folder / "report")
+told = json.loads((folder / "report" / "report.json").read_text())["sections"]
+for row in told["usage"][:3]:
+    print(f"  {row['key']:<10} used {row['cost_true']:>6,} of cost in {row['acked']:>5,} messages")
+worst = told["waits"][0]
+print(f"  {worst['key']} waited longest: p99 {worst['wait_p99_ms'] / 1000:.1f} s")
+
+journal = Journal(folder / "journal")
+scenarios = sweep(Scenario(name=ORIGINAL), [f"weight:{worst['key']}=4"], journal.queues, journal.policies)
+found = compare(journal, scenarios, spark=spark)
+before, after = (found.of(at, journal.queues[0]) for at in (0, 1))
+others = [key for key in before if key != worst["key"]]
+slower = max(others, key=lambda key: after[key].wait_p99_ms - before[key].wait_p99_ms)
+print(
+    f"What if {worst['key']} had weight 4? Its p99 wait would have been {after[worst['key']].wait_p99_ms / 1000:.1f} s "
+    f"instead of {before[worst['key']].wait_p99_ms / 1000:.1f} s, and {slower}'s {after[slower].wait_p99_ms / 1000:.1f} s "
+    f"instead of {before[slower].wait_p99_ms / 1000:.1f} s."
+)
+spark.stop()
+print(f"The report is {folder / 'report' / 'report.html'}")
