@@ -53,16 +53,9 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._wake()
 
     async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncAsking
-        if os.getpid() != self._process:
-            raise WrongProcess("This broker was opened by the process that this one was forked from.")
-        if self._is_closed:
-            raise Closed("The broker has been closed.")
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongEventLoop("This broker belongs to another event loop.")
         reply: asyncio.Future[Any] = self._loop.create_future()
         asked = make(reply)
-        self._engine.submit(asked)
-        self._wake()
+        self.submit(asked)
         try:
             return await reply
         except asyncio.CancelledError:
@@ -89,6 +82,21 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         )
 
     # ------------------------------------------------------------------------------------------------------- for doors
+
+    def submit(self, asked: Asked) -> None:
+        """Put in line what has a reply of its own, which is answered once what it asks for is durable.
+
+        Raises:
+            Closed, WrongProcess, WrongEventLoop: it can't be.
+        """
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop("This broker belongs to another event loop.")
+        self._engine.submit(asked)
+        self._wake()
 
     async def attach(self, consumer: Consumer) -> None:
         """Let a consumer begin that is more than a stream in this process.

@@ -1,12 +1,15 @@
 """One WebSocket on an event loop: messages in and out by plain calls, without a task or a queue between.
 
-The protocol is that of ``websockets``, in its form without I/O. Whatever is received is handed on in the same call
-that read it, and what is sent is written at once, which is what a call that waits for its answer needs.
+Whatever is received is handed on in the same call that read it, and what is sent is written at once, which is what a
+call that waits for its answer needs. Plain messages are cut and made by ``wire.framing``; handshake, pings and closing
+are left to ``websockets``, in its form without I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import random
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,9 +23,13 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from fairlead.wire.framing import NO_MASK, FrameCutter, masked_frame_of
+
 PING_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 _BUFFER_BYTES_MAX: Final = 1 << 20
+_HEAD_BYTES_MAX: Final = 1 << 16
+_HEAD_END: Final = b"\r\n\r\n"
 
 
 class Socket(asyncio.Protocol):
@@ -33,15 +40,20 @@ class Socket(asyncio.Protocol):
         protocol: ClientProtocol,
         *,
         headers: Mapping[str, str],
+        is_private: bool,
         on_message: Callable[[bytes], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._protocol = protocol
         self._headers = headers
+        self._is_private = is_private
         self._on_message = on_message
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
+        self._cutter = FrameCutter(is_masked=False, size_max=None, on_message=on_message, on_other=self._receive)
+        self._greeting = bytearray()
+        self._take_in: Callable[[bytes], None] = self._greet
         self._is_heard = True
         self._is_paused = False
         self._later: list[bytes] = []
@@ -57,8 +69,9 @@ class Socket(asyncio.Protocol):
         if self._is_paused:
             self._later.append(message)
             return
-        self._protocol.send_binary(message)
-        self._write()
+        mask = NO_MASK if self._is_private else random.randbytes(4)  # noqa: S311 - see wire.framing: it is no secret
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(masked_frame_of(message, mask))
 
     async def close(self) -> None:
         """Say goodbye, and wait a little for the other side to do so."""
@@ -91,6 +104,22 @@ class Socket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on what came."""
         self._is_heard = True
+        self._take_in(data)
+
+    def _greet(self, data: bytes) -> None:
+        """Take in the answer to the handshake; what comes behind its head may be messages already."""
+        self._greeting += data
+        end = self._greeting.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) and len(self._greeting) < _HEAD_BYTES_MAX:
+            return
+        head, rest = bytes(self._greeting[:end]), bytes(self._greeting[end:])
+        self._greeting.clear()
+        self._receive(head)
+        self._take_in = self._cutter.receive if self._protocol.state is State.OPEN else self._receive
+        self._take_in(rest)
+
+    def _receive(self, data: bytes) -> None:
+        """Take in what is no plain message."""
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
@@ -181,7 +210,8 @@ async def connect(
     """
     uri = parse_uri(url)
     protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
-    made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost)
+    is_private = uri.secure or _is_this_machine(uri.host)
+    made = Socket(protocol, headers=headers, is_private=is_private, on_message=on_message, on_lost=on_lost)
     secured = (tls or ssl.create_default_context()) if uri.secure else None
     await asyncio.get_running_loop().create_connection(lambda: made, uri.host, uri.port, ssl=secured)
     try:
@@ -190,3 +220,12 @@ async def connect(
         made.abort()
         raise
     return made
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
+from fairlead.broker.requests import Reply
 from fairlead.errors import Closed, FairleadError, Forbidden, InternalError
 from fairlead.journal.records import AnyRecord
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
@@ -17,6 +18,7 @@ from fairlead.server.asgi import Scope, header
 from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
+from fairlead.server.verbs.quick import QUICK
 from fairlead.wire.verbs import Shape
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
@@ -95,17 +97,40 @@ class Doors:
         Raises:
             FairleadError: it was refused; nothing else is ever raised, but for being cancelled.
         """
-        self.tally.calls[name] += 1
         try:
-            self.check_open(name)
-            check_rights(name, request, caller)
+            self._admit(name, request, caller)
             return await HANDLERS[name](self.broker, request, caller)
-        except FairleadError as error:
-            self.tally.errors[error.code] += 1
-            raise
         except Exception as error:
-            self.tally.errors[InternalError.code] += 1
-            raise self.fault(name, error) from error
+            refusal = self.refusal(name, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def ask(self, name: str, request: Shape, caller: Caller, reply: Reply) -> None:
+        """Let a quick verb be done, whose outcome goes to a reply; what the reply refuses is to be counted by it.
+
+        Raises:
+            FairleadError: it was refused at once.
+        """
+        try:
+            self._admit(name, request, caller)
+            self.broker.submit(QUICK[name].ask(request, reply))
+        except Exception as error:
+            refusal = self.refusal(name, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def _admit(self, name: str, request: Shape, caller: Caller) -> None:
+        self.tally.calls[name] += 1
+        self.check_open(name)
+        check_rights(name, request, caller)
+
+    def refusal(self, name: str, error: BaseException) -> FairleadError:
+        """Return the error by which a verb is refused that has failed, and count it."""
+        refusal = error if isinstance(error, FairleadError) else self.fault(name, error)
+        self.tally.errors[refusal.code] += 1
+        return refusal
 
     def caller(self, scope: Scope) -> Caller:
         """Return who makes a request.
@@ -138,7 +163,7 @@ class Doors:
             raise Closed("The server is going down.")
 
     @staticmethod
-    def fault(name: str, error: Exception) -> InternalError:
+    def fault(name: str, error: BaseException) -> InternalError:
         """Note a fault of ours in the log, and return it as an error that says no more than a caller should know."""
         _log.error("The verb %s failed.", name, exc_info=error)
         return InternalError(f"The verb {name} failed: {type(error).__name__}.")

@@ -1,18 +1,19 @@
 """What a connection of the stream still has to send: in order, many small frames in one message, and bounded.
 
-Frames are put here by the loop's callbacks and sent by one task, so that nobody else waits for a slow reader. Those
-who put are asked to stop when too much lies here (``has_room``), which is how a slow reader slows down its own calls.
+Frames are put here by the loop's callbacks, and sent by one task, or where the connection has a short way at the end of
+the same pass of the loop; so nobody else waits for a slow reader. Those who put are asked to stop when too much lies
+here (``has_room``), which is how a slow reader slows down its own calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fairlead.server.asgi import Send
+from fairlead.server.asgi import Send, ShortWay
 
 Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
 """A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its inside is encoded in one go."""
@@ -92,3 +93,42 @@ class Outbox:
         except BaseException:
             self._frames[:0] = batch  # it did not go, or nobody knows whether it did
             raise
+
+
+class QuickOutbox(Outbox):
+    """Frames on their short way to one client; ``on_room`` is told when there is room again."""
+
+    def __init__(self, send: Send, way: ShortWay, on_room: Callable[[], None]) -> None:
+        super().__init__(send)
+        self.way = way
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._is_scheduled = False
+
+    def put(self, frame: Frame) -> None:
+        """Send a frame after all that were put before, together with others of this pass."""
+        self._frames.append(frame)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client keeps up with reading."""
+        return len(self._frames) <= FRAMES_MAX or self.way.has_room
+
+    def flush(self) -> None:
+        """Send as much as the connection takes."""
+        self._is_scheduled = False
+        way = self.way
+        while self._frames and way.has_room and way.is_open:
+            batch = self._frames[: FRAMES_MAX if self.sends_many else 1]
+            data = self._encode(batch if self.sends_many else batch[0])
+            del self._frames[: len(batch)]
+            way.write(data)
+        if way.has_room:
+            self._on_room()
+
+    async def run(self) -> None:
+        """Wait to be cancelled: there is nothing that needs a task."""
+        await self._loop.create_future()

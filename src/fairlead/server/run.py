@@ -31,7 +31,8 @@ from fairlead.server.settings import MEMORY, ServerSettings, check
 
 try:
     import uvicorn
-    import websockets  # noqa: F401 - uvicorn needs it for the stream, and would find out late
+
+    from fairlead.server.websocket import QuickSocket
 except ImportError as error:
     raise ImportError("The server needs uvicorn and websockets: install fairlead[server].") from error
 
@@ -151,7 +152,7 @@ def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        ws="websockets-sansio",
+        ws=QuickSocket,
         ws_max_size=settings.limits.body_bytes_max,
         ws_per_message_deflate=False,  # it would cost far more time than loopback or a data centre costs
         server_header=False,

@@ -1,10 +1,14 @@
 """The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries as they come.
 
-One task reads frames and starts a task for each call; one task sends (see ``outbox``). Four things bound what a
-connection can make the server hold: calls in flight, of which there are at most ``calls_max`` before reading stops;
-answers that a slow client does not read, which stop the reading too; the credit of channels; and leases that wait for
-messages, of which there are at most ``calls_max`` before more are refused. Those do not stop the reading, since they
-may wait for long, and who does not read does not see that a client has gone.
+Where the server has a short way (see ``websocket``), calls are read and answers written by plain calls of functions;
+elsewhere one task reads and one sends. The verbs that are asked most need no task of their own: they are asked as they
+are read, and answered by the turn that makes them durable. Every other call is a task. Calls of one connection are
+asked in the order in which they came, whichever way each goes.
+
+Four things bound what a connection can make the server hold: calls in flight, of which there are at most ``calls_max``
+before reading stops; answers that a slow client does not read, which stop the reading too; the credit of channels; and
+leases that wait for messages, of which there are at most ``calls_max`` before more are refused. Those do not stop the
+reading, since they may wait for long, and who does not read does not see that a client has gone.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.asgi import SHORT_WAY, Receive, Scope, Send, ShortWay, header
 from fairlead.server.callers import Caller
 from fairlead.server.channels import Channels
 from fairlead.server.dispatch import decoded
 from fairlead.server.doors import Doors
-from fairlead.server.outbox import Outbox
+from fairlead.server.outbox import Frame, Outbox, QuickOutbox
+from fairlead.server.verbs.quick import QUICK
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
 from fairlead.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
 from fairlead.wire.verbs import VERBS, Lease, Leased, Shape
@@ -78,88 +83,162 @@ class _Stream:
     """One connection."""
 
     def __init__(self, doors: Doors, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        self._doors = doors
+        self.doors = doors
+        self.is_over = False
         self._caller = caller
         self._authorization = header(scope, b"authorization")
         self._receive = receive
         self._send = send
-        self._outbox = Outbox(send)
+        self._way: ShortWay | None = scope.get("extensions", {}).get(SHORT_WAY)
+        self._outbox = Outbox(send) if self._way is None else QuickOutbox(send, self._way, self._go_on)
         self._channels = Channels(doors, self._outbox)
-        self._calls: set[asyncio.Task[None]] = set()
-        self._one_done = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unbegun = 0
+        self._calls = 0
         self._calls_max = doors.limits.calls_max
         self._waits = 0
+        self._one_done = asyncio.Event()
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
         reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
         draining = asyncio.create_task(self._drain())
+        if isinstance(self._outbox, QuickOutbox):
+            self._outbox.way.take(self._on_message, self._outbox.flush)
         try:
             await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            tasks = (reading, sending, draining, *self._calls)
+            self.is_over = True
+            tasks = (reading, sending, draining, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.shield(self._let_go())
 
     async def _drain(self) -> None:
-        await self._doors.draining.wait()
+        await self.doors.draining.wait()
         self._channels.end_all()
-        await self._doors.closing.wait()
-        await _close(self._send, _RESTART, "The server is going down.")
+        await self.doors.closing.wait()
+        await self._close(_RESTART, "The server is going down.")
+
+    async def _close(self, code: int, reason: str) -> None:
+        if isinstance(self._outbox, QuickOutbox):
+            self._outbox.flush()
+        await _close(self._send, code, reason)
 
     async def _let_go(self) -> None:
         await self._channels.close_all()
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], Leased) and frame[2].deliveries:
                 deliveries = frame[2].deliveries
-                self._doors.broker.give_back(deliveries[0].queue, deliveries)
+                self.doors.broker.give_back(deliveries[0].queue, deliveries)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
     async def _read(self) -> None:
-        receive, outbox = self._receive, self._outbox
+        """Read what comes the long way: all of it where there is no other, and else what is no binary message."""
+        outbox = self._outbox
         while True:
-            event = await receive()
+            event = await self._receive()
             if event["type"] == "websocket.disconnect":
                 return
             data = event.get("bytes")
             if data is None:
-                await _close(self._send, _UNSUPPORTED, "The stream speaks msgpack, in binary messages.")
+                await self._close(_UNSUPPORTED, "The stream speaks msgpack, in binary messages.")
                 return
-            try:
-                self._take(data)
-            except msgspec.DecodeError as error:
-                await _close(self._send, _MALFORMED, f"A message is no frame: {error}.")
+            refusal = self._taken(data)
+            if refusal is not None:
+                await self._close(*refusal)
                 return
-            except Unauthenticated as error:
-                await _close(self._send, _POLICY, error.cause)
-                return
-            while len(self._calls) - self._waits >= self._calls_max:
+            while self._calls - self._waits >= self._calls_max:
                 self._one_done.clear()
                 await self._one_done.wait()
             if not outbox.has_room:
                 await outbox.wait_for_room()
 
-    def _take(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
+        """Take a message that comes the short way."""
+        if self.is_over:
+            return
+        refusal = self._taken(data)
+        if refusal is not None:
+            self.is_over = True
+            self._tasks.add(asyncio.create_task(self._close(*refusal)))  # that ends the reading
+        elif self._is_full() and self._way is not None:
+            self._way.hold()
+
+    def _is_full(self) -> bool:
+        return self._calls - self._waits >= self._calls_max or not self._outbox.has_room
+
+    def _go_on(self) -> None:
+        """Read on, if that was what the reading waited for."""
+        self._one_done.set()
+        if self._way is not None and not self._is_full():
+            self._way.go_on()
+
+    def _taken(self, data: bytes) -> tuple[int, str] | None:
+        """Begin the calls in a message, or return why the connection has to end."""
+        try:
+            calls = calls_of(data)
+            if self.doors.keys.is_required:  # it may have been revoked, or have expired
+                self._caller = self.doors.keys.caller(self._authorization)
+        except msgspec.DecodeError as error:
+            return _MALFORMED, f"A message is no frame: {error}."
+        except Unauthenticated as error:
+            return _POLICY, error.cause
         if is_many(data):
             self._outbox.sends_many = True
-        calls = calls_of(data)
-        if self._doors.keys.is_required:
-            self._caller = self._doors.keys.caller(self._authorization)  # it may have been revoked, or have expired
         for call in calls:
-            task = asyncio.create_task(self._answer(call))
-            self._calls.add(task)
-            task.add_done_callback(self._done)
+            self._calls += 1
+            if call.verb in QUICK and not self._unbegun:  # what came before is to be asked before
+                self._ask(call)
+            else:
+                self._begin(call)
+        return None
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
-        self._one_done.set()
+    # ----------------------------------------------------------------------------------------------------- quick calls
 
-    # ------------------------------------------------------------------------------------------------------- answering
+    def _ask(self, call: Call) -> None:
+        """Begin a call whose answer comes by itself."""
+        reply = _Reply(self, call)
+        try:
+            request = decoded(_DECODERS[call.verb], call.request, call.verb)
+            if isinstance(request, Lease) and request.wait_ms:
+                self._begin_waiting()
+                reply.waits = True
+            self.doors.ask(call.verb, request, self._caller, reply)
+        except FairleadError as error:
+            self.answered(reply, Refused(call.number, body_of(error)))
+
+    def answered(self, reply: _Reply, frame: Frame) -> None:
+        """Send the answer to a quick call."""
+        reply.is_done = True
+        self._outbox.put(frame)
+        self._end_call(waits=reply.waits)
+
+    def _begin_waiting(self) -> None:
+        if self._waits >= self._calls_max:
+            cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
+            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        self._waits += 1
+        self._go_on()
+
+    def _end_call(self, *, waits: bool) -> None:
+        self._calls -= 1
+        self._waits -= waits
+        self._go_on()
+
+    # ----------------------------------------------------------------------------------------------------- other calls
+
+    def _begin(self, call: Call) -> None:
+        """Begin a call that needs a task."""
+        self._unbegun += 1
+        task = asyncio.create_task(self._answer(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, call: Call) -> None:
+        self._unbegun -= 1
         try:
             answer = await self._run(call)
         except FairleadError as error:
@@ -167,6 +246,8 @@ class _Stream:
         else:
             if answer is not None:
                 self._outbox.put((1, call.number, answer))
+        finally:
+            self._end_call(waits=False)
 
     async def _run(self, call: Call) -> Any:  # noqa: ANN401 - what a verb answers depends on the verb
         name = call.verb
@@ -175,8 +256,8 @@ class _Stream:
             raise RouteNotFound(f"There is no verb {name!r:.100}.")
         request = decoded(decode, call.request, name)
         if isinstance(request, Consume):
-            self._doors.tally.calls[name] += 1
-            self._doors.check_open(name)
+            self.doors.tally.calls[name] += 1
+            self.doors.check_open(name)
             self._caller.check("consume", request.queue)
             await self._channels.open(call.number, request)
             return None
@@ -184,15 +265,35 @@ class _Stream:
             return await self._channels.stop(request)
         if isinstance(request, Lease) and request.wait_ms:
             return await self._wait(request)
-        return await self._doors.call(name, request, self._caller)
+        return await self.doors.call(name, request, self._caller)
 
     async def _wait(self, request: Lease) -> Any:  # noqa: ANN401 - see _run
-        if self._waits >= self._calls_max:
-            cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
-            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
-        self._waits += 1
-        self._one_done.set()
+        self._begin_waiting()
         try:
-            return await self._doors.call("lease", request, self._caller)
+            return await self.doors.call("lease", request, self._caller)
         finally:
             self._waits -= 1
+
+
+class _Reply:
+    """Where the outcome of a quick call goes: to the client, unless it is gone."""
+
+    __slots__ = ("_call", "_stream", "is_done", "waits")
+
+    def __init__(self, stream: _Stream, call: Call) -> None:
+        self._stream = stream
+        self._call = call
+        self.is_done = False
+        self.waits = False
+
+    def done(self) -> bool:
+        return self.is_done or self._stream.is_over
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        call = self._call
+        self._stream.answered(self, (1, call.number, QUICK[call.verb].answer(result)))
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        call = self._call
+        refusal = self._stream.doors.refusal(call.verb, exception)
+        self._stream.answered(self, Refused(call.number, body_of(refusal)))
