@@ -43,6 +43,9 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._process = os.getpid()
         self._sync_s = 0.0
         self._is_scheduled = False
+        self._is_busy = False
+        self._is_finishing = False
+        self._told: list[Callable[[], None]] = []
         self._is_syncing = False
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -97,6 +100,13 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
             raise WrongEventLoop("This broker belongs to another event loop.")
         self._engine.submit(asked)
         self._wake()
+
+    def call_after_answers(self, callback: Callable[[], None]) -> None:
+        """Call back when all answers of the present turn are given, or if none are being given in the next pass."""
+        if self._is_finishing:
+            self._told.append(callback)
+        else:
+            self._loop.call_soon(callback)
 
     async def attach(self, consumer: Consumer) -> None:
         """Let a consumer begin that is more than a stream in this process.
@@ -156,11 +166,16 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
             self._is_scheduled = True
             self._idle.clear()
-            self._loop.call_soon(self._run)
+            self._loop.call_soon(self._look_again if self._is_busy else self._run)
+
+    def _look_again(self) -> None:
+        """Let the loop look once more for requests before the turn, since where there are many they come together."""
+        self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._is_scheduled = False
         turn = self._engine.begin()
+        self._is_busy = len(turn.answers) > 1
         if not turn.records:
             self._finish(turn)
             return
@@ -201,13 +216,26 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         syncing.add_done_callback(synced)
 
     def _finish(self, turn: Turn) -> None:
+        self._is_finishing = True
         try:
             self._engine.finish(turn)
         finally:
-            self._rest()
+            self._is_finishing = False
+            self._loop.call_soon(self._rest)
+            told, self._told = self._told, []
+            for tell in told:
+                self._guarded(tell)
+
+    def _guarded(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001 - it is somebody else's, and the others are still to be told
+            self._loop.call_exception_handler({"message": "What was told of answers failed", "exception": error})
 
     def _rest(self) -> None:
         """Go on at once if there is more to do, else when something is due."""
+        if self._engine.is_closed:
+            return
         if self._engine.has_requests():
             self._wake()
             return

@@ -96,13 +96,23 @@ class Outbox:
 
 
 class QuickOutbox(Outbox):
-    """Frames on their short way to one client; ``on_room`` is told when there is room again."""
+    """Frames on their short way to one client.
 
-    def __init__(self, send: Send, way: ShortWay, on_room: Callable[[], None]) -> None:
+    They are sent when ``call_soon`` calls back; ``on_room`` is told when there is room again.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        way: ShortWay,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_room: Callable[[], None],
+    ) -> None:
         super().__init__(send)
         self.way = way
+        self._call_soon = call_soon
         self._on_room = on_room
-        self._loop = asyncio.get_running_loop()
         self._is_scheduled = False
 
     def put(self, frame: Frame) -> None:
@@ -110,7 +120,7 @@ class QuickOutbox(Outbox):
         self._frames.append(frame)
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self.flush)
+            self._call_soon(self.flush)
 
     @property
     def has_room(self) -> bool:
@@ -131,4 +141,4 @@ class QuickOutbox(Outbox):
 
     async def run(self) -> None:
         """Wait to be cancelled: there is nothing that needs a task."""
-        await self._loop.create_future()
+        await asyncio.get_running_loop().create_future()

@@ -90,7 +90,10 @@ class _Stream:
         self._receive = receive
         self._send = send
         self._way: ShortWay | None = scope.get("extensions", {}).get(SHORT_WAY)
-        self._outbox = Outbox(send) if self._way is None else QuickOutbox(send, self._way, self._go_on)
+        self._outbox = Outbox(send)
+        if self._way is not None:
+            soon = doors.broker.call_after_answers
+            self._outbox = QuickOutbox(send, self._way, call_soon=soon, on_room=self._go_on)
         self._channels = Channels(doors, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun = 0
