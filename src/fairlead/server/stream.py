@@ -203,7 +203,7 @@ class _Stream:
 
     def _ask(self, call: Call) -> None:
         """Begin a call whose answer comes by itself."""
-        reply = _Reply(self, call)
+        reply = _Reply(self, call.number, call.verb)
         try:
             request = decoded(_DECODERS[call.verb], call.request, call.verb)
             if isinstance(request, Lease) and request.wait_ms:
@@ -281,11 +281,12 @@ class _Stream:
 class _Reply:
     """Where the outcome of a quick call goes: to the client, unless it is gone."""
 
-    __slots__ = ("_call", "_stream", "is_done", "waits")
+    __slots__ = ("_number", "_stream", "_verb", "is_done", "waits")
 
-    def __init__(self, stream: _Stream, call: Call) -> None:
+    def __init__(self, stream: _Stream, number: int, verb: str) -> None:
         self._stream = stream
-        self._call = call
+        self._number = number
+        self._verb = verb
         self.is_done = False
         self.waits = False
 
@@ -293,10 +294,8 @@ class _Reply:
         return self.is_done or self._stream.is_over
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
-        call = self._call
-        self._stream.answered(self, (1, call.number, QUICK[call.verb].answer(result)))
+        self._stream.answered(self, (1, self._number, QUICK[self._verb].answer(result)))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        call = self._call
-        refusal = self._stream.doors.refusal(call.verb, exception)
-        self._stream.answered(self, Refused(call.number, body_of(refusal)))
+        refusal = self._stream.doors.refusal(self._verb, exception)
+        self._stream.answered(self, Refused(self._number, body_of(refusal)))

@@ -71,6 +71,45 @@ def test_a_call_that_makes_no_sense_is_refused(
 
 
 @both_ways
+def test_calls_are_asked_in_the_order_in_which_they_came(*, is_short: bool) -> None:
+    """A call that needs a task is asked before quick ones that came after it, in the same message and in the next."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
+            enqueue = msgspec.Raw(msgspec.msgpack.encode(wire.Enqueue(queue="new", messages=[NewMessage()])))
+            create = msgspec.Raw(msgspec.msgpack.encode({"queue": "new"}))
+            socket.give(message_of([Call(1, "create_queue", create), Call(2, "enqueue", enqueue)]))
+            socket.give(message_of([Call(3, "enqueue", enqueue)]))
+            frames = [await socket.frame() for _ in range(3)]
+            assert sorted(frame.number for frame in frames if isinstance(frame, Answer)) == [1, 2, 3]
+
+    run(main())
+
+
+@both_ways
+def test_a_fault_of_ours_is_refused_and_counted(*, is_short: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A quick call that fails in a way nobody thought of is refused without details, and the connection goes on."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
+
+            def fail(_: object) -> None:
+                raise RuntimeError("a secret")
+
+            house.broker.submit, submit = fail, house.broker.submit  # type: ignore[method-assign] # a fault
+            number = socket.call("lease", wire.Lease(queue="orders"))
+            refused = await socket.next(Refused)
+            assert (refused.number, refused.error.code) == (number, "internal")
+            assert "secret" not in refused.error.cause
+            assert house.doors.tally.errors["internal"] == 1
+            house.broker.submit = submit  # type: ignore[method-assign] # as it was
+            await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
+
+    run(main())
+    assert "a secret" in caplog.text
+
+
+@both_ways
 def test_a_long_wait_holds_up_nobody_else(*, is_short: bool) -> None:
     """While one call waits for messages another is answered, and then the first gets what came."""
 
