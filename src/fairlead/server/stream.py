@@ -189,7 +189,7 @@ class _Stream:
             return _MALFORMED, f"A message is no frame: {error}."
         except Unauthenticated as error:
             return _POLICY, error.cause
-        if is_many(data):
+        if not self._outbox.sends_many and is_many(data):
             self._outbox.sends_many = True
         for call in calls:
             self._calls += 1
