@@ -8,8 +8,7 @@ are left to ``websockets``, in its form without I/O.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import random
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from fairlead.wire.framing import NO_MASK, FrameCutter, masked_frame_of
+from fairlead.wire.framing import MASK_BYTES, FrameCutter, masked_frame_of
 
 PING_S: Final = 20.0
 _CLOSE_S: Final = 5.0
@@ -40,13 +39,11 @@ class Socket(asyncio.Protocol):
         protocol: ClientProtocol,
         *,
         headers: Mapping[str, str],
-        is_private: bool,
         on_message: Callable[[bytes], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._protocol = protocol
         self._headers = headers
-        self._is_private = is_private
         self._on_message = on_message
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -69,9 +66,8 @@ class Socket(asyncio.Protocol):
         if self._is_paused:
             self._later.append(message)
             return
-        mask = NO_MASK if self._is_private else random.randbytes(4)  # noqa: S311 - see wire.framing: it is no secret
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(masked_frame_of(message, mask))
+            self._transport.write(masked_frame_of(message, os.urandom(MASK_BYTES)))
 
     async def close(self) -> None:
         """Say goodbye, and wait a little for the other side to do so."""
@@ -210,8 +206,7 @@ async def connect(
     """
     uri = parse_uri(url)
     protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
-    is_private = uri.secure or _is_this_machine(uri.host)
-    made = Socket(protocol, headers=headers, is_private=is_private, on_message=on_message, on_lost=on_lost)
+    made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost)
     secured = (tls or ssl.create_default_context()) if uri.secure else None
     await asyncio.get_running_loop().create_connection(lambda: made, uri.host, uri.port, ssl=secured)
     try:
@@ -220,12 +215,3 @@ async def connect(
         made.abort()
         raise
     return made
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

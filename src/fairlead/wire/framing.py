@@ -3,10 +3,6 @@
 A message of the stream is one binary frame, and that is all that is understood here. Every other frame, such as a ping,
 a close or a part of a message, is handed on as it came, whole, to an implementation of the whole protocol, which also
 makes the handshakes and judges what is wrong.
-
-What clients send is masked. A mask keeps bytes that an attacker chose from being taken for something else by whoever
-is in between and can read them. Where nobody can, because of TLS or because the server is on the same machine, our
-clients mask with zeros, which costs nothing, and whose removal costs nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from websockets.utils import apply_mask
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # where it could not be compiled; it then costs more than all else that a message costs
+    from websockets.utils import apply_mask
 
 _BINARY, _IS_LAST, _OPCODE = 0x82, 0x80, 0x0F
 """The first byte of a frame that is a binary message; its bits."""
 _CONTINUATION, _FIRST_CONTROL = 0x0, 0x8
 _IS_MASKED, _LENGTH = 0x80, 0x7F
 _LENGTH_16, _LENGTH_64 = 126, 127
-_MASK_BYTES: Final = 4
-NO_MASK: Final = bytes(_MASK_BYTES)
-"""A mask that changes nothing."""
+MASK_BYTES: Final = 4
+"""How long a mask is."""
 
 
 def head_of(size: int) -> bytes:
@@ -35,8 +33,8 @@ def head_of(size: int) -> bytes:
     return bytes((_BINARY, _LENGTH_64)) + size.to_bytes(8)
 
 
-def masked_frame_of(message: bytes, mask: bytes) -> tuple[bytes, bytes]:
-    """Return head and body of a binary message of a client."""
+def masked_frame_of(message: bytes, mask: bytes) -> bytes:
+    """Return a binary message of a client."""
     size = len(message)
     if size < _LENGTH_16:
         head = bytes((_BINARY, _IS_MASKED | size)) + mask
@@ -44,7 +42,7 @@ def masked_frame_of(message: bytes, mask: bytes) -> tuple[bytes, bytes]:
         head = bytes((_BINARY, _IS_MASKED | _LENGTH_16)) + size.to_bytes(2) + mask
     else:
         head = bytes((_BINARY, _IS_MASKED | _LENGTH_64)) + size.to_bytes(8) + mask
-    return head, message if mask == NO_MASK else apply_mask(message, mask)
+    return head + apply_mask(message, mask)
 
 
 class FrameCutter:
@@ -81,26 +79,26 @@ class FrameCutter:
 
     def receive(self, data: bytes) -> None:
         """Cut what came, together with what was kept."""
+        buffer: bytes | bytearray = data
         if self._kept:
             self._kept += data
             if len(self._kept) < self._wanted or self.is_held:
                 return
-            data = bytes(self._kept)
-            self._kept.clear()
-        at = 0
-        while not self.is_held and (end := self._cut(data, at)):
+            buffer, self._kept = self._kept, bytearray()
+        view, at = memoryview(buffer), 0
+        while not self.is_held and (end := self._cut(view, at)):
             at = end
         if self.is_held:
             self._wanted = 0
-        if at < len(data):
-            self._kept += memoryview(data)[at:]
+        if at < len(view):
+            self._kept += view[at:]
 
     def go_on(self) -> None:
         """Cut what was kept while it was held."""
         self.is_held = False
         self.receive(b"")
 
-    def _cut(self, data: bytes, at: int) -> int:
+    def _cut(self, data: memoryview, at: int) -> int:
         """Hand on the frame that begins here, and return where it ends; 0 if it has not come as a whole."""
         have = len(data) - at
         if have < 2:  # noqa: PLR2004 - the least that a frame has
@@ -115,19 +113,18 @@ class FrameCutter:
                 return 0
             length = int.from_bytes(data[at + 2 : start])
         if self._size_max is not None and length > self._size_max:
-            self._on_other(data[at:])
+            self._on_other(bytes(data[at:]))
             return len(data)
-        mask_at, start = start, start + (_MASK_BYTES if second & _IS_MASKED else 0)
+        mask_at, start = start, start + (MASK_BYTES if second & _IS_MASKED else 0)
         end = start + length
         if len(data) < end:
             self._wanted = end - at
             return 0
         if first == _BINARY and second & _IS_MASKED == self._mark and not self._is_in_parts:
-            mask = data[mask_at:start]
             body = data[start:end]
-            self._on_message(body if not mask or mask == NO_MASK else apply_mask(body, mask))
+            self._on_message(apply_mask(body, bytes(data[mask_at:start])) if self._mark else bytes(body))
         else:
             if first & _OPCODE < _FIRST_CONTROL:
                 self._is_in_parts = not first & _IS_LAST
-            self._on_other(data[at:end])
+            self._on_other(bytes(data[at:end]))
         return end
