@@ -96,13 +96,13 @@ def test_a_fault_of_ours_is_refused_and_counted(*, is_short: bool, caplog: pytes
             def fail(_: object) -> None:
                 raise RuntimeError("a secret")
 
-            house.broker.submit, submit = fail, house.broker.submit  # type: ignore[method-assign] # a fault
-            number = socket.call("lease", wire.Lease(queue="orders"))
-            refused = await socket.next(Refused)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(house.broker, "submit", fail)
+                number = socket.call("lease", wire.Lease(queue="orders"))
+                refused = await socket.next(Refused)
             assert (refused.number, refused.error.code) == (number, "internal")
             assert "secret" not in refused.error.cause
             assert house.doors.tally.errors["internal"] == 1
-            house.broker.submit = submit  # type: ignore[method-assign] # as it was
             await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
 
     run(main())
