@@ -43,7 +43,6 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         self._process = os.getpid()
         self._sync_s = 0.0
         self._is_scheduled = False
-        self._is_busy = False
         self._is_finishing = False
         self._told: list[Callable[[], None]] = []
         self._is_syncing = False
@@ -166,16 +165,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncAdminVerbs):
         if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
             self._is_scheduled = True
             self._idle.clear()
-            self._loop.call_soon(self._look_again if self._is_busy else self._run)
-
-    def _look_again(self) -> None:
-        """Let the loop look once more for requests before the turn, since where there are many they come together."""
-        self._loop.call_soon(self._run)
+            self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._is_scheduled = False
         turn = self._engine.begin()
-        self._is_busy = len(turn.answers) > 1
         if not turn.records:
             self._finish(turn)
             return
