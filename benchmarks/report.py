@@ -59,9 +59,9 @@ class Report:
     console: Console = field(default_factory=lambda: Console(width=120))
     missed: list[str] = field(default_factory=list)
 
-    def heading(self, title: str) -> None:
+    def heading(self, title: str, *, repeats: int | None = None) -> None:
         machine = f"Python {platform.python_version()}, {platform.machine()}"
-        self.console.print(f"\n[bold]{title}[/bold]  ({machine}, best of {self.options.repeats})")
+        self.console.print(f"\n[bold]{title}[/bold]  ({machine}, best of {repeats or self.options.repeats})")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table = Table()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -65,6 +66,31 @@ def test_a_message_goes_its_way_over_the_stream(server: ServerProcess) -> None:
         assert [delivery["payload"] for delivery in deliveries] == [b"\x00"] * 3
         acked = stream.call("ack", queue="orders", receipts=[receipt(delivery) for delivery in deliveries])
         assert acked == {"results": [{}] * 3}
+
+
+def test_a_message_in_parts_keeps_its_place(server: ServerProcess) -> None:
+    """A call that comes in many parts, with pings between whole ones, is asked before the calls that came after it."""
+    with server.stream() as stream:
+        for number, name in enumerate((b"first" * 1_000, b"second", b"third"), 1):
+            call = msgspec.msgpack.encode([0, number, "enqueue", {"queue": "orders", "messages": [{"payload": name}]}])
+            stream.socket.send([call[at : at + 700] for at in range(0, len(call), 700)] if number < 3 else call)
+            assert stream.socket.ping().wait(30)
+        assert sorted(stream.frame()[1] for _ in range(3)) == [1, 2, 3]
+        leased = stream.call("lease", queue="orders", count=3)["deliveries"]
+        assert [delivery["payload"] for delivery in leased] == [b"first" * 1_000, b"second", b"third"]
+
+
+def test_a_text_is_no_message(server: ServerProcess) -> None:
+    """Who sends text is told so by the code of the close, after what it sent before has been done."""
+    with server.stream() as stream:
+        stream.send("enqueue", queue="orders", messages=[{}])
+        stream.socket.send("hello")
+        with pytest.raises(ConnectionClosed) as closed:
+            list(iter(stream.frame, None))
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1003
+    with server.stream() as stream:
+        assert stream.call("stats", queue="orders")["waiting"] == 1
 
 
 def test_what_was_answered_survives_a_kill(server: ServerProcess) -> None:

@@ -45,6 +45,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._process = os.getpid()
         self._sync_s = 0.0
         self._is_scheduled = False
+        self._is_finishing = False
+        self._told: list[Callable[[], None]] = []
         self._is_syncing = False
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -55,16 +57,9 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._wake()
 
     async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncAsking
-        if os.getpid() != self._process:
-            raise WrongProcess("This broker was opened by the process that this one was forked from.")
-        if self._is_closed:
-            raise Closed("The broker has been closed.")
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongEventLoop("This broker belongs to another event loop.")
         reply: asyncio.Future[Any] = self._loop.create_future()
         asked = make(reply)
-        self._engine.submit(asked)
-        self._wake()
+        self.submit(asked)
         try:
             return await reply
         except asyncio.CancelledError:
@@ -91,6 +86,28 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         )
 
     # ------------------------------------------------------------------------------------------------------- for doors
+
+    def submit(self, asked: Asked) -> None:
+        """Put in line what has a reply of its own, which is answered once what it asks for is durable.
+
+        Raises:
+            Closed, WrongProcess, WrongEventLoop: it can't be.
+        """
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop("This broker belongs to another event loop.")
+        self._engine.submit(asked)
+        self._wake()
+
+    def call_after_answers(self, callback: Callable[[], None]) -> None:
+        """Call back when all answers of the present turn are given, or if none are being given in the next pass."""
+        if self._is_finishing:
+            self._told.append(callback)
+        else:
+            self._loop.call_soon(callback)
 
     async def attach(self, consumer: Consumer) -> None:
         """Let a consumer begin that is more than a stream in this process.
@@ -199,13 +216,26 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         syncing.add_done_callback(synced)
 
     def _finish(self, turn: Turn) -> None:
+        self._is_finishing = True
         try:
             self._engine.finish(turn)
         finally:
-            self._rest()
+            self._is_finishing = False
+            self._loop.call_soon(self._rest)
+            told, self._told = self._told, []
+            for tell in told:
+                self._guarded(tell)
+
+    def _guarded(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001 - it is somebody else's, and the others are still to be told
+            self._loop.call_exception_handler({"message": "What was told of answers failed", "exception": error})
 
     def _rest(self) -> None:
         """Go on at once if there is more to do, else when something is due."""
+        if self._engine.is_closed:
+            return
         if self._engine.has_requests():
             self._wake()
             return

@@ -84,6 +84,8 @@ class Dispatcher:
     def timed_out(self, now_ms: int, *, but_not_at: Container[str] = ()) -> list[Waiter]:
         """Return the waiters that have waited as long as they would, but for those at some queues."""
         due = self._limits.pop_due(now_ms)
+        if not due:
+            return []
         waiters = [waiter for waiter in due if waiter.queue not in but_not_at]
         if len(waiters) < len(due):
             for waiter in due:

@@ -1,12 +1,14 @@
 """One WebSocket on an event loop: messages in and out by plain calls, without a task or a queue between.
 
-The protocol is that of ``websockets``, in its form without I/O. Whatever is received is handed on in the same call
-that read it, and what is sent is written at once, which is what a call that waits for its answer needs.
+Whatever is received is handed on in the same call that read it, and what is sent is written at once, which is what a
+call that waits for its answer needs. Plain messages are cut and made by ``wire.framing``; handshake, pings and closing
+are left to ``websockets``, in its form without I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,9 +22,13 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from fairlead.wire.framing import MASK_BYTES, FrameCutter, masked_frame_of
+
 PING_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 _BUFFER_BYTES_MAX: Final = 1 << 20
+_HEAD_BYTES_MAX: Final = 1 << 16
+_HEAD_END: Final = b"\r\n\r\n"
 
 
 class Socket(asyncio.Protocol):
@@ -42,6 +48,9 @@ class Socket(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
+        self._cutter = FrameCutter(is_masked=False, size_max=None, on_message=on_message, on_other=self._receive)
+        self._greeting = bytearray()
+        self._take_in: Callable[[bytes], None] = self._greet
         self._is_heard = True
         self._is_paused = False
         self._later: list[bytes] = []
@@ -57,8 +66,8 @@ class Socket(asyncio.Protocol):
         if self._is_paused:
             self._later.append(message)
             return
-        self._protocol.send_binary(message)
-        self._write()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(masked_frame_of(message, os.urandom(MASK_BYTES)))
 
     async def close(self) -> None:
         """Say goodbye, and wait a little for the other side to do so."""
@@ -91,6 +100,22 @@ class Socket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on what came."""
         self._is_heard = True
+        self._take_in(data)
+
+    def _greet(self, data: bytes) -> None:
+        """Take in the answer to the handshake; what comes behind its head may be messages already."""
+        self._greeting += data
+        end = self._greeting.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) and len(self._greeting) < _HEAD_BYTES_MAX:
+            return
+        head, rest = bytes(self._greeting[:end]), bytes(self._greeting[end:])
+        self._greeting.clear()
+        self._receive(head)
+        self._take_in = self._cutter.receive if self._protocol.state is State.OPEN else self._receive
+        self._take_in(rest)
+
+    def _receive(self, data: bytes) -> None:
+        """Take in what is no plain message."""
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):

@@ -20,13 +20,16 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
 
 def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
     """Tell whether bare messages have no headers and nothing wrong with them. False means: look at each."""
+    dedup_id_length_max = limits.DEDUP_ID_LENGTH_MAX
     for message in messages:
         payload, key, dedup_id = message.payload, message.fairness_key, message.dedup_id
         if type(payload) is not bytes or len(payload) > payload_bytes_max or message.headers:
             return False
         if message.correlation_id is not None:
             return False
-        if dedup_id is not None and text_fault("A dedup id", dedup_id, most=limits.DEDUP_ID_LENGTH_MAX) is not None:
+        if dedup_id is not None and not (  # as text_fault says, but a call for each would double the time
+            type(dedup_id) is str and 0 < len(dedup_id) <= dedup_id_length_max and dedup_id.isprintable()
+        ):
             return False
         if key is not None and not (type(key) is str and 0 < len(key) <= limits.KEY_LENGTH_MAX and key.isascii()):
             return False

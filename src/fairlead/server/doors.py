@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
+from fairlead.broker.requests import Reply
 from fairlead.errors import (
     Closed,
     FairleadError,
@@ -31,6 +32,7 @@ from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
 from fairlead.server.spans import Spans
 from fairlead.server.verbs import messages
+from fairlead.server.verbs.quick import QUICK
 from fairlead.wire.verbs import Enqueue, Lease, Shape, Stage
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
@@ -136,11 +138,9 @@ class Doors:
         Raises:
             FairleadError: it was refused; nothing else is ever raised, but for being cancelled.
         """
-        self.tally.calls[name] += 1
         span = None if self.spans is None else self.spans.begin(name, request, origin)
         try:
-            self.check_open(name)
-            check_rights(name, request, caller)
+            self._check(name, request, caller)
             if origin is not None:
                 request = marked(request, origin)
             if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
@@ -148,8 +148,7 @@ class Doors:
             else:
                 answer = await HANDLERS[name](self.broker, request, caller)
         except Exception as error:
-            told = error if isinstance(error, FairleadError) else self.fault(name, error)
-            self.tally.errors[told.code] += 1
+            told = self.refusal(name, error)
             if span is not None:
                 span.refused(told)
             if told is error:
@@ -162,6 +161,32 @@ class Doors:
         finally:
             if span is not None:
                 span.end()
+
+    def ask(self, name: str, request: Shape, caller: Caller, reply: Reply) -> None:
+        """Let a quick verb be done, whose outcome goes to a reply; what the reply refuses is to be counted by it.
+
+        Raises:
+            FairleadError: it was refused at once.
+        """
+        try:
+            self._check(name, request, caller)
+            self.broker.submit(QUICK[name].ask(request, reply))
+        except Exception as error:
+            refusal = self.refusal(name, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def _check(self, name: str, request: Shape, caller: Caller) -> None:
+        self.tally.calls[name] += 1
+        self.check_open(name)
+        check_rights(name, request, caller)
+
+    def refusal(self, name: str, error: BaseException) -> FairleadError:
+        """Return the error by which a verb is refused that has failed, and count it."""
+        refusal = error if isinstance(error, FairleadError) else self.fault(name, error)
+        self.tally.errors[refusal.code] += 1
+        return refusal
 
     async def _lease_while_good(self, request: Lease, caller: Caller) -> Answer:
         """Lease messages, as long as the caller's key is good."""
@@ -233,7 +258,7 @@ class Doors:
             raise Closed("The server is going down.")
 
     @staticmethod
-    def fault(name: str, error: Exception) -> InternalError:
+    def fault(name: str, error: BaseException) -> InternalError:
         """Note a fault of ours in the log, and return it as an error that says no more than a caller should know."""
         _log.error("The verb %s failed.", name, exc_info=error)
         return InternalError(f"The verb {name} failed: {type(error).__name__}.")

@@ -1,19 +1,20 @@
 """What a connection of the stream still has to send: in order, many small frames in one message, and bounded.
 
-Frames are put here by the loop's callbacks and sent by one task, so that nobody else waits for a slow reader. Those
-who put are asked to stop when too much lies here (``has_room``), which is how a slow reader slows down its own calls.
+Frames are put here by the loop's callbacks, and sent by one task, or where the connection has a short way at the end of
+the same pass of the loop; so nobody else waits for a slow reader. Those who put are asked to stop when too much lies
+here (``has_room``), which is how a slow reader slows down its own calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from fairlead.model.message import MessageView
-from fairlead.server.asgi import Send
+from fairlead.server.asgi import Send, ShortWay
 from fairlead.wire.frames import Deliver
 from fairlead.wire.verbs import Leased, Peeked
 
@@ -103,14 +104,16 @@ class Outbox:
             self._unsent_bytes = 0
             self._room.set()
 
-    async def _flush(self) -> None:
-        frames = self._frames
+    def _next_batch(self) -> list[Frame]:
+        """Return the frames that go in the next message."""
         if not self.sends_many:
-            batch, data = frames[:1], self._encode(frames[0])
-        else:
-            batch = frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(frames)
-            data = self._encode(batch)
-        del frames[: len(batch)]
+            return self._frames[:1]
+        return self._frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(self._frames)
+
+    async def _flush(self) -> None:
+        batch = self._next_batch()
+        data = self._encode(batch if self.sends_many else batch[0])
+        del self._frames[: len(batch)]
         if len(data) > BYTES_MAX:
             self._room.clear()
         try:
@@ -118,3 +121,57 @@ class Outbox:
         except BaseException:
             self._frames[:0] = batch  # it did not go, or nobody knows whether it did
             raise
+
+
+class QuickOutbox(Outbox):
+    """Frames on their short way to one client.
+
+    They are sent when ``call_soon`` calls back; ``on_room`` is told when there is room again.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        way: ShortWay,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_room: Callable[[], None],
+    ) -> None:
+        super().__init__(send)
+        self.way = way
+        self._call_soon = call_soon
+        self._on_room = on_room
+        self._is_scheduled = False
+
+    def put(self, frame: Frame) -> None:
+        """Send a frame after all that were put before, together with others of this pass."""
+        self._frames.append(frame)
+        self._unsent_bytes += _payload_bytes(frame)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self.flush)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client keeps up with reading."""
+        if not self._frames:
+            return True
+        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self.way.has_room)
+
+    def flush(self) -> None:
+        """Send as much as the connection takes."""
+        self._is_scheduled = False
+        way = self.way
+        while self._frames and way.has_room and way.is_open:
+            batch = self._next_batch()
+            data = self._encode(batch if self.sends_many else batch[0])
+            del self._frames[: len(batch)]
+            way.write(data)
+        if not self._frames:
+            self._unsent_bytes = 0
+        if way.has_room:
+            self._on_room()
+
+    async def run(self) -> None:
+        """Wait to be cancelled: there is nothing that needs a task."""
+        await asyncio.get_running_loop().create_future()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_store import MemoryStore
 from fairlead.assembly import AsyncBroker, open_async_broker
 from fairlead.broker.engine import Engine
+from fairlead.server.asgi import SHORT_WAY
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import DoorLimits, Doors
 from fairlead.server.http import HttpDoor
@@ -77,13 +78,25 @@ async def opened(
             yield House(doors, http)
 
 
+class Leave(asyncio.Event):
+    """Whether something may be done, and who is told when it may again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: Callable[[], None] = lambda: None
+
+    def set(self) -> None:
+        super().set()
+        self.told()
+
+
 @dataclass
 class Socket:
     """The client's end of a WebSocket that is not there."""
 
     incoming: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     outgoing: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
-    may_write: asyncio.Event = field(default_factory=asyncio.Event)
+    may_write: Leave = field(default_factory=Leave)
     is_broken: bool = False
     _last: int = 0
     _ready: deque[FromServer] = field(default_factory=deque)
@@ -144,9 +157,56 @@ class Socket:
         return found
 
 
+class Way:
+    """The short way of a socket: messages by plain calls; what is none goes to whoever receives."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+        self._rest: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._on_message: Callable[[bytes], None] | None = None
+        self.reading = asyncio.create_task(self._read())
+
+    @property
+    def has_room(self) -> bool:
+        return self._socket.may_write.is_set()
+
+    @property
+    def is_open(self) -> bool:
+        if self._socket.is_broken:
+            self._rest.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        return not self._socket.is_broken
+
+    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._socket.may_write.told = on_room
+
+    def write(self, message: bytes) -> None:
+        self._socket.outgoing.put_nowait({"type": "websocket.send", "bytes": message})
+
+    def hold(self) -> None:
+        self._may_read.clear()
+
+    def go_on(self) -> None:
+        self._may_read.set()
+
+    async def receive(self) -> dict[str, Any]:
+        return await self._rest.get()
+
+    async def _read(self) -> None:
+        while True:
+            event = await self._socket.incoming.get()
+            if self._on_message is None or event.get("bytes") is None:
+                self._rest.put_nowait(event)
+            else:
+                self._on_message(event["bytes"])
+            await self._may_read.wait()
+
+
 @asynccontextmanager
-async def connected(house: House, *, key: str | None = None) -> AsyncIterator[Socket]:
-    """Open a connection of the stream, and hang up at the end."""
+async def connected(house: House, *, key: str | None = None, is_short: bool = False) -> AsyncIterator[Socket]:
+    """Open a connection of the stream, if told with the short way, and hang up at the end."""
     socket = Socket()
     socket.may_write.set()
     headers = [(b"host", b"localhost")]
@@ -159,11 +219,20 @@ async def connected(house: House, *, key: str | None = None) -> AsyncIterator[So
         "subprotocols": [SUBPROTOCOL],
         "extensions": {"websocket.http.response": {}},
     }
+    receive = socket.receive
+    if is_short:
+        way = scope["extensions"][SHORT_WAY] = Way(socket)  # type: ignore[index] # it is a dict
+        receive = way.receive
     socket.incoming.put_nowait({"type": "websocket.connect"})
-    serving = asyncio.create_task(HttpDoor(house.doors)(scope, socket.receive, socket.send))
+    serving = asyncio.create_task(HttpDoor(house.doors)(scope, receive, socket.send))
     assert (await socket.outgoing.get())["type"] == "websocket.accept"
     try:
         yield socket
     finally:
+        socket.may_write.told = lambda: None
+        if is_short:
+            way.go_on()
         socket.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
         await serving
+        if is_short:
+            way.reading.cancel()

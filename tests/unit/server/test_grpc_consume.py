@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -64,7 +64,8 @@ async def consuming(caller: Caller, *, metadata: Any = None, **opening: Any) -> 
     """Open a stream of ``orders``, and cancel it at the end."""
     call = caller.broker.Consume(metadata=metadata)
     consumer = Consumer(call)
-    await consumer.say(open=broker.ConsumeOpen(**({"queue": "orders"} | opening)))
+    with suppress(grpc.aio.AioRpcError):  # it may be refused before it has said a word; reading tells
+        await consumer.say(open=broker.ConsumeOpen(**({"queue": "orders"} | opening)))
     try:
         yield consumer
     finally:

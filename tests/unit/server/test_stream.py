@@ -16,17 +16,20 @@ from fairlead.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, me
 
 from .house import House, Socket, connected, opened, run
 
+both_ways = pytest.mark.parametrize("is_short", [False, True], ids=["long way", "short way"])
+
 
 async def fill(house: House, count: int) -> list[str]:
     """Enqueue messages, and return their ids."""
     return [str(result) for result in await house.broker.enqueue_many("orders", [NewMessage()] * count)]
 
 
-def test_calls_are_answered_by_number() -> None:
+@both_ways
+def test_calls_are_answered_by_number(*, is_short: bool) -> None:
     """Enqueue, lease and ack work over the stream, with a result for each item."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             request = wire.Enqueue(queue="orders", messages=[NewMessage(payload=b"a"), NewMessage(cost=0)])
             enqueued = await socket.answer("enqueue", request, wire.Enqueued)
             assert enqueued.results[0].id
@@ -40,6 +43,7 @@ def test_calls_are_answered_by_number() -> None:
     run(main())
 
 
+@both_ways
 @pytest.mark.parametrize(
     ("verb", "request_", "code"),
     [
@@ -52,11 +56,13 @@ def test_calls_are_answered_by_number() -> None:
         ("stop", {"channel": 7}, "invalid_argument"),
     ],
 )
-def test_a_call_that_makes_no_sense_is_refused(verb: str, request_: dict[str, Any], code: str) -> None:
+def test_a_call_that_makes_no_sense_is_refused(
+    verb: str, request_: dict[str, Any], code: str, *, is_short: bool
+) -> None:
     """It is refused by its number, and the connection goes on."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             number = socket.call(verb, request_)
             refused = await socket.next(Refused)
             assert (refused.number, refused.error.code) == (number, code)
@@ -65,11 +71,51 @@ def test_a_call_that_makes_no_sense_is_refused(verb: str, request_: dict[str, An
     run(main())
 
 
-def test_a_long_wait_holds_up_nobody_else() -> None:
+@both_ways
+def test_calls_are_asked_in_the_order_in_which_they_came(*, is_short: bool) -> None:
+    """A call that needs a task is asked before quick ones that came after it, in the same message and in the next."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
+            enqueue = msgspec.Raw(msgspec.msgpack.encode(wire.Enqueue(queue="new", messages=[NewMessage()])))
+            create = msgspec.Raw(msgspec.msgpack.encode({"queue": "new"}))
+            socket.give(message_of([Call(1, "create_queue", create), Call(2, "enqueue", enqueue)]))
+            socket.give(message_of([Call(3, "enqueue", enqueue)]))
+            frames = [await socket.frame() for _ in range(3)]
+            assert sorted(frame.number for frame in frames if isinstance(frame, Answer)) == [1, 2, 3]
+
+    run(main())
+
+
+@both_ways
+def test_a_fault_of_ours_is_refused_and_counted(*, is_short: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A quick call that fails in a way nobody thought of is refused without details, and the connection goes on."""
+
+    async def main() -> None:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
+
+            def fail(_: object) -> None:
+                raise RuntimeError("a secret")
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(house.broker, "submit", fail)
+                number = socket.call("lease", wire.Lease(queue="orders"))
+                refused = await socket.next(Refused)
+            assert (refused.number, refused.error.code) == (number, "internal")
+            assert "secret" not in refused.error.cause
+            assert house.doors.tally.errors["internal"] == 1
+            await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
+
+    run(main())
+    assert "a secret" in caplog.text
+
+
+@both_ways
+def test_a_long_wait_holds_up_nobody_else(*, is_short: bool) -> None:
     """While one call waits for messages another is answered, and then the first gets what came."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             waiting = socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
             await socket.answer("enqueue", wire.Enqueue(queue="orders", messages=[NewMessage()]), wire.Enqueued)
             assert (await socket.next(Answer)).number == waiting
@@ -77,11 +123,12 @@ def test_a_long_wait_holds_up_nobody_else() -> None:
     run(main())
 
 
-def test_frames_go_together_only_to_who_sends_them_together() -> None:
+@both_ways
+def test_frames_go_together_only_to_who_sends_them_together(*, is_short: bool) -> None:
     """A client that sends single frames gets single frames; one that sends arrays gets arrays."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             raw = msgspec.Raw(msgspec.msgpack.encode({"queue": "orders"}))
             for number in (1, 2):
                 socket.give(msgspec.msgpack.encode(Call(number, "stats", raw)))
@@ -92,11 +139,12 @@ def test_frames_go_together_only_to_who_sends_them_together() -> None:
     run(main())
 
 
-def test_a_channel_delivers_up_to_its_credit() -> None:
+@both_ways
+def test_a_channel_delivers_up_to_its_credit(*, is_short: bool) -> None:
     """The answer comes first, then as many messages as there is credit, and more when some are acked."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             ids = await fill(house, 5)
             number = socket.call("consume", Consume(queue="orders", credit=2))
             assert isinstance(await socket.frame(), Answer)
@@ -110,11 +158,12 @@ def test_a_channel_delivers_up_to_its_credit() -> None:
     run(main())
 
 
-def test_a_stopped_channel_gives_back_what_it_had() -> None:
+@both_ways
+def test_a_stopped_channel_gives_back_what_it_had(*, is_short: bool) -> None:
     """What was seen counts as a failed attempt; what was named unseen, or had not been received, does not."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             ids = await fill(house, 4)
             number = socket.call("consume", Consume(queue="orders", credit=4))
             await socket.deliveries(4)
@@ -125,13 +174,14 @@ def test_a_stopped_channel_gives_back_what_it_had() -> None:
     run(main())
 
 
-def test_a_connection_that_goes_gives_back_what_it_had() -> None:
+@both_ways
+def test_a_connection_that_goes_gives_back_what_it_had(*, is_short: bool) -> None:
     """Its channels end, what they had failed, its waiting calls are cancelled, and it counts no more."""
 
     async def main() -> None:
         async with opened() as house:
             ids = await fill(house, 1)
-            async with connected(house) as socket:
+            async with connected(house, is_short=is_short) as socket:
                 socket.call("consume", Consume(queue="orders"))
                 await socket.deliveries(1)
                 socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
@@ -146,13 +196,14 @@ def test_a_connection_that_goes_gives_back_what_it_had() -> None:
     run(main())
 
 
-def test_what_could_not_be_sent_is_deferred() -> None:
+@both_ways
+def test_what_could_not_be_sent_is_deferred(*, is_short: bool) -> None:
     """Messages for a client that has stopped reading and goes away count as no failure."""
 
     async def main() -> None:
         async with opened() as house:
             ids = await fill(house, 2)
-            async with connected(house) as socket:
+            async with connected(house, is_short=is_short) as socket:
                 socket.may_write.clear()
                 socket.call("consume", Consume(queue="orders", credit=1))
                 socket.call("lease", wire.Lease(queue="orders"))
@@ -166,11 +217,12 @@ def test_what_could_not_be_sent_is_deferred() -> None:
     run(main())
 
 
-def test_a_channel_is_told_when_its_queue_is_gone() -> None:
+@both_ways
+def test_a_channel_is_told_when_its_queue_is_gone(*, is_short: bool) -> None:
     """An end with a reason comes on a channel whose queue is deleted."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             number = socket.call("consume", Consume(queue="orders"))
             await socket.next(Answer)
             await house.broker.delete_queue("orders")
@@ -180,11 +232,12 @@ def test_a_channel_is_told_when_its_queue_is_gone() -> None:
     run(main())
 
 
-def test_a_server_that_goes_down_ends_channels_but_takes_acks() -> None:
+@both_ways
+def test_a_server_that_goes_down_ends_channels_but_takes_acks(*, is_short: bool) -> None:
     """Nothing new comes, what is in flight can be acked, new channels are refused, and at last the socket is closed."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             await fill(house, 1)
             socket.call("consume", Consume(queue="orders"))
             delivery = (await socket.deliveries(1))[0]
@@ -204,6 +257,7 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks() -> None:
     run(main())
 
 
+@both_ways
 @pytest.mark.parametrize(
     ("event", "code"),
     [
@@ -214,11 +268,11 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks() -> None:
         ({"text": "hello"}, 1003),
     ],
 )
-def test_what_is_no_frame_ends_the_connection(event: dict[str, Any], code: int) -> None:
+def test_what_is_no_frame_ends_the_connection(event: dict[str, Any], code: int, *, is_short: bool) -> None:
     """A client that does not speak the protocol is told so by the code of the close."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket:
+        async with opened() as house, connected(house, is_short=is_short) as socket:
             socket.incoming.put_nowait({"type": "websocket.receive", **event})
             closed = await socket.outgoing.get()
             assert (closed["type"], closed["code"]) == ("websocket.close", code)
@@ -226,11 +280,12 @@ def test_what_is_no_frame_ends_the_connection(event: dict[str, Any], code: int) 
     run(main())
 
 
-def test_no_more_calls_are_read_than_may_be_in_flight() -> None:
+@both_ways
+def test_no_more_calls_are_read_than_may_be_in_flight(*, is_short: bool) -> None:
     """With as many calls in flight as may be, the connection is read no further until one is answered."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(calls_max=2)) as house, connected(house) as socket:
+        async with opened(limits=DoorLimits(calls_max=2)) as house, connected(house, is_short=is_short) as socket:
             await house.broker.update_queue("orders", {"waiting_max": 1, "backpressure": "wait"})
             await fill(house, 1)
             for _ in range(5):
@@ -246,12 +301,13 @@ def test_no_more_calls_are_read_than_may_be_in_flight() -> None:
     run(main())
 
 
-def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone() -> None:
+@both_ways
+def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone(*, is_short: bool) -> None:
     """One lease too many is refused with when to come back, and a client that goes ends them all."""
 
     async def main() -> None:
         async with opened(limits=DoorLimits(calls_max=2)) as house:
-            async with connected(house) as socket:
+            async with connected(house, is_short=is_short) as socket:
                 for _ in range(3):
                     socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
                 refused = await socket.next(Refused)
@@ -263,11 +319,16 @@ def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone() -> 
     run(main())
 
 
-def test_a_slow_reader_slows_down_only_itself() -> None:
+@both_ways
+def test_a_slow_reader_slows_down_only_itself(*, is_short: bool) -> None:
     """When a client does not read its answers, the server stops reading its calls."""
 
     async def main() -> None:
-        async with opened() as house, connected(house) as socket, connected(house) as other:
+        async with (
+            opened() as house,
+            connected(house, is_short=is_short) as socket,
+            connected(house, is_short=is_short) as other,
+        ):
             socket.may_write.clear()
             for _ in range(3_000):
                 socket.call("stats", wire.QueueRequest(queue="orders"))
@@ -282,13 +343,14 @@ def test_a_slow_reader_slows_down_only_itself() -> None:
     run(main())
 
 
-def test_a_reader_that_goes_while_it_is_slow_is_noticed() -> None:
+@both_ways
+def test_a_reader_that_goes_while_it_is_slow_is_noticed(*, is_short: bool) -> None:
     """When sending fails the connection is over, though nothing is being read."""
 
     async def main() -> None:
         async with opened() as house:
             ids = await fill(house, 1)
-            async with connected(house) as socket:
+            async with connected(house, is_short=is_short) as socket:
                 socket.call("consume", Consume(queue="orders"))
                 await socket.deliveries(1)
                 socket.is_broken = True

@@ -7,6 +7,7 @@ from typing import Unpack, cast
 
 from fairlead.broker import views
 from fairlead.broker.requests import Reply, Waiter
+from fairlead.broker.verbs import asked
 from fairlead.broker.verbs.asking_aio import AsyncAsking
 from fairlead.broker.verbs.checking import (
     Leased,
@@ -14,7 +15,6 @@ from fairlead.broker.verbs.checking import (
     check_delivery,
     check_filter,
     check_messages,
-    check_taking,
     only,
     require,
 )
@@ -57,10 +57,8 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was enqueued.
         """
-        require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
-        check_messages(messages)
-        command = commands.Enqueue(queue=queue, messages=messages)
-        return cast("list[str | FairleadError]", await self._do(command, wait_ms=wait_ms))
+        outcome = await self._ask(lambda reply: asked.enqueue(queue, messages, reply, wait_ms=wait_ms))
+        return cast("list[str | FairleadError]", outcome)
 
     async def lease(
         self,
@@ -80,17 +78,16 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument, TooManyWaiters: nothing was leased.
         """
-        check_taking(count, wait_ms, visibility_ms, owner)
 
         def make(reply: Reply) -> Waiter:
-            return Waiter(
-                queue=queue,
-                count=count,
-                reply=reply,
+            return asked.lease(
+                queue,
+                count,
+                reply,
+                wait_ms=wait_ms,
                 visibility_ms=visibility_ms,
                 owner=owner,
                 with_state=with_state,
-                wait_ms=wait_ms,
             )
 
         return cast("list[Delivery]", await self._ask(make))
@@ -132,9 +129,8 @@ class AsyncMessageVerbs(AsyncAsking):
         Raises:
             QueueNotFound, InvalidArgument: none was acked.
         """
-        check_batch(leased)
-        command = commands.Ack(queue=queue, receipts=leased, costs=costs)  # type: ignore[arg-type] # they have id and token
-        return cast("list[FairleadError | None]", await self._do(command))
+        outcome = await self._ask(lambda reply: asked.ack(queue, leased, reply, costs=costs))
+        return cast("list[FairleadError | None]", outcome)
 
     async def nack(
         self, delivery: Delivery, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from fairlead.core.ledger import DedupHome, Ledger, Queue
 
 
@@ -22,5 +24,6 @@ def leave_dedups(ledger: Ledger, home: DedupHome) -> None:
 
 def enter_dedups(ledger: Ledger, queue: Queue, dedups: DedupHome) -> None:
     """Remember a batch of dedup ids."""
-    queue.dedups.update((dedup_id, (number, dedups.until_ms)) for dedup_id, number in dedups.numbers.items())
+    numbers = dedups.numbers
+    queue.dedups.update(zip(numbers, zip(numbers.values(), repeat(dedups.until_ms)), strict=False))
     ledger.dedup_homes.append(dedups)

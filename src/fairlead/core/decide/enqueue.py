@@ -77,7 +77,8 @@ def _sound(
         outcome = list(command.faults)
     elif is_bare and are_plainly_sound(messages, payload_bytes_max):
         outcome = [None] * len(messages)
-        if [message.dedup_id for message in messages].count(None) == len(messages):
+        dedup_ids = [message.dedup_id for message in messages]
+        if dedup_ids.count(None) == len(messages) or _are_all_new(dedup_ids, queue):
             return outcome, list(range(len(messages)))
     else:
         outcome = [message_fault(message, payload_bytes_max) for message in messages]
@@ -96,6 +97,12 @@ def _sound(
     return outcome, [row for row, known in enumerate(outcome) if known is None]
 
 
+def _are_all_new(dedup_ids: Sequence[str | None], queue: Queue) -> bool:
+    """Tell whether each has an id and none was seen before: found out for all of them at once. False: look at each."""
+    ids = set(dedup_ids)
+    return len(ids) == len(dedup_ids) and None not in ids and queue.dedups.keys().isdisjoint(ids)
+
+
 def _with_ids(outcome: list[str | int | FairleadError | None], rows: Sequence[int], sequence: int) -> Outcome:
     """Return the outcome with the ids of the rows that are taken in."""
     if len(rows) == len(outcome):
@@ -109,7 +116,10 @@ def packed(messages: Sequence[NewMessage], sequence: int) -> tuple[list[int], li
     """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks."""
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
-    heads = [encode_head(message.headers, message.correlation_id) for message in messages]
+    heads = [
+        encode_head(message.headers, message.correlation_id) if message.headers or message.correlation_id else b""
+        for message in messages
+    ]
     starts = chunk_starts([size + len(head) for size, head in zip(sizes, heads, strict=True)])
     ends = [*starts[1:], len(sizes)]
     bodies = [

@@ -18,7 +18,11 @@ _OK: Final = wire.Result()
 
 async def enqueue(broker: AsyncBroker, request: wire.Enqueue, _: Caller) -> wire.Enqueued:
     """Enqueue messages."""
-    results = await broker.enqueue_many(request.queue, request.messages, wait_ms=request.wait_ms)
+    return enqueued(await broker.enqueue_many(request.queue, request.messages, wait_ms=request.wait_ms))
+
+
+def enqueued(results: Sequence[str | FairleadError]) -> wire.Enqueued:
+    """Return the answer to an enqueue."""
     return wire.Enqueued(results=[_enqueue_result(result) for result in results])
 
 
@@ -43,9 +47,17 @@ async def lease(broker: AsyncBroker, request: wire.Lease, _: Caller) -> wire.Lea
 
 async def ack(broker: AsyncBroker, request: wire.Ack, _: Caller) -> wire.Results:
     """Let leased messages be done."""
-    receipts = request.receipts
-    costs = [receipt.cost for receipt in receipts] if any(receipt.cost is not None for receipt in receipts) else None
-    return _results(await broker.ack_many(request.queue, receipts, costs=costs))
+    return acked(await broker.ack_many(request.queue, request.receipts, costs=costs_of(request.receipts)))
+
+
+def costs_of(receipts: Sequence[wire.Receipt]) -> list[int | None] | None:
+    """Return the true cost of each message, None if none is told."""
+    return [receipt.cost for receipt in receipts] if any(receipt.cost is not None for receipt in receipts) else None
+
+
+def acked(outcomes: Sequence[FairleadError | None]) -> wire.Results:
+    """Return the answer to an ack."""
+    return _results(outcomes)
 
 
 def _results(outcomes: Sequence[FairleadError | None]) -> wire.Results:

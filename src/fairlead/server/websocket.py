@@ -1,0 +1,103 @@
+"""The WebSocket of uvicorn, with a short way: messages in and out by plain calls, without a task or a queue between.
+
+An application that knows of it finds it among the extensions of its scope. From then on it is handed each binary
+message in the call that read it, and what it sends is written at once. Handshake, pings, closing and everything unusual
+go the way they always went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from fairlead.server.asgi import SHORT_WAY
+from fairlead.wire.framing import FrameCutter, head_of
+
+if TYPE_CHECKING:
+    from websockets.http11 import Request
+
+
+class QuickSocket(WebSocketsSansIOProtocol):
+    """One connection, and its ``ShortWay``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - they are uvicorn's
+        super().__init__(*args, **kwargs)
+        self._cutter: FrameCutter | None = None
+        self._on_message: Callable[[bytes], None] = _nothing
+        self._on_room: Callable[[], None] = _nothing
+
+    # ------------------------------------------------------------------------------------------- for the application
+
+    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
+        """From now on hand each binary message to the one, and tell the other when there is room to write again."""
+        self._on_message, self._on_room = on_message, on_room
+        self._cutter = FrameCutter(
+            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=super().data_received
+        )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client reads what it is sent."""
+        return self.writable.is_set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be sent."""
+        return not (self.disconnected or self.close_sent or self.transport.is_closing())
+
+    def write(self, message: bytes) -> None:
+        """Send a message."""
+        self.transport.writelines((head_of(len(message)), message))
+
+    def hold(self) -> None:
+        """Hand on and read nothing until ``go_on``."""
+        if self._cutter is not None and not self._cutter.is_held:
+            self._cutter.is_held = True
+            if not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Read on."""
+        if self._cutter is not None and self._cutter.is_held:
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+            self._cutter.go_on()
+
+    # ---------------------------------------------------------------------------------------------- for uvicorn
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin, and tell the application of the short way."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["extensions"][SHORT_WAY] = self  # type: ignore[assignment] # uvicorn says that they are dicts
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came the short way, or else as always."""
+        if self._cutter is None:
+            super().data_received(data)
+        else:
+            self._cutter.receive(data)
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a message that came in parts, in its turn."""
+        if self._cutter is None or self.curr_msg_data_type == "text":
+            super().send_receive_event_to_app()
+            return
+        data = b"".join(self.frames)
+        self.frames = []
+        self._hand_on(data)
+
+    def _hand_on(self, data: bytes) -> None:
+        if self.is_open:
+            self._on_message(data)
+
+    def resume_writing(self) -> None:
+        """Tell that there is room."""
+        super().resume_writing()
+        self._on_room()
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing, for nobody has taken the short way yet."""
