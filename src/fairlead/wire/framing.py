@@ -18,6 +18,8 @@ except ImportError:  # where it could not be compiled; it then costs more than a
 _BINARY, _IS_LAST, _OPCODE = 0x82, 0x80, 0x0F
 """The first byte of a frame that is a binary message; its bits."""
 _CONTINUATION, _FIRST_CONTROL = 0x0, 0x8
+_KNOWN: Final = frozenset((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, 0x88, 0x89, 0x8A))
+"""What a frame may begin with: parts of messages, whole ones, and close, ping and pong, which come whole."""
 _IS_MASKED, _LENGTH = 0x80, 0x7F
 _LENGTH_16, _LENGTH_64 = 126, 127
 MASK_BYTES: Final = 4
@@ -112,15 +114,16 @@ class FrameCutter:
                 self._wanted = start - at
                 return 0
             length = int.from_bytes(data[at + 2 : start])
-        if self._size_max is not None and length > self._size_max:
-            self._on_other(bytes(data[at:]))
+        is_too_long = self._size_max is not None and length > self._size_max
+        if is_too_long or first not in _KNOWN or second & _IS_MASKED != self._mark:
+            self._on_other(bytes(data[at:]))  # it is judged by its head, and nothing comes after it
             return len(data)
         mask_at, start = start, start + (MASK_BYTES if second & _IS_MASKED else 0)
         end = start + length
         if len(data) < end:
             self._wanted = end - at
             return 0
-        if first == _BINARY and second & _IS_MASKED == self._mark and not self._is_in_parts:
+        if first == _BINARY and not self._is_in_parts:
             body = data[start:end]
             self._on_message(apply_mask(body, bytes(data[mask_at:start])) if self._mark else bytes(body))
         else:
