@@ -92,14 +92,12 @@ class QueueFacts:
         messages: how many were enqueued or redriven there.
         throttles: the buckets that they name.
         policies: the policies it has had, as JSON, in order.
-        unknown: how many of its messages came before the journal begins.
     """
 
     def __init__(self) -> None:
         self.messages = 0
         self.throttles: set[str] = set()
         self.policies: list[str] = []
-        self.unknown = 0
 
 
 def latest_config(files: Sequence[Path]) -> dict[str, str]:
@@ -166,9 +164,9 @@ def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:
 
 
 def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return queues in groups: those that share a throttle can only be replayed together."""
+    """Return queues in groups, with the others of the journal that share a throttle: they are replayed together."""
     together: list[tuple[set[str], set[str]]] = []
-    for name in names:
+    for name in (name for name, facts in sorted(found.items()) if facts.messages and facts.policies):
         throttles, members = set(found[name].throttles), {name}
         apart = []
         for others, theirs in together:
@@ -178,4 +176,4 @@ def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str
             else:
                 apart.append((others, theirs))
         together = [*apart, (throttles, members)]
-    return sorted(tuple(sorted(members)) for _, members in together)
+    return sorted(tuple(sorted(members)) for _, members in together if members & set(names))
