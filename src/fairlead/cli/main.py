@@ -56,6 +56,7 @@ SECTIONS = {
         "redrive": ("redriving", "Move dead letters back to their queue."),
     },
     "Data": {
+        "pipeline": ("pipeline", "Make tables of the journal: usage, waits, fairness, failures."),
         "whatif": ("whatif", "Replay an exported journal against another policy."),
         "advise": ("advise", "Look for the setting that meets targets, by trying many on an exported journal."),
         "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
