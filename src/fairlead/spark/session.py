@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from fairlead.spark.executors import check_executors
 from fairlead.spark.java import find_java, make_java_home
-from fairlead.spark.source.data_source import FairleadDataSource
 
 _LOGGING: Final = """\
 rootLogger.level = {level}
@@ -56,8 +55,8 @@ def spark_session(
     """Return the session of this process, made if there is none yet.
 
     A variable of the environment that is set (JAVA_HOME, PYSPARK_PYTHON, SPARK_CONF_DIR, SPARK_LOCAL_IP) is kept as it
-    is; otherwise workers run this very Python, and Spark says nothing below ``log_level``. The format ``fairlead`` is
-    registered. On a cluster the executors are asked for their versions before anything else runs there.
+    is; otherwise workers run this very Python, and Spark says nothing below ``log_level``. On a cluster the executors
+    are asked for their versions before anything else runs there.
 
     Args:
         app_name: what the session is called.
@@ -81,7 +80,6 @@ def spark_session(
         builder = builder.config(name, value)
     with _environment(_variables(folder, log_level=log_level, is_local=is_local)):
         spark = builder.getOrCreate()
-    spark.dataSource.register(FairleadDataSource)  # Spark's own search gives up for good when it fails or takes long
     if not is_local:
         check_executors(spark)
     return spark
