@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 from benchmarks.report import Options, Report, parse_options, rates
 from fairlead.spark import spark_session
 from fairlead.spark.whatif.compare import Journal, Work
+from fairlead.spark.whatif.places import items_of
 from fairlead.spark.whatif.recording import record
 from fairlead.spark.whatif.reproduce import reproduce
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlead.spark.whatif.simulate import items_of, play
+from fairlead.spark.whatif.simulate import play
 from fairlead.spark.whatif.spread import run_in_spark
 from fairlead.testing.traffic import Traffic
 from fairlead.testing.traffic_drive import make_journal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("small_data")
 
 def death(first: int, at: int, error: str | None, key: str = "acme") -> list[Event]:
     """Return a message that dies of an error; it takes three sequence numbers."""
-    why = {"reason": "max_attempts", "ended": "failure", "target": "mail.dlq", "error": error}
+    why: dict[str, Any] = {"reason": "max_attempts", "ended": "failure", "target": "mail.dlq", "error": error}
     return [enqueued(first, at, key), of("leased", first + 1, at, first), of("dead", first + 2, at, first, **why)]
 
 

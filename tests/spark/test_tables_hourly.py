@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("small_data")
 
 def served(first: int, at: int, wait: int, service: int, **terms: object) -> list[Event]:
     """Return a message that is enqueued, handed out and done; it takes three sequence numbers."""
-    hold = {"throttled_ms": terms.pop("throttled_ms", None)}
+    hold: dict[str, Any] = {"throttled_ms": terms.pop("throttled_ms", None)}
     return [
         enqueued(first, at, **terms),  # type: ignore[arg-type] # terms are what they are
         of("leased", first + 1, at + wait, first, **hold),
@@ -67,8 +69,8 @@ def test_latency_tells_percentiles_of_waits_and_service(spark: SparkSession) -> 
         ("beta", DAY_0, 1, 5, 5, 5, 5, 5, 0, 0, None, None),
         ("beta", DAY_0 + HOUR, 0, 0, None, None, None, None, 1, 20_000, 20_000, 20_000),
     ]
-    (histogram,) = found.where("key = 'acme'").select("wait_histogram").first() or ()
-    assert [(entry["bucket"], entry["count"]) for entry in histogram] == [(value, 2) for value in range(50)]
+    (row,) = found.where("key = 'acme'").select("wait_histogram").collect()
+    assert [(entry["bucket"], entry["count"]) for entry in row[0]] == [(value, 2) for value in range(50)]
 
 
 def test_histograms_merge_without_loss(spark: SparkSession) -> None:

@@ -118,7 +118,13 @@ def test_messages_that_began_before_the_journal(spark: SparkSession) -> None:
 
 def test_messages_that_a_sink_staged(spark: SparkSession) -> None:
     """A staged message waits from the moment it is published; one that is not is neither waiting nor leased."""
-    terms = {"fairness_key": ["acme"], "cost": 2, "priority": "normal", "throttles": [], "size_bytes": 9}
+    terms: dict[str, Any] = {
+        "fairness_key": ["acme"],
+        "cost": 2,
+        "priority": "normal",
+        "throttles": [],
+        "size_bytes": 9,
+    }
     found = rows_of(
         spark,
         of("staged", 1, 0, 1, **terms),

@@ -16,6 +16,7 @@ from fairlead.spark.whatif.advise import advise
 from fairlead.spark.whatif.compare import JOURNAL, Journal, Task, compare
 from fairlead.spark.whatif.measures import Span
 from fairlead.spark.whatif.page import page_of
+from fairlead.spark.whatif.reproduce import reproduce
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
 from fairlead.spark.whatif.spread import split
 from fairlead.spark.whatif.targets import target_of
@@ -66,6 +67,25 @@ def test_spark_takes_several_queues(spark: SparkSession, tmp_path: Path) -> None
     found = compare(journal, scenarios, spark=spark)
     assert found == compare(journal, scenarios)
     assert {queue: found.of(1, queue)[""].messages for queue in found.queues} == {"mail": 10, "work": 20}
+
+
+def test_a_queue_is_replayed_with_those_that_share_its_throttle(tmp_path: Path) -> None:
+    """Two queues take tokens of one bucket in turn: asked about one, both are replayed, and one is measured."""
+    broker = stepped_broker()
+    broker.set_throttle("api", rate=10, burst=1)
+    for name in ("one", "two", "alone"):
+        broker.create_queue(name)
+        throttles = () if name == "alone" else ("api",)
+        broker.enqueue_many(name, [NewMessage(fairness_key="k", throttles=throttles) for _ in range(5)])
+    for name in ("one", "two") * 5:
+        broker.ack(broker.lease(name, wait_ms=1_000)[0])
+    journal = Journal(exported(broker, tmp_path), queues=["one"])
+    assert journal.groups == [("one", "two")]
+    found = compare(journal, [])
+    assert found.queues == ["one"]
+    assert {measures.queue for measures in found.measures} == {"one"}
+    assert reproduce(tmp_path, queues=["one"]).hand_outs == 10
+    assert reproduce(tmp_path, queues=["one"]).is_exact
 
 
 def test_runs_are_split_into_equal_parts() -> None:

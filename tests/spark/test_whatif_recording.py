@@ -13,6 +13,7 @@ from fairlead.spark.whatif.attempts import ACKED, DEAD, EXPIRED, RETURNED
 from fairlead.spark.whatif.compare import Journal
 from fairlead.spark.whatif.files import chosen, groups, journal_files, survey
 from fairlead.spark.whatif.recording import record
+from fairlead.spark.whatif.reproduce import reproduce
 from fairlead.spark.whatif.slots import slots_over_time
 from fairlead.testing.stepped import SteppedBroker
 from tests.spark.whatif_journals import exported, stepped_broker
@@ -87,6 +88,24 @@ def test_messages_from_before_the_journal_are_counted(tmp_path: Path) -> None:
     assert len(files) > 1
     recording = record(files[1:], ("work",))
     assert (recording.key, recording.unknown) == (["new"], [1])
+
+
+def test_staged_messages_come_when_they_are_published(tmp_path: Path) -> None:
+    """What a sink stages is there from its publishing on, what it drops never is, and the order comes out again."""
+    broker = stepped_broker()
+    broker.create_queue("work")
+    for part, key in (("kept", "acme"), ("dropped", "bakery")):
+        broker.stage("work", "copy", batch=0, part=part, at=0, messages=[NewMessage(fairness_key=key)] * 2)
+    broker.advance(300)
+    broker.publish("work", "copy", batch=0, parts=["kept"])
+    for _ in range(2):
+        delivery = broker.lease("work")[0]
+        broker.advance(40)
+        broker.ack(delivery)
+    recording = record(journal_files(exported(broker, tmp_path)), ("work",))
+    assert (recording.key, recording.at_ms, recording.unknown) == (["acme", "acme"], [300, 300], [0])
+    assert recording.leased_ms.tolist() == [300, 340]
+    assert reproduce(tmp_path).is_exact
 
 
 def test_a_gap_between_files_is_refused(tmp_path: Path) -> None:

@@ -36,11 +36,12 @@ def _events_of_seed(seed: int) -> pa.Table:
 @pytest.mark.parametrize("first", range(1, 36, 5))
 def test_journals_of_simulations_are_reproduced_exactly(first: int) -> None:
     """With crashes, claims, throttles, caps, delays and changes of policy, every hand-out comes out as journalled."""
+    hand_outs = 0
     for seed in range(first, first + 5):
         found = reproduction_of(_events_of_seed(seed))
-        assert found.differences == [], f"seed {seed}"
-        assert found.hand_outs > 20
-        assert found.skipped == 0
+        assert (found.differences, found.skipped) == ([], 0), f"seed {seed}"
+        hand_outs += found.hand_outs
+    assert hand_outs > 100
 
 
 def test_a_journal_of_traffic_is_reproduced_exactly(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from fairlead.model.message import NewMessage
 from fairlead.spark.whatif.files import journal_files
+from fairlead.spark.whatif.places import items_of
 from fairlead.spark.whatif.recording import record
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, setting_of
-from fairlead.spark.whatif.simulate import items_of, play
+from fairlead.spark.whatif.simulate import play
 from fairlead.testing.stepped import SteppedBroker
 from fairlead.testing.traffic import Arrival, Traffic
 from fairlead.testing.traffic_drive import drive, make_journal

@@ -10,9 +10,10 @@ from fairlead.assembly import export_journal
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
 from fairlead.spark.whatif.measures import KeyMeasures, Span, Yardstick
+from fairlead.spark.whatif.places import items_of
 from fairlead.spark.whatif.recording import Recording
 from fairlead.spark.whatif.scenario import Scenario
-from fairlead.spark.whatif.simulate import items_of, play
+from fairlead.spark.whatif.simulate import play
 from fairlead.testing.stepped import SteppedBroker
 
 MINUTE_MS = 60_000

@@ -116,7 +116,7 @@ def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) 
 def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
     from fairlead.spark.whatif.reproduce import reproduce  # noqa: PLC0415 - see above
 
-    found = reproduce(journal, queues=queues or None)
+    found = reproduce(journal, queues=queues)
     answer(found, _verdict(found), is_json=session.is_json)
 
 

@@ -11,5 +11,6 @@ except ImportError as error:
     raise ImportError("Spark needs the packages of an extra: install fairlead[spark].") from error
 
 from fairlead.spark.session import spark_session
+from fairlead.spark.source.data_source import FairleadDataSource
 
-__all__ = ["spark_session"]
+__all__ = ["FairleadDataSource", "spark_session"]

@@ -13,7 +13,6 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
     key, top_key: the fairness key, and its first name.
     number: the sequence of the event with which the wait began; attempts of a message are in its order.
     begun_by, begun_reason, begun_ms: the kind, reason and instant of that event.
-    enqueued_ms: when the message was enqueued.
     ready_ms: when it was due, at the earliest when the wait began.
     leased_ms, owner: the hand-out.
     delayed_ms, backoff_ms, throttled_ms, capped_ms, paused_ms, turn_ms: the wait up to the hand-out, by reason.
@@ -40,7 +39,7 @@ STORY = (*BEGINS, "staged", "leased", *DONE)
 """The kinds of events that make the story of a message; others, such as ``extended``, change nothing of it."""
 
 _TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
-_ORIGIN = ("at_ms", "size_bytes", "dedup_id", "correlation_id", "cause_id")
+_ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
 _HOLDS = ("throttled_ms", "capped_ms", "paused_ms")
 _END = ("sequence", "at_ms", "kind", "reason", "ended", "error", "cost")
 _STEP = (*_END, "owner", *_HOLDS)
@@ -132,7 +131,6 @@ def _measured(spans: DataFrame) -> DataFrame:
         F.col("here").kind.alias("begun_by"),
         F.col("here").reason.alias("begun_reason"),
         "begun_ms",
-        origin.at_ms.alias("enqueued_ms"),
         F.greatest("begun_ms", "due_ms").alias("ready_ms"),
         leased.at_ms.alias("leased_ms"),
         leased.owner.alias("owner"),
@@ -148,7 +146,7 @@ def _measured(spans: DataFrame) -> DataFrame:
         key_text(terms.fairness_key).alias("key"),
         F.try_element_at(terms.fairness_key, F.lit(1)).alias("top_key"),
         *[terms[name].alias(name) for name in _TERMS],
-        *[origin[name].alias(name) for name in _ORIGIN if name != "at_ms"],
+        *[origin[name].alias(name) for name in _ORIGIN],
     )
     return _with_waits(frame)
 

@@ -12,7 +12,7 @@ from fairlead.spark.tables.table import day_of, shaped
 
 _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
-    *("size_bytes", "cost", "dedup_id", "correlation_id", "cause_id", "enqueued_ms"),
+    *("size_bytes", "cost", "dedup_id", "correlation_id", "cause_id"),
     *("begun_by", "begun_ms", "begun_reason", "leased_ms", "ended_by", "end_ms", "end_reason", "last_sequence"),
 )
 _WAITS = ("delayed_ms", "backoff_ms", "throttled_ms", "capped_ms", "paused_ms", "turn_ms")
@@ -26,6 +26,7 @@ def messages(attempts: DataFrame, *, newest_day: date) -> DataFrame:
     gathered = attempts.groupBy("message", "message_id").agg(
         F.max_by(F.struct(*_LATEST), by_age).alias("last"),
         F.max_by(F.when(queued, F.col("queue")), F.when(queued, by_age)).alias("home"),
+        F.min(F.when(F.col("begun_by").isin("enqueued", "published"), F.col("begun_ms"))).alias("enqueued_ms"),
         F.min(F.when(queued, F.col("leased_ms"))).alias("first_leased_ms"),
         F.max(F.when(queued, F.col("leased_ms"))).alias("last_leased_ms"),
         F.count(F.when(queued, F.col("leased_ms"))).alias("attempts"),

@@ -12,7 +12,7 @@ from fairlead.spark.tables.table import DAY, FLAG, HISTOGRAM, INT, LONG, REAL, T
 
 _NUMBERS = (
     *("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap", "size_bytes", "token"),
-    *("expires_ms", "position", "claim", "throttled_ms", "capped_ms", "paused_ms"),
+    *("expires_ms", "position", "asked", "claim", "throttled_ms", "capped_ms", "paused_ms"),
 )
 _EVENT_TYPES: dict[str, DataType] = {
     **dict.fromkeys(_NUMBERS, LONG),
@@ -23,7 +23,7 @@ EVENT_COLUMNS = (
     *("sequence", "at_ms", "kind", "record", "queue", "message_id", "fairness_key", "weight", "cost", "priority"),
     *("throttles", "due_ms", "deadline_ms", "cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token"),
     *("expires_ms", "owner", "reason", "ended", "error", "target", "name", "value", "position", "is_paused"),
-    *("policy_json", "by", "claim", "throttled_ms", "capped_ms", "paused_ms"),
+    *("policy_json", "by", "asked", "claim", "throttled_ms", "capped_ms", "paused_ms"),
 )
 """The columns of the journal that are kept. One that a file does not have, since an older version wrote it, is null."""
 
@@ -56,7 +56,7 @@ MESSAGES = Table(
         ("dedup_id", TEXT, "its dedup id, if it has one"),
         ("correlation_id", TEXT, "its correlation id; its own id if the producer gave none"),
         ("cause_id", TEXT, "the message whose ack carried it, if one did"),
-        ("enqueued_ms", LONG, "when it was enqueued; null if the journal at hand begins later"),
+        ("enqueued_ms", LONG, "when it was enqueued, or a sink published it; null if the journal at hand begins later"),
         ("first_leased_ms", LONG, "when it was first handed out"),
         ("last_leased_ms", LONG, "when it was last handed out"),
         ("done_ms", LONG, "when it was acked or removed, or died last; null while it waits or is leased"),

@@ -7,8 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from fairlead.spark.tables.attempts import in_queues
 from fairlead.spark.tables.schemas import TENANT_USAGE
-from fairlead.spark.tables.table import day_of, hour_of, shaped
+from fairlead.spark.tables.table import HOUR_MS, day_of, shaped
 
+_KINDS = ("enqueued", "redriven", "leased", "ended", "failed", "acked", "dead", "removed")
 _SUMS = {
     "enqueued": ("enqueued", "count"),
     "enqueued_bytes": ("enqueued", "bytes"),
@@ -49,9 +50,11 @@ def tenant_usage(attempts: DataFrame) -> DataFrame:
     counted = told.groupBy(*place, "fact").agg(
         F.count("*").alias("count"), *[F.sum(name).alias(name) for name in ("bytes", "cost", "cost_true", "service_ms")]
     )
-    hours = counted.groupBy(*place, F.col("fact.hour_ms").alias("hour_ms")).agg(
+    kind_of = F.col("fact") % len(_KINDS)
+    hour_ms = (F.floor(F.col("fact") / len(_KINDS)) * HOUR_MS).alias("hour_ms")
+    hours = counted.groupBy(*place, hour_ms).agg(
         *[
-            F.coalesce(F.sum(F.when(F.col("fact.kind") == kind, F.col(of))), F.lit(0)).alias(name)
+            F.coalesce(F.sum(F.when(kind_of == _KINDS.index(kind), F.col(of))), F.lit(0)).alias(name)
             for name, (kind, of) in _SUMS.items()
         ]
     )
@@ -59,4 +62,5 @@ def tenant_usage(attempts: DataFrame) -> DataFrame:
 
 
 def _fact(kind: str, at: str, is_so: Column) -> Column:
-    return F.when(is_so, F.struct(F.lit(kind).alias("kind"), hour_of(at).alias("hour_ms")))
+    """Return in one number what happened and in which hour: millions are grouped by it, and one is quick."""
+    return F.when(is_so, F.floor(F.col(at) / HOUR_MS) * len(_KINDS) + _KINDS.index(kind))

@@ -136,13 +136,13 @@ def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
         )
 
     told = pieces.select(
-        *_KEY_DAY,
+        *("queue", "top_key"),
         *("cost", "is_served"),
         F.explode(F.array(move("from_ms", 1), move("until_ms", -1))).alias("move"),
     ).where(F.col("move").isNotNull())
     is_arrival = F.col("move.sign") > 0
     is_service = ~is_arrival & F.col("is_served")
-    return told.groupBy(*_KEY_DAY, F.col("move.window_ms").alias("window_ms")).agg(
+    summed = told.groupBy("queue", "top_key", F.col("move.window_ms").alias("window_ms")).agg(
         F.sum("move.sign").alias("change"),
         F.sum(F.col("move.sign") * F.col("cost")).alias("change_cost"),
         F.sum(F.when(is_arrival, F.col("cost")).otherwise(0)).alias("came_cost"),
@@ -150,6 +150,7 @@ def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
         F.count_if(is_service).alias("handed_out"),
         F.sum("move.area_ms").alias("area_ms"),
     )
+    return summed.withColumn("day", day_of("window_ms"))
 
 
 def _end(window: Column, span: Span, length_ms: int) -> Column:

@@ -12,9 +12,10 @@ from fairlead.errors import JournalIncomplete
 from fairlead.model.policy import QueuePolicy
 from fairlead.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
 from fairlead.spark.whatif.measures import KeyMeasures, Span, Yardstick
+from fairlead.spark.whatif.places import items_of
 from fairlead.spark.whatif.recording import Recording, record
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario
-from fairlead.spark.whatif.simulate import items_of, play
+from fairlead.spark.whatif.simulate import play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,16 +72,12 @@ class Journal:
         self.files = journal_files(folder)
         found = survey(self.files)
         self.queues = chosen(found, queues)
-        self.groups = [group for group in groups(found, _playable(found)) if set(group) & set(self.queues)]
+        self.groups = groups(found, self.queues)
         self.policies = {name: _latest(found[name], name) for group in self.groups for name in group}
         used = {throttle for group in self.groups for name in group for throttle in found[name].throttles}
         told = latest_config(self.files)
         self.rates = {name: float(told[f"throttle:{name}:rate"]) for name in used if f"throttle:{name}:rate" in told}
         self.sizes = [sum(found[name].messages for name in group) for group in self.groups]
-
-
-def _playable(found: dict[str, QueueFacts]) -> list[str]:
-    return [name for name, facts in sorted(found.items()) if facts.messages and facts.policies]
 
 
 def _latest(facts: QueueFacts, name: str) -> QueuePolicy:

@@ -16,12 +16,14 @@ from fairlead.journal.arrow import SCHEMA
 from fairlead.model.names import is_dlq
 
 _NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
-MESSAGE_KINDS = ("enqueued", "leased", "acked", "returned", "dead", "removed", "redriven")
+MESSAGE_KINDS = ("enqueued", "published", "leased", "acked", "returned", "dead", "removed", "redriven")
+STAGING_KIND = "staged"
+"""Messages that are not yet in their queue; when they are, they are told again."""
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
 _COLUMNS = (
     *("sequence", "at_ms", "kind", "record", "queue", "message_id", "fairness_key", "weight", "cost", "priority"),
     *("throttles", "due_ms", "deadline_ms", "cap", "reason", "ended", "target", "name", "value", "is_paused"),
-    *("policy_json", "throttled_ms", "capped_ms", "asked"),
+    *("policy_json", "throttled_ms", "capped_ms", "asked", "position"),
 )
 
 
@@ -69,7 +71,7 @@ def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
 
 def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
     """Return the events that decide about the order of hand-outs, of some queues or of all."""
-    is_kind = pc.is_in(table["kind"], pa.array([*MESSAGE_KINDS, *CHANGE_KINDS], pa.string()))
+    is_kind = pc.is_in(table["kind"], pa.array([*MESSAGE_KINDS, *CHANGE_KINDS, STAGING_KIND], pa.string()))
     if wanted is None:
         return table.filter(is_kind)
     is_ours = pc.or_(pc.is_in(table["queue"], wanted), pc.is_null(table["queue"]))
@@ -92,14 +94,12 @@ class QueueFacts:
         messages: how many were enqueued or redriven there.
         throttles: the buckets that they name.
         policies: the policies it has had, as JSON, in order.
-        unknown: how many of its messages came before the journal begins.
     """
 
     def __init__(self) -> None:
         self.messages = 0
         self.throttles: set[str] = set()
         self.policies: list[str] = []
-        self.unknown = 0
 
 
 def latest_config(files: Sequence[Path]) -> dict[str, str]:
@@ -121,7 +121,7 @@ def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
     columns = ["kind", "queue", "target", "throttles", "policy_json"]
     for path in files:
         table = pq.read_table(path, columns=columns)
-        table = table.filter(pc.is_in(table["kind"], pa.array(["enqueued", "redriven", "queue_set", "queue_removed"])))
+        table = table.filter(pc.is_in(table["kind"], pa.array(["enqueued", "published", "redriven", "queue_set"])))
         for row in _summed(table):
             name = row["target"] if row["kind"] == "redriven" else row["queue"]
             if name is None or is_dlq(name):
@@ -129,7 +129,7 @@ def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
             facts = found.setdefault(name, QueueFacts())
             if row["kind"] == "queue_set":
                 facts.policies.append(row["policy_json"])
-            elif row["kind"] != "queue_removed":
+            else:
                 facts.messages += row["rows"]
                 facts.throttles.update(name for name in row["throttles"].split("\x1f") if name)
     return found
@@ -166,9 +166,9 @@ def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:
 
 
 def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return queues in groups: those that share a throttle can only be replayed together."""
+    """Return queues in groups, with the others of the journal that share a throttle: they are replayed together."""
     together: list[tuple[set[str], set[str]]] = []
-    for name in names:
+    for name in (name for name, facts in sorted(found.items()) if facts.messages and facts.policies):
         throttles, members = set(found[name].throttles), {name}
         apart = []
         for others, theirs in together:
@@ -178,4 +178,4 @@ def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str
             else:
                 apart.append((others, theirs))
         together = [*apart, (throttles, members)]
-    return sorted(tuple(sorted(members)) for _, members in together)
+    return sorted(tuple(sorted(members)) for _, members in together if members & set(names))

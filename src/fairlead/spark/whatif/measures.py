@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.spark.whatif.places import Played
 from fairlead.spark.whatif.recording import Recording
 from fairlead.spark.whatif.rows import NEVER
-from fairlead.spark.whatif.simulate import Played
 
 Ints: TypeAlias = NDArray[np.int64]
 ALL_KEYS = ""

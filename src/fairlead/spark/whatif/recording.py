@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it
 
 from fairlead.model.message import Key
 from fairlead.spark.whatif.attempts import Leases, removals
-from fairlead.spark.whatif.files import CHANGE_KINDS, read_events
+from fairlead.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlead.spark.whatif.rows import NEVER, Ints, Parts, Rows
 from fairlead.spark.whatif.slots import slots_over_time
 
@@ -104,7 +104,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return what events tell of a group of queues."""
     is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
     first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
-    rows = Rows(table.filter(pc.invert(is_change)), queues, first_ms)
+    rows = Rows(table.filter(_is_of_message(table)), queues, first_ms)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
@@ -133,6 +133,12 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         assumed=attempts.assumed,
         unknown=[int(numbers.size) for numbers in unknown],
     )
+
+
+def _is_of_message(table: pa.Table) -> pa.ChunkedArray:
+    """Tell which events are of messages in a queue: those that are only staged are not there yet."""
+    is_unstaged = pc.fill_null(pc.equal(table["reason"], "unstaged"), pa.scalar(value=False))
+    return pc.and_not(pc.is_in(table["kind"], pa.array(MESSAGE_KINDS)), is_unstaged)
 
 
 def _has_instants(terms: dict[str, list[Any]]) -> bool:

@@ -19,12 +19,14 @@ from fairlead.journal.records import (
     Leased,
     Opened,
     Picking,
+    Published,
     QueuePaused,
     QueueRemoved,
     QueueSet,
     Redriven,
     Removed,
     Returned,
+    Staged,
     Terms,
 )
 from fairlead.model.message import PRIORITY_NAMES, Key
@@ -68,6 +70,18 @@ def _key(path: list[str]) -> Key:
 
 def _enqueued(rows: list[Row]) -> Enqueued:
     return Enqueued(rows[0]["sequence"], rows[0]["queue"], [0] * len(rows), [0], _terms(rows))
+
+
+def _staged(rows: list[Row]) -> Staged:
+    first = rows[0]
+    sink, batch, part = first["name"], first["position"], first["value"]
+    return Staged(first["sequence"], first["queue"], [0] * len(rows), [0], _terms(rows), sink, batch, part)
+
+
+def _published(rows: list[Row]) -> Published:
+    first = rows[0]
+    sink, batch, sizes = first["name"], first["position"], [0] * len(rows)
+    return Published(first["sequence"], first["queue"], _numbers(rows), sink, batch, sizes, _terms(rows))
 
 
 def _leased(rows: list[Row]) -> Leased:
@@ -124,6 +138,8 @@ def _opened(rows: list[Row]) -> Opened:
 
 _MAKERS: dict[str, Callable[[list[Row]], AnyRecord]] = {
     "enqueued": _enqueued,
+    "staged": _staged,
+    "published": _published,
     "leased": _leased,
     "acked": _acked,
     "returned": _returned,

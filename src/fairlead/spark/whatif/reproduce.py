@@ -8,7 +8,7 @@ difference does not make all that follows look wrong.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from fairlead.core.ledger import Ledger, Message
 from fairlead.core.schedule import Schedule
 from fairlead.journal.records import AnyRecord, Dead, Leased, Opened, QueueSet, Removed
 from fairlead.model.names import dlq_of, id_of
-from fairlead.spark.whatif.files import journal_files, read_events
+from fairlead.spark.whatif.files import chosen, groups, journal_files, read_events, survey
 from fairlead.spark.whatif.records import records_of
 
 
@@ -59,19 +59,23 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
         return not self.differences
 
 
-def reproduce(folder: Path | str, *, queues: Iterable[str] | None = None) -> Reproduction:
+def reproduce(folder: Path | str, *, queues: Sequence[str] = ()) -> Reproduction:
     """Hand out again what an exported journal says was handed out.
 
     Args:
         folder: where the journal is.
-        queues: which queues to look at, with all that share a throttle with them; None for all.
+        queues: which queues to look at, with all that share a throttle with them; none for all.
 
     Raises:
         JournalIncomplete: there is no journal there, or it has a gap.
+        QueueNotFound: it does not speak of a queue.
     """
     files = journal_files(folder)
-    names = None if queues is None else [name for queue in queues for name in (queue, dlq_of(queue))]
-    return reproduction_of(read_events(files, queues=names))
+    if not queues:
+        return reproduction_of(read_events(files, queues=None))
+    found = survey(files)
+    members = [name for group in groups(found, chosen(found, queues)) for name in group]
+    return reproduction_of(read_events(files, queues=[*members, *map(dlq_of, members)]))
 
 
 def reproduction_of(events: pa.Table) -> Reproduction:
@@ -136,11 +140,8 @@ class _Replay:
         if queue not in self._ledger.queues:
             return
         if asked:
-            kernel = self._schedule.kernel(queue)
             self._give_back(queue, self._schedule.pick(queue, asked, at_ms), at_ms)
-            kernel.reap()
-        else:
-            self._schedule.kernel(queue).reap(at_ms)
+        self._schedule.kernel(queue).reap(at_ms)
 
     def _give_back(self, queue: str, picked: list[Message], at_ms: int) -> None:
         kernel = self._schedule.kernel(queue)

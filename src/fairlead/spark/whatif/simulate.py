@@ -9,104 +9,26 @@ Who let a lease run out was gone, and another in its place: such a lease takes n
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 
-from fairlead.core.ledger import PRIORITIES, Aftermath, Queue
+from fairlead.core.ledger import Queue
 from fairlead.core.schedule import Line
 from fairlead.core.throttling import set_throttle, throttle_names
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.scheduler.buckets import Throttles
-from fairlead.scheduler.item import Item
 from fairlead.spark.whatif.attempts import ACKED, EXPIRED, RETURNED
+from fairlead.spark.whatif.places import LATER, STEP, Part, Place, Played
 from fairlead.spark.whatif.recording import Change, Recording
 from fairlead.spark.whatif.rows import NEVER
 from fairlead.spark.whatif.scenario import Scenario
 
-_LATER = 1 << 62
 _BITS = 26
 _MASK = (1 << _BITS) - 1
 """What runs is held as one number: the instant at which it ends, and below that the number of the lease."""
-_STEP = 1 << 20
-
-
-class Part(Item):
-    """A message's stay in a queue, as the kernel sees it; ``weight`` and ``after`` are what key policies look at."""
-
-    __slots__ = ("after", "line", "number", "place", "weight")
-
-    def __init__(self, recording: Recording, number: int) -> None:
-        # Not through Item.__init__: what comes from a journal has been checked before it was written there.
-        self.key = recording.key[number]
-        self.cost = recording.cost[number]
-        self.priority = PRIORITIES[recording.priority[number]]
-        self.throttles = recording.throttles[number]
-        self.due_ms = recording.due_ms[number]
-        self.deadline_ms = recording.deadline_ms[number]
-        self.plain = self._is_plain()
-        self.lane = self.next = self.previous = self.held = None
-        self.sequence = 0
-        self.number = number
-        self.place = recording.queue[number]
-        self.weight = recording.weight[number]
-        self.line = number * _STEP
-        self.after: Aftermath | None = None
-        if recording.cap[number] is not None:
-            self.after = Aftermath()
-            self.after.cap = recording.cap[number]
-
-
-@dataclass(slots=True)
-class Played:
-    """What became of each part: -1 for what never happened.
-
-    Attributes:
-        leased_ms: when it was first leased.
-        throttled_ms, capped_ms: for how long it was held up before that, where it was.
-        contended: the parts that were handed out while others had to wait for a consumer.
-        missed: the parts whose deadlines passed.
-        removed: the parts that somebody took out.
-    """
-
-    leased_ms: list[int]
-    throttled_ms: dict[int, int]
-    capped_ms: dict[int, int]
-    contended: list[int]
-    missed: list[int]
-    removed: list[int]
-
-
-class _Place:
-    """One queue of the recording, while it is played."""
-
-    __slots__ = ("changes_at", "free", "held", "is_there", "line", "queue", "slots", "wake_ms")
-
-    def __init__(self, queue: Queue, line: Line, slots: list[tuple[int, int]]) -> None:
-        self.queue = queue
-        self.line = line
-        self.slots = slots[::-1]
-        self.held = 0
-        self.free = 0
-        self.wake_ms = _LATER
-        self.changes_at = 0
-        self.is_there = False
-        self.pass_time(0)
-
-    def pass_time(self, now_ms: int) -> None:
-        """Let as many slots be there as at this instant."""
-        while self.slots and self.slots[-1][0] <= now_ms:
-            self.free += self.slots[-1][1] - (self.free + self.held)
-            self.slots.pop()
-        self.changes_at = self.slots[-1][0] if self.slots else _LATER
-
-
-def items_of(recording: Recording) -> list[Part]:
-    """Return what the kernel handles, to be used for one run after the other."""
-    return [Part(recording, number) for number in range(len(recording.key))]
 
 
 class Player:
@@ -130,12 +52,10 @@ class Player:
         self._moved_ms = -1
         self.played = Played([NEVER] * len(items), {}, {}, [], [], [])
 
-    def _place(self, name: str, slots: list[tuple[int, int]]) -> _Place:
+    def _place(self, name: str, slots: list[tuple[int, int]]) -> Place:
         queue = Queue(name, self._policy(name, QueuePolicy()), 0)
-        for key, is_paused in self._scenario.paused.get(name, {}).items():
-            if is_paused:
-                queue.paused_keys.add(_key(key))
-        return _Place(queue, Line(queue, self._throttles, self._config), slots)
+        queue.paused_keys = self._paused(name)
+        return Place(queue, Line(queue, self._throttles, self._config), slots)
 
     def _policy(self, queue: str, told: QueuePolicy) -> QueuePolicy:
         fields = self._scenario.fields.get(queue)
@@ -151,7 +71,7 @@ class Player:
         count = len(arrivals)
         only = places[0] if len(places) == 1 else None
         while True:
-            now_ms = running[0] >> _BITS if running else _LATER
+            now_ms = running[0] >> _BITS if running else LATER
             if self._come < count and arrivals[self._come] < now_ms:
                 now_ms = arrivals[self._come]
             if change < len(changes) and changes[change].at_ms < now_ms:
@@ -161,7 +81,7 @@ class Player:
                     now_ms = place.wake_ms
                 if place.changes_at < now_ms and len(place.line.kernel):
                     now_ms = place.changes_at
-            if now_ms == _LATER:
+            if now_ms == LATER:
                 break
             while change < len(changes) and changes[change].at_ms <= now_ms:
                 self._arrive(changes[change].before, now_ms)
@@ -197,20 +117,20 @@ class Player:
             if here:
                 self._offer(place, here, now_ms)
 
-    def _offer(self, place: _Place, parts: list[Part], now_ms: int) -> None:
+    def _offer(self, place: Place, parts: list[Part], now_ms: int) -> None:
         line = place.line
         if self._recording.tells:
             for key in line.policies.learn(parts):  # type: ignore[arg-type] # they have what it looks at
                 line.kernel.refresh_policy(key)
         line.kernel.offer_many(parts, now_ms)  # type: ignore[arg-type] # a kernel takes any items
 
-    def _serve(self, place: _Place, now_ms: int) -> None:
+    def _serve(self, place: Place, now_ms: int) -> None:
         """Let idle consumers take what they can."""
         if place.changes_at <= now_ms:
             place.pass_time(now_ms)
         kernel = place.line.kernel
         if not len(kernel):
-            place.wake_ms = _LATER
+            place.wake_ms = LATER
             return
         if place.free > 0 and not place.queue.is_paused:
             taken: list[Part] = []
@@ -223,9 +143,9 @@ class Player:
             self.played.missed.extend(departure.item.number for departure in kernel.reap(now_ms))
         if self._recording.is_timed:
             wake_ms = kernel.next_event_at()
-            place.wake_ms = _LATER if wake_ms is None else max(wake_ms, now_ms + 1)
+            place.wake_ms = LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
-    def _lease(self, place: _Place, taken: list[Part], now_ms: int) -> None:
+    def _lease(self, place: Place, taken: list[Part], now_ms: int) -> None:
         leased_ms, recording = self.played.leased_ms, self._recording
         hold_ms, first, ends = recording.hold_ms, recording.first, recording.end
         running, leases, attempts = self._running, self._leases, self._attempt
@@ -280,11 +200,11 @@ class Player:
             elif end in (RETURNED, EXPIRED):
                 self._return(place, part, recording.delay_ms[at], now_ms)
 
-    def _return(self, place: _Place, part: Part, delay_ms: int, now_ms: int) -> None:
+    def _return(self, place: Place, part: Part, delay_ms: int, now_ms: int) -> None:
         """Let a message wait again, at the back of its line."""
         self._attempt[part.number] = self._attempt.get(part.number, 0) + 1
         self._returned += 1
-        part.line = (self._come - 1) * _STEP + 1 + self._returned % (_STEP - 1)
+        part.line = (self._come - 1) * STEP + 1 + self._returned % (STEP - 1)
         part.reschedule(due_ms=now_ms + delay_ms if delay_ms else None, deadline_ms=part.deadline_ms)
         place.line.kernel.offer(part, now_ms)  # type: ignore[arg-type] # a kernel takes any items
 
@@ -298,7 +218,7 @@ class Player:
                 left.lane = left.next = left.previous = left.held = None
         for number in self._attempt:
             part = self._items[number]
-            part.line = number * _STEP
+            part.line = number * STEP
             part.reschedule(due_ms=recording.due_ms[number], deadline_ms=recording.deadline_ms[number])
 
     # ----------------------------------------------------------------------------------------------- what else happens
@@ -318,9 +238,7 @@ class Player:
             elif change.kind == "queue_paused":
                 self._pause(place, facts)
             elif change.kind == "queue_removed":
-                for part in place.line.kernel.waiting_items():
-                    self._remove(part)  # type: ignore[arg-type] # what was offered
-                place.queue.is_paused = False
+                self._empty(place, now_ms)
 
     def _set_config(self, name: str, value: str | None, now_ms: int) -> None:
         if name in self._scenario.config:
@@ -340,7 +258,7 @@ class Player:
             if len(path) > 1:
                 kernel.refresh_policy(parts[2])
 
-    def _set_queue(self, place: _Place, policy_json: str, now_ms: int) -> None:
+    def _set_queue(self, place: Place, policy_json: str, now_ms: int) -> None:
         queue = place.queue
         queue.set_policy(self._policy(queue.name, msgspec.json.decode(policy_json, type=QueuePolicy)))
         if place.line.is_made_for(queue):
@@ -348,7 +266,7 @@ class Player:
         else:
             self._rebuild(place, place.line.kernel.waiting_items(), now_ms)
 
-    def _pause(self, place: _Place, facts: dict[str, Any]) -> None:
+    def _pause(self, place: Place, facts: dict[str, Any]) -> None:
         queue, path = place.queue, facts.get("fairness_key")
         if path is None:
             queue.is_paused = facts["is_paused"]
@@ -358,6 +276,17 @@ class Player:
             return
         (queue.paused_keys.add if facts["is_paused"] else queue.paused_keys.discard)(key)
         (place.line.kernel.pause if facts["is_paused"] else place.line.kernel.resume)(key)
+
+    def _empty(self, place: Place, now_ms: int) -> None:
+        """Let a queue be gone with all that waits there; one that is made under its name later begins anew."""
+        for part in place.line.kernel.waiting_items():
+            self._remove(part)  # type: ignore[arg-type] # what was offered
+        place.queue.is_paused = False
+        place.queue.paused_keys = self._paused(place.queue.name)
+        self._rebuild(place, [], now_ms)
+
+    def _paused(self, queue: str) -> set[Key]:
+        return {_key(key) for key, is_paused in self._scenario.paused.get(queue, {}).items() if is_paused}
 
     def _remove(self, part: Part) -> None:
         if part.lane is not None:
@@ -374,7 +303,7 @@ class Player:
         for place in self._places:
             self._rebuild(place, place.line.kernel.waiting_items(), now_ms)
 
-    def _rebuild(self, place: _Place, waiting: Any, now_ms: int) -> None:  # noqa: ANN401 - parts, which the kernel calls messages
+    def _rebuild(self, place: Place, waiting: Any, now_ms: int) -> None:  # noqa: ANN401 - parts, which the kernel calls messages
         """Make the line of a queue anew, as the broker does when it opens or a policy asks for another kernel."""
         kernel = place.line.kernel
         self.played.missed.extend(departure.item.number for departure in kernel.reap())

@@ -1,0 +1,56 @@
+"""The pipeline's tables as a declarative pipeline: the same functions, made anew as a whole each time.
+
+Export the journal of a broker to the folder that ``spark-pipeline.yml`` names, then:
+
+    pip install 'pyspark[pipelines]' 'fairlead[spark]'
+    spark-pipelines run --spec examples/declarative_pipeline/spark-pipeline.yml
+"""
+
+from __future__ import annotations
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+import fairlead.spark.tables.attempts as attempting
+import fairlead.spark.tables.dead_letters as dying
+import fairlead.spark.tables.events as happening
+import fairlead.spark.tables.latency as waiting
+import fairlead.spark.tables.tenant_usage as using
+
+
+def _session() -> SparkSession:
+    session = SparkSession.active()
+    assert session is not None  # noqa: S101 - Spark runs this file inside one
+    return session
+
+
+@dp.materialized_view
+def events() -> DataFrame:
+    """Return the journal as it is."""
+    spark = _session()
+    journal = spark.read.schema(happening.JOURNAL_SCHEMA).parquet(spark.conf.get("fairlead.journal") or "")
+    return happening.events(journal)
+
+
+@dp.temporary_view
+def attempts() -> DataFrame:
+    """Return each time a message waited."""
+    return attempting.attempts(_session().table("events"))
+
+
+@dp.materialized_view
+def tenant_usage() -> DataFrame:
+    """Return what each tenant used."""
+    return using.tenant_usage(_session().table("attempts"))
+
+
+@dp.materialized_view
+def latency() -> DataFrame:
+    """Return how long messages waited."""
+    return waiting.latency(_session().table("attempts"))
+
+
+@dp.materialized_view
+def dead_letters() -> DataFrame:
+    """Return why messages died."""
+    return dying.dead_letters(_session().table("attempts"))

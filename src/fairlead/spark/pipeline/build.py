@@ -1,0 +1,73 @@
+"""Making the tables of some days, of the events of these days and what was carried on from the day before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from fairlead.spark.pipeline.folder import CARRIED
+from fairlead.spark.tables.attempts import attempts
+from fairlead.spark.tables.dead_letters import dead_letters
+from fairlead.spark.tables.events import carried, open_messages
+from fairlead.spark.tables.fairness import fairness, fairness_keys
+from fairlead.spark.tables.latency import latency
+from fairlead.spark.tables.messages import messages
+from fairlead.spark.tables.noisy_neighbours import noisy_neighbours
+from fairlead.spark.tables.sla import sla
+from fairlead.spark.tables.starvation import starvation
+from fairlead.spark.tables.tenant_usage import tenant_usage
+from fairlead.spark.tables.throttle_waits import throttle_waits
+from fairlead.spark.tables.turns import WINDOW_LENGTH_MS, Span, pieces, windows
+from fairlead.spark.tables.weights import with_weights
+
+BROADCAST_MAX = 200_000
+"""With more open messages than this they are not sent to each task."""
+
+Write = Callable[[str, DataFrame], DataFrame]
+"""Writes a table under its name, and returns it as it is read back."""
+
+
+def build(events: DataFrame, span: Span, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
+    """Make all tables but ``events``.
+
+    Args:
+        events: those of the days, and before them what was carried on.
+        span: the days that are made, and how far events reach.
+        newest_day: the day of the latest event.
+        carry: the days whose ends are to be remembered.
+        write: writes a table; only its rows of these days are kept.
+    """
+    tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        write("messages", messages(tried, newest_day=newest_day))
+        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
+            write(table.__name__, table(tried))
+        write(CARRIED, _carried(events, tried, carry))
+        _build_fairness(events, pieces(tried, span), span, write)
+    finally:
+        tried.unpersist()
+
+
+def _carried(events: DataFrame, tried: DataFrame, days: Sequence[date]) -> DataFrame:
+    """Return what the ends of days carry on. Few messages are open, mostly: then events need not be shuffled."""
+    still_open = open_messages(tried, days=days)
+    if still_open.count() <= BROADCAST_MAX:
+        still_open = F.broadcast(still_open)
+    return carried(events, still_open, days=days).drop("day").withColumnRenamed("carried_on", "day")
+
+
+def _build_fairness(events: DataFrame, waits: DataFrame, span: Span, write: Write) -> None:
+    """Make the tables of who waits for whom."""
+    busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        starving = write("starvation", starvation(waits, busy, span))
+        weighted = with_weights(busy, events, window_length_ms=WINDOW_LENGTH_MS)
+        shares = write("fairness_keys", fairness_keys(weighted, starving))
+        write("fairness", fairness(shares))
+        write("noisy_neighbours", noisy_neighbours(busy))
+    finally:
+        busy.unpersist()
