@@ -42,8 +42,8 @@ others = [key for key in before if key != worst["key"]]
 slower = max(others, key=lambda key: after[key].wait_p99_ms - before[key].wait_p99_ms)
 print(
     f"What if {worst['key']} had weight 4? Its p99 wait would have been {after[worst['key']].wait_p99_ms / 1000:.1f} s "
-    f"instead of {before[worst['key']].wait_p99_ms / 1000:.1f} s, and {slower}'s {after[slower].wait_p99_ms / 1000:.1f} s "
-    f"instead of {before[slower].wait_p99_ms / 1000:.1f} s."
+    f"instead of {before[worst['key']].wait_p99_ms / 1000:.1f} s, "
+    f"and {slower}'s {after[slower].wait_p99_ms / 1000:.1f} s instead of {before[slower].wait_p99_ms / 1000:.1f} s."
 )
 spark.stop()
 print(f"The report is {folder / 'report' / 'report.html'}")

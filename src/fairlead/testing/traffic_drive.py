@@ -26,7 +26,7 @@ _PATIENCE_MS = 3_600_000
 
 @dataclass(slots=True)
 class Driven:
-    """What became of traffic: how many messages went which way, and how long each waited for its first lease, once it was due.
+    """What became of traffic: how many messages went which way, and how long each waited once it was due.
 
     Attributes:
         waits_ms: by fairness key, in the order of the leases.
