@@ -216,7 +216,14 @@ class StoreLocked(UnavailableError):
     """Another process has the store open."""
 
     code = "store_locked"
-    remedy = "Close the other process, or use a folder of its own: one broker has one folder."
+    remedy = "Close the other process, or use a folder or namespace of its own: one broker has one store."
+
+
+class StoreFenced(UnavailableError):
+    """Another process owns the store now; nothing was written, and this one answers no more."""
+
+    code = "store_fenced"
+    remedy = "Ask the process that owns the store now; close this one, or open it again once the store is free."
 
 
 class StoreCorrupt(UnavailableError):
