@@ -23,6 +23,17 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def durable_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that loses nothing, whatever happens to it."""
+    try:
+        server = PostgresServer(fsync=True)
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     """An S3 with a bucket for tests."""
     try:

@@ -12,9 +12,9 @@ from fairlead.adapters.s3_bucket import S3Bucket
 from fairlead.adapters.s3_store import S3Store
 from fairlead.ports.store import Store
 from fairlead.testing.servers import PostgresServer, S3Server
+from tests.conftest import BUCKET
 
 KINDS = ("postgres", "s3")
-BUCKET = "fairlead-tests"
 _numbers = itertools.count(1)
 
 

@@ -19,8 +19,8 @@ from fairlead.testing.faulty_store import FaultyStore
 from fairlead.testing.servers import PostgresServer, S3Server
 from fairlead.testing.store_contract import StoreContract
 from fairlead.testing.store_machine import check_against_model
+from tests.conftest import BUCKET
 
-BUCKET = "fairlead-tests"
 NUMBERS = itertools.count(1)
 
 

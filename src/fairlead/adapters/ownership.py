@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fairlead.errors import FairleadError, InvalidArgument, StoreFailed, StoreFenced, StoreLocked
+from fairlead.errors import FairleadError, InvalidArgument, StoreFenced, StoreLocked
 
 LEASE_MS = 10_000
 _LEASE_MS_MIN, _LEASE_MS_MAX = 100, 3_600_000
@@ -131,10 +131,10 @@ class Keeper:
             except StoreFenced as error:
                 _log.error("%s", error)
                 return
-            except StoreFailed as error:
-                _log.warning("%s", error)
             except FairleadError as error:
-                _log.error("%s", error)
+                _log.warning("%s", error)
+            except Exception:  # noqa: BLE001 - the next time still has to come
+                _log.exception("Keeping the store went wrong.")
 
     def stop(self) -> None:
         """Let it end, and wait until it has."""

@@ -106,8 +106,10 @@ class PostgresLog:
             StoreLocked: it has an owner that lives, or another was quicker.
             StoreFailed: another has taken it from us.
         """
-        self._connection.execute(_MAKE, (self._namespace, EMPTY.first, EMPTY.base, EMPTY.next_sequence))
-        row = self._row(_LOOK, (self._namespace,))
+        row = self._connection.execute(_LOOK, (self._namespace,)).fetchone()
+        if row is None:
+            self._connection.execute(_MAKE, (self._namespace, EMPTY.first, EMPTY.base, EMPTY.next_sequence))
+            row = self._row(_LOOK, (self._namespace,))
         epoch, owner, old_session, left_ms = cast("tuple[int, str | None, str | None, int]", row)
         if held_epoch is None:
             claim.check_free(owner=owner, left_ms=left_ms)

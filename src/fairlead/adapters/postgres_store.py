@@ -7,6 +7,7 @@ keeps whole. Nothing is ever left open between two calls, and one connection is 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -242,7 +243,8 @@ class PostgresStore:
                 if self._log is not None and not self._has_failed:
                     self.sync()
                     epoch = self._epoch or 0
-                    self._ask(lambda log: log.release(epoch=epoch), "release the store")
+                    with contextlib.suppress(StoreFailed):  # then the lease runs out by itself
+                        self._ask(lambda log: log.release(epoch=epoch), "release the store")
             finally:
                 self._disconnect()
                 self._epoch = None

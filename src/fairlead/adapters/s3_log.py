@@ -7,8 +7,8 @@ manifest is changed only if it is as we know it.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -35,11 +35,33 @@ def _segment_name(number: int) -> str:
 
 
 def _in_parallel(do: Callable[[A], B], things: Sequence[A]) -> list[B]:
-    """Do the same to many things, some of them at the same time: most of it is waiting for the network."""
-    if not things:
-        return []
-    with ThreadPoolExecutor(min(_READERS, len(things))) as pool:
-        return list(pool.map(do, things))
+    """Do the same to many things, some of them at the same time: most of it is waiting for the network.
+
+    In plain threads, since a pool refuses to work once the main thread has ended, and a broker may outlive that.
+    """
+    results: dict[int, B] = {}
+    failures: list[Exception] = []
+    todo = list(enumerate(things))[::-1]
+
+    def work() -> None:
+        while todo and not failures:
+            try:
+                at, thing = todo.pop()
+            except IndexError:
+                return  # another was quicker
+            try:
+                results[at] = do(thing)
+            except Exception as error:  # noqa: BLE001 - it is raised below
+                failures.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_READERS, len(things)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return [results[at] for at in range(len(things))]
 
 
 class S3Log:

@@ -23,7 +23,7 @@ from fairlead.adapters.s3_compaction import SEGMENTS_MAX, merge, plan
 from fairlead.adapters.s3_log import S3Log
 from fairlead.adapters.succession import EMPTY, check_unbroken
 from fairlead.adapters.unsynced import Unsynced
-from fairlead.errors import InvalidArgument, StoreFailed
+from fairlead.errors import InvalidArgument, StoreFailed, StoreFenced
 from fairlead.ports.store import Commit, Extent, StoredPage
 
 WINDOW_MS = 100
@@ -245,7 +245,8 @@ class S3Store:
             try:
                 if self._catalogue is not None and not self._has_failed:
                     self.sync()
-                    self._log.release()
+                    with contextlib.suppress(StoreFailed, StoreFenced):  # then the lease runs out by itself
+                        self._log.release()
             finally:
                 self._catalogue = None
                 self._begin_tenure()
