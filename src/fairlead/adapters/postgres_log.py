@@ -51,21 +51,22 @@ SET next_sequence = CASE WHEN epoch = %s AND next_sequence = %s THEN CAST(%s AS 
     first_sequence = %s, base = %s, lease_until = CURRENT_TIMESTAMP + %s * INTERVAL '1 millisecond'
 WHERE namespace = %s"""
 
+# Arrays go as binary (%b): as text, which psycopg would choose, they cost ten times as much.
 _ADD_PAGES: Final = """
 INSERT INTO fairlead_pages (namespace, sequence, next_sequence, page)
 SELECT %s, added.sequence, added.next_sequence, added.page
-FROM UNNEST(CAST(%s AS BIGINT[]), CAST(%s AS BIGINT[]), CAST(%s AS BYTEA[])) AS added (sequence, next_sequence, page)"""
+FROM UNNEST(CAST(%b AS BIGINT[]), CAST(%b AS BIGINT[]), CAST(%b AS BYTEA[])) AS added (sequence, next_sequence, page)"""
 
 _ADD_BODIES: Final = """
 INSERT INTO fairlead_bodies (namespace, number, body)
 SELECT %s, added.number, added.body
-FROM UNNEST(CAST(%s AS BIGINT[]), CAST(%s AS BYTEA[])) AS added (number, body)"""
+FROM UNNEST(CAST(%b AS BIGINT[]), CAST(%b AS BYTEA[])) AS added (number, body)"""
 
-_DROP_BODIES: Final = "DELETE FROM fairlead_bodies WHERE namespace = %s AND number = ANY(CAST(%s AS BIGINT[]))"
+_DROP_BODIES: Final = "DELETE FROM fairlead_bodies WHERE namespace = %s AND number = ANY(CAST(%b AS BIGINT[]))"
 _TRIM_PAGES: Final = "DELETE FROM fairlead_pages WHERE namespace = %s AND sequence < %s"
 
 _READ_BODIES: Final = """
-SELECT number, body FROM fairlead_bodies WHERE namespace = %s AND number = ANY(CAST(%s AS BIGINT[]))"""
+SELECT number, body FROM fairlead_bodies WHERE namespace = %s AND number = ANY(CAST(%b AS BIGINT[]))"""
 
 _READ_PAGES: Final = """
 SELECT sequence, next_sequence, page FROM fairlead_pages
