@@ -146,7 +146,8 @@ def open_store(path: Path | str | None, *, durability: Literal["fsync", "os"] = 
         try:
             return _postgres_store(url, durability) if url.scheme == "postgresql" else _s3_store(url)
         except ImportError as error:
-            raise InvalidArgument(str(error)) from error
+            extra = "postgres" if url.scheme == "postgresql" else "s3"
+            raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlead[{extra}].") from error
     return RocksDbStore(Path(path), durability=durability)
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import LiteralString
 
-from fairlead.errors import FairleadError, InvalidArgument, StoreCorrupt, StoreFailed
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-try:
-    import psycopg
-    from psycopg import errors
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-except ImportError as error:
-    raise ImportError("A store in PostgreSQL needs psycopg: install fairlead[postgres].") from error
+from fairlead.errors import FairleadError, InvalidArgument, StoreCorrupt, StoreFailed
 
 Connection = psycopg.Connection[tuple[object, ...]]
 

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from fairlead.errors import InvalidArgument, StoreFailed
+import obstore
+from obstore import exceptions
+from obstore import store as obstore_store
 
-try:
-    import obstore
-    from obstore import exceptions
-    from obstore import store as obstore_store
-except ImportError as error:
-    raise ImportError("A store in S3 needs obstore: install fairlead[s3].") from error
+from fairlead.errors import InvalidArgument, StoreFailed
 
 _REGION = "us-east-1"
 _TIMEOUT = timedelta(seconds=10)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fairlead import __version__
 from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
-from fairlead.errors import InvalidArgument
+from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import Doors
 from fairlead.server.http import HttpDoor
@@ -226,7 +226,7 @@ async def _go_down(doors: Doors, server: uvicorn.Server, grace_ms: int) -> None:
     _log.info("The server is going down; no new work is taken.")
     doors.draining.set()
     doors.dismiss_waiters()
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, FairleadError):  # of a store that is lost nothing can be acked any more
         async with asyncio.timeout(grace_ms / 1000):
             await doors.nothing_leased()
     doors.closing.set()
