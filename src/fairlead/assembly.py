@@ -125,7 +125,11 @@ def _engine(config: BrokerConfig | Path | str | None) -> Engine:
         breaker_cooldown_ms=limits.breaker_cooldown_ms,
     )
     engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), settings=config.settings)
-    engine.open()
+    try:
+        engine.open()
+    except BaseException:
+        store.close()  # or it would be kept from others for as long as this process lives
+        raise
     if config.owns_process:
         gc.collect()
         gc.freeze()

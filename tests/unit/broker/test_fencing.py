@@ -11,9 +11,10 @@ from fairlead.adapters.ownership import Claim
 from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.assembly import open_async_broker, open_broker
 from fairlead.broker.requests import Waiter
-from fairlead.errors import StoreFenced, StoreLocked
+from fairlead.errors import StoreCorrupt, StoreFenced, StoreLocked
 from fairlead.testing.servers import PostgresServer, S3Server
 from fairlead.testing.stepped import SteppedBroker
+from fairlead.testing.store_samples import commit_of
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
 
 
@@ -112,3 +113,15 @@ def test_both_faces_refuse_after_a_takeover(postgres: PostgresServer) -> None:
         asyncio.run(run())
     with open_broker(url) as last:
         assert [view.payload for view in last.peek("mail", with_body=True)] == [b"hello"]
+
+
+def test_a_broker_that_could_not_be_opened_leaves_the_store_free(postgres: PostgresServer) -> None:
+    """A journal that can't be read is told, and keeps nobody from looking into it."""
+    store = PostgresStore(postgres.url, namespace="unreadable")
+    store.recover()
+    store.write(commit_of(1, 1))
+    store.close()
+    with pytest.raises(StoreCorrupt):
+        open_broker(f"{postgres.url}&namespace=unreadable")
+    store.recover()
+    store.close()
