@@ -13,7 +13,11 @@ from fairlead.testing.store_samples import commit_of, page_of
 
 from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
 
-SHORT_MS = 300
+SHORT_MS = 500
+LASTING_MS = 2_500
+"""Long enough for a busy machine to show a sign of life in time."""
+ASKED = 70
+"""How often a second process asks, at least every 50 ms: longer than a lease in all."""
 
 
 @pytest.fixture(params=KINDS)
@@ -149,7 +153,7 @@ def test_taking_a_store_back_and_forth_loses_nothing(place: Place) -> None:
 
 def test_commits_are_signs_of_life(place: Place) -> None:
     """An owner that commits all the time keeps the store beyond its lease without anything else."""
-    first, second = place.store(lease_ms=1_000), place.store()
+    first, second = place.store(lease_ms=LASTING_MS), place.store()
     first.recover()
     tries = itertools.count()
     sequence = itertools.count(1)
@@ -158,7 +162,7 @@ def test_commits_are_signs_of_life(place: Place) -> None:
         first.write(commit_of(next(sequence), 1))
         first.sync()
         assert not opens(second)
-        return next(tries) >= 50
+        return next(tries) >= ASKED
 
     wait_until(is_still_refused_after_a_while, what="It is asked again and again")
     first.close()
@@ -166,13 +170,13 @@ def test_commits_are_signs_of_life(place: Place) -> None:
 
 def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
     """An owner without any commits keeps the store beyond its lease."""
-    first, second = place.store(lease_ms=SHORT_MS, is_kept=True), place.store()
+    first, second = place.store(lease_ms=LASTING_MS, is_kept=True), place.store()
     first.recover()
     tries = itertools.count()
 
     def is_still_refused_after_a_while() -> bool:
         assert not opens(second)
-        return next(tries) >= 50
+        return next(tries) >= ASKED
 
     wait_until(is_still_refused_after_a_while, what="It is asked again and again")
     first.check_owned()

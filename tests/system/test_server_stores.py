@@ -16,7 +16,7 @@ from tests.conftest import BUCKET
 from .server_process import ROOT, HttpClient, ServerProcess, serving
 
 HELLO = base64.b64encode(b"hello").decode()
-LEASE_MS = 1_000
+LEASE_MS = 3_000
 
 
 @pytest.fixture(params=["postgres", "s3"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final, LiteralString, cast
+from typing import Final, LiteralString, NamedTuple, cast
 
 import psycopg
 from psycopg import errors
@@ -19,7 +19,7 @@ from fairlead.adapters.ownership import Claim
 from fairlead.adapters.postgres_connection import Connection
 from fairlead.adapters.succession import EMPTY
 from fairlead.adapters.unsynced import Unsynced
-from fairlead.errors import StoreFailed, StoreLocked
+from fairlead.errors import StoreLocked
 from fairlead.ports.store import Extent, StoredPage
 
 _MAKE: Final = """
@@ -88,6 +88,15 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 
 Parameters = Sequence[object]
 
 
+class Holder(NamedTuple):
+    """Who has a log: the epoch, the owner and its session, None for nobody, and for how long it counts as alive."""
+
+    epoch: int
+    owner: str | None
+    session: str | None
+    left_ms: int
+
+
 class PostgresLog:
     """The log of one namespace, over one connection. Raises what psycopg raises, besides what it says."""
 
@@ -95,37 +104,30 @@ class PostgresLog:
         self._connection = connection
         self._namespace = namespace
 
-    def take(self, claim: Claim, *, session: str, held_epoch: int | None) -> tuple[int, Extent]:
-        """Become the owner, and return the epoch and how far the log reaches. A log that is not there is made.
-
-        Args:
-            claim: on what terms.
-            session: the name of this connection.
-            held_epoch: the epoch under which we own the log already; None if we don't.
-
-        Raises:
-            StoreLocked: it has an owner that lives, or another was quicker.
-            StoreFailed: another has taken it from us.
-        """
+    def holder(self) -> Holder:
+        """Return who has the log. A log that is not there is made."""
         row = self._connection.execute(_LOOK, (self._namespace,)).fetchone()
         if row is None:
             self._connection.execute(_MAKE, (self._namespace, EMPTY.first, EMPTY.base, EMPTY.next_sequence))
             row = self._row(_LOOK, (self._namespace,))
-        epoch, owner, old_session, left_ms = cast("tuple[int, str | None, str | None, int]", row)
-        if held_epoch is None:
-            claim.check_free(owner=owner, left_ms=left_ms)
-        elif epoch != held_epoch:
-            raise StoreFailed(f"The epoch of {self._namespace!r} is {epoch}, not {held_epoch}.")
-        terms = (claim.owner, session, Int8(claim.lease_ms), self._namespace, Int8(epoch))
+        return Holder(*cast("tuple[int, str | None, str | None, int]", row))
+
+    def take(self, claim: Claim, *, session: str, holder: Holder) -> tuple[int, Extent]:
+        """Become the owner after another, over a session, and return the epoch and how far the log reaches.
+
+        Raises:
+            StoreLocked: somebody else was quicker.
+        """
+        terms = (claim.owner, session, Int8(claim.lease_ms), self._namespace, Int8(holder.epoch))
         try:
             taken = self._connection.execute(_TAKE, terms).fetchone()
         except errors.LockNotAvailable:
-            self._end(old_session)
+            self._end(holder.session)
             taken = self._connection.execute(_TAKE, terms).fetchone()
         if taken is None:
             raise StoreLocked(f"Another process took {self._namespace!r} over at the same time.")
-        new_epoch, first, base, next_sequence = cast("tuple[int, int, int, int]", taken)
-        return new_epoch, Extent(first=first, base=base, next_sequence=next_sequence)
+        epoch, first, base, next_sequence = cast("tuple[int, int, int, int]", taken)
+        return epoch, Extent(first=first, base=base, next_sequence=next_sequence)
 
     def _end(self, session: str | None) -> None:
         """Let the server end a session that keeps its lock on the log."""

@@ -68,6 +68,7 @@ class PostgresStore:
         self._lock = threading.RLock()
         self._tenure = Tenure(self._claim.lease_ms, monotonic)
         self._epoch: int | None = None
+        self._sessions: set[str] = set()
         self._connection: Connection | None = None
         self._log: PostgresLog | None = None
         self._keeper: Keeper | None = None
@@ -107,11 +108,16 @@ class PostgresStore:
             return extent
 
     def _take(self, log: PostgresLog, session: str) -> Extent:
+        """Become the owner, or the same anew. A session of ours counts even if we never heard that it got the store."""
         sent_s = self._tenure.now()
         try:
-            if self._epoch is not None and log.epoch() != self._epoch:
-                raise self._tenure.fence(self._taken_over())
-            self._epoch, extent = log.take(self._claim, session=session, held_epoch=self._epoch)
+            holder = log.holder()
+            if holder.session not in self._sessions:
+                if self._epoch is not None:
+                    raise self._tenure.fence(self._taken_over())
+                self._claim.check_free(owner=holder.owner, left_ms=holder.left_ms)
+            self._sessions.add(session)
+            self._epoch, extent = log.take(self._claim, session=session, holder=holder)
         except psycopg.Error as error:
             raise failure(error, "claim the store") from error
         self._tenure.note(sent_s)
@@ -248,6 +254,7 @@ class PostgresStore:
             finally:
                 self._disconnect()
                 self._epoch = None
+                self._sessions.clear()
                 self._tenure = Tenure(self._claim.lease_ms, self._monotonic)
 
     def _disconnect(self) -> None:

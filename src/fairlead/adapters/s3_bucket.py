@@ -119,9 +119,11 @@ class S3Bucket:
         name = f"probe/{secrets.token_hex(8)}"
         try:
             tag = self.create(name, b"1")
-            is_exclusive = tag is not None and self.create(name, b"2") is None
-            is_compared = tag is not None and self.replace(name, b"3", tag='"another"') is None
-            is_replaced = tag is not None and self.replace(name, b"4", tag=tag) is not None
+            if tag is None:
+                raise StoreFailed(f"{self.name} has lost an answer on the way.")
+            is_exclusive = self.create(name, b"2") is None
+            is_compared = self.replace(name, b"3", tag='"another"') is None
+            is_replaced = self.replace(name, b"4", tag=tag) is not None
             now_s = self.modified_s(name)
         finally:
             self.delete([name])

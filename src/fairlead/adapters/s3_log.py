@@ -74,7 +74,7 @@ class S3Log:
         self._bucket = bucket
         self._tenure = tenure
         self._epoch: int | None = None
-        self._writer = ""
+        self._writers: set[str] = set()
         self._manifest = Manifest()
         self._tag = ""
 
@@ -83,23 +83,23 @@ class S3Log:
     def take(self, claim: Claim) -> Catalogue:
         """Become the owner, or the same anew, and return what there is.
 
+        An opening of ours counts even if we never heard that it got the store.
+
         Raises:
             StoreLocked: it has an owner that lives, or another was quicker.
             InvalidArgument: the server does not honour conditional writes.
         """
-        now_s = self._bucket.check_conditions() if self._epoch is None else None
-        manifest, tag = self._read_manifest()
-        if now_s is not None:
+        now_s = self._bucket.check_conditions() if self._epoch is None else 0.0
+        manifest, self._tag = self._read_manifest()
+        if manifest.writer not in self._writers:
+            if self._epoch is not None:
+                raise self._tenure.fence(self._taken_over(manifest.owner))
             self._check_free(claim, manifest, now_s)
-        elif manifest.epoch != self._epoch:
-            raise self._tenure.fence(self._taken_over(manifest.owner))
-        epoch = manifest.epoch + 1
-        manifest = msgspec.structs.replace(manifest, epoch=epoch, owner=claim.owner, lease_ms=claim.lease_ms)
-        new_tag = self._bucket.replace(s3_manifest.NAME, s3_manifest.encode(manifest), tag=tag)
-        if new_tag is None:
-            raise StoreLocked(f"Another process took {self._bucket.name} over at the same time.")
-        self._manifest, self._tag, self._epoch = manifest, new_tag, epoch
-        self._writer = secrets.token_hex(8)
+        writer = secrets.token_hex(8)
+        self._writers.add(writer)
+        terms = {"epoch": manifest.epoch + 1, "owner": claim.owner, "writer": writer, "lease_ms": claim.lease_ms}
+        self._change_manifest(msgspec.structs.replace(manifest, **terms, beat=0))
+        self._epoch = self._manifest.epoch
         catalogue = self._load()
         self._add_fence(catalogue)
         return catalogue
@@ -183,7 +183,7 @@ class S3Log:
             first=number,
             last=number,
             epoch=self._epoch or 0,
-            writer=self._writer,
+            writer=self._manifest.writer,
             is_fence=is_fence,
             reach=reach_of(extent),
             dropped=list(dropped),
@@ -209,7 +209,6 @@ class S3Log:
     def release(self) -> None:
         """Let go of the log."""
         self._change_manifest(msgspec.structs.replace(self._manifest, owner=None))
-        self._epoch = None
 
     def _change_manifest(self, manifest: Manifest) -> None:
         tag = self._bucket.replace(s3_manifest.NAME, s3_manifest.encode(manifest), tag=self._tag)
@@ -221,9 +220,11 @@ class S3Log:
         there, tag = self._read_manifest()
         if there == manifest:
             return tag
-        if there.epoch != manifest.epoch:
+        if there.writer not in self._writers:
+            if self._epoch is None:
+                raise StoreLocked(f"Another process took {self._bucket.name} over at the same time.")
             raise self._tenure.fence(self._taken_over(there.owner))
-        raise StoreFailed(f"The manifest of {self._bucket.name} was changed by something else.")
+        raise StoreFailed(f"The manifest of {self._bucket.name} is not as we left it.")
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -261,7 +262,7 @@ class S3Log:
     @property
     def signature(self) -> tuple[int, str]:
         """The epoch and the writer that new objects name."""
-        return self._epoch or 0, self._writer
+        return self._epoch or 0, self._manifest.writer
 
     def contents(self, entries: Sequence[Entry]) -> list[bytes]:
         """Return objects as they are."""

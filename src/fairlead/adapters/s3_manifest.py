@@ -32,6 +32,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         epoch: grows with each owner.
         owner: who owns it; None for nobody.
+        writer: the opening by which it owns it, under a name that was never used before.
         lease_ms: for how long the owner is not taken over from without a sign of life.
         beat: grows with each sign of life that is not a commit.
         runs: in order.
@@ -42,6 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     epoch: int = 0
     owner: str | None = None
+    writer: str = ""
     lease_ms: int = 0
     beat: int = 0
     runs: tuple[Run, ...] = ()

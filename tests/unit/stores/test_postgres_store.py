@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from fairlead.adapters import postgres_schema
 from fairlead.adapters.ownership import Claim
+from fairlead.adapters.postgres_log import PostgresLog
 from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
 from fairlead.ports.store import Extent
@@ -118,6 +120,28 @@ def test_who_lost_its_connection_learns_that_it_was_taken_over(postgres: Postgre
             other.sync()
 
 
+def test_who_never_heard_that_it_got_the_store_still_has_it(
+    postgres: PostgresServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
+    store = PostgresStore(postgres.url, namespace=namespace, claim=Claim(is_kept=False))
+    take = PostgresLog.take
+
+    def take_and_lose(*arguments: Any, **terms: Any) -> None:
+        take(*arguments, **terms)
+        raise psycopg.OperationalError("the answer is lost")
+
+    for sequence in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresLog, "take", take_and_lose)
+            with pytest.raises(StoreFailed, match="lost"):
+                store.recover()
+        assert store.recover().next_sequence == sequence
+        store.write(commit_of(sequence, 1))
+        store.sync()
+    store.close()
+
+
 def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
     postgres: PostgresServer, namespace: str
 ) -> None:
@@ -127,7 +151,7 @@ def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
         assert row is not None
         stopped.execute("SELECT set_config('application_name', %s, false)", (row[0],))
         stopped.execute("UPDATE fairlead_logs SET base = 7 WHERE namespace = %s", (namespace,))
-        with opened(postgres.url, namespace, force=True, lease_ms=600) as other:
+        with opened(postgres.url, namespace, force=True, lease_ms=3_000) as other:
             other.write(commit_of(1, 1))
             other.sync()
         with pytest.raises(psycopg.OperationalError):

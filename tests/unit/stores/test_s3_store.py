@@ -269,23 +269,72 @@ def test_a_server_that_heeds_no_conditions_is_refused() -> None:
         server.shutdown()
 
 
-def test_an_answer_that_got_lost_is_no_failure(bucket: S3Bucket) -> None:
-    """When a write is sent twice because its first answer was lost, the second finds its own work and is content."""
+class LossyBucket(S3Bucket):
+    """A bucket whose answers can get lost on the way: the client asks again, or gives up."""
 
-    class Forgetful(S3Bucket):
-        def create(self, name: str, data: bytes) -> str | None:
+    is_repeated = False
+    """Whether each write is sent twice, since the first answer was lost."""
+    gives_up_on = ""
+    """The object of which the next write is done, but never answered."""
+
+    def create(self, name: str, data: bytes) -> str | None:
+        if self.is_repeated:
             super().create(name, data)
-            return super().create(name, data)
+        tag = super().create(name, data)
+        self._lose(name)
+        return tag
 
-    forgetful = Forgetful.__new__(Forgetful)
-    forgetful.__dict__.update(bucket.__dict__)
-    store = S3Store(bucket, window_ms=0, claim=Claim(is_kept=False))
-    store.recover()
-    store._log._bucket = forgetful
-    store.write(commit_of(1, 1))
-    store.sync()
-    assert [page.sequence for page in store.pages(0)] == [1]
+    def replace(self, name: str, data: bytes, *, tag: str) -> str | None:
+        if self.is_repeated:
+            super().replace(name, data, tag=tag)
+        new_tag = super().replace(name, data, tag=tag)
+        self._lose(name)
+        return new_tag
+
+    def _lose(self, name: str) -> None:
+        if self.gives_up_on and name.startswith(self.gives_up_on):
+            self.gives_up_on = ""
+            raise StoreFailed("The answer is lost.")
+
+
+@pytest.fixture
+def lossy(s3: S3Server) -> LossyBucket:
+    return LossyBucket(f"{BUCKET}/lossy-{next(_numbers)}", endpoint=s3.endpoint, is_anonymous=True)
+
+
+def test_a_write_that_was_repeated_is_no_failure(lossy: LossyBucket) -> None:
+    """When a write is sent twice because its first answer was lost, the second finds its own work and is content."""
+    with opened(lossy, segments_max=3) as store:
+        lossy.is_repeated = True
+        fill(store, range(1, 6))
+        store.renew()
+        assert compact(store) == 1
+        assert [page.sequence for page in store.pages(0)] == list(range(1, 6))
+        lossy.is_repeated = False  # no probe would understand it
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "segments/"])
+def test_who_never_heard_that_it_got_the_store_still_has_it(lossy: LossyBucket, name: str) -> None:
+    """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
+    store = S3Store(lossy, window_ms=0, claim=Claim(is_kept=False))
+    for sequence in (1, 2):
+        lossy.gives_up_on = name
+        with pytest.raises(StoreFailed, match="lost"):
+            store.recover()
+        assert store.recover().next_sequence == sequence
+        store.write(commit_of(sequence, 1))
+        store.sync()
     store.close()
+
+
+def test_a_segment_whose_answer_was_lost_is_there_after_recovery(lossy: LossyBucket) -> None:
+    """A commit that failed without an answer may be durable, and recovery finds it."""
+    with opened(lossy) as store:
+        lossy.gives_up_on = "segments/"
+        store.write(commit_of(1, 1))
+        with pytest.raises(StoreFailed):
+            store.sync()
+        assert store.recover().next_sequence == 2
 
 
 # -------------------------------------------------------------------------------------------------------------- window
