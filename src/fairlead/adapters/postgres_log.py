@@ -160,7 +160,7 @@ class PostgresLog:
                 for statement, parameters in self._changes(change):
                     connection.execute(statement, parameters)
                 connection.execute("COMMIT")
-        except errors.NotNullViolation:
+        except (errors.NotNullViolation, errors.PipelineAborted):
             connection.rollback()
             return False
         except psycopg.Error:
