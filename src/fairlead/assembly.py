@@ -92,6 +92,7 @@ def open_broker(config: BrokerConfig | Path | str | None = None) -> Broker:
     Raises:
         InvalidArgument: the config makes no sense.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
     """
     return Broker(_engine(config))
 
@@ -102,6 +103,7 @@ async def open_async_broker(config: BrokerConfig | Path | str | None = None) -> 
     Raises:
         InvalidArgument: the config makes no sense.
         StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
     """
     return AsyncBroker(_engine(config))
 

@@ -98,7 +98,7 @@ def _known(row: tuple[object, ...] | None) -> int:
 
 def _make_ledger(connection: Connection) -> None:
     # Two who make the same table at the same time get in each other's way, in spite of IF NOT EXISTS.
-    with contextlib.suppress(errors.UniqueViolation, errors.DuplicateTable):
+    with contextlib.suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
         connection.execute(_LEDGER)
     connection.execute("INSERT INTO fairlead_schema (one, version) VALUES (1, 0) ON CONFLICT (one) DO NOTHING")
 
