@@ -39,6 +39,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.server
 	$(BIN)/python -m benchmarks.neighbours
+	$(BIN)/python -m benchmarks.stores
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

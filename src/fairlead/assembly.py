@@ -1,4 +1,4 @@
-"""The door to the embedded broker: joins it with a store on disk, Lua for hooks and the clock of the machine.
+"""The door to the embedded broker: joins it with a store, Lua for hooks and the clock of the machine.
 
 What a program names when it uses a broker can be imported from here.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.ownership import LEASE_MS, Claim
 from fairlead.adapters.rocksdb_store import RocksDbStore
+from fairlead.adapters.store_url import StoreUrl, is_url, parse_store_url, shown_url
 from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.broker.aio import AsyncBroker
@@ -40,8 +42,11 @@ __all__ = [
     "Receipt",
     "Settings",
     "export_journal",
+    "is_url",
     "open_async_broker",
     "open_broker",
+    "open_store",
+    "shown_url",
 ]
 
 EXPORT_READER = "parquet-export"
@@ -65,9 +70,10 @@ class BrokerConfig:
     """How to open a broker.
 
     Attributes:
-        path: the folder of its data, made if it is not there; None keeps everything in memory, for tests.
+        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://`` or ``s3://``;
+            None keeps everything in memory, for tests.
         durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
-            the operating system had not yet written is lost with the machine.
+            the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
         settings: limits and the like.
         hooks: what scripts may use.
         owns_process: let Python look for garbage less often, and never among the messages that were recovered. Where a
@@ -95,7 +101,8 @@ def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack
 
     Raises:
         InvalidArgument: the config makes no sense.
-        StoreFailed, StoreLocked, StoreCorrupt: the store can't be opened or read.
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
     """
     return Broker(_engine(_config(config, terms)))
 
@@ -107,7 +114,8 @@ async def open_async_broker(
 
     Raises:
         InvalidArgument: the config makes no sense.
-        StoreFailed, StoreLocked, StoreCorrupt: the store can't be opened or read.
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
     """
     return AsyncBroker(_engine(_config(config, terms)))
 
@@ -127,9 +135,7 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
 def _engine(config: BrokerConfig) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
-    store: Store = (
-        MemoryStore() if config.path is None else RocksDbStore(Path(config.path), durability=config.durability)
-    )
+    store = open_store(config.path, durability=config.durability)
     limits = config.hooks
 
     def config_value(key: str) -> str | None:
@@ -144,12 +150,59 @@ def _engine(config: BrokerConfig) -> Engine:
         breaker_cooldown_ms=limits.breaker_cooldown_ms,
     )
     engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), settings=config.settings)
-    engine.open()
+    try:
+        engine.open()
+    except BaseException:
+        store.close()  # or it would be kept from others for as long as this process lives
+        raise
     if config.owns_process:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
     return engine
+
+
+def open_store(path: Path | str | None, *, durability: Literal["fsync", "os"] = "fsync") -> Store:
+    """Return the store in a folder, at a URL, or in memory, for a broker to open.
+
+    Raises:
+        InvalidArgument: there is no such kind of store, or what it needs is not installed.
+    """
+    if path is None:
+        return MemoryStore()
+    if isinstance(path, str) and is_url(path):
+        url = parse_store_url(path)
+        try:
+            return _postgres_store(url, durability) if url.scheme == "postgresql" else _s3_store(url)
+        except ImportError as error:
+            extra = "postgres" if url.scheme == "postgresql" else "s3"
+            raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlead[{extra}].") from error
+    return RocksDbStore(Path(path), durability=durability)
+
+
+def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"]) -> Store:
+    from fairlead.adapters.postgres_store import NAMESPACE, PostgresStore  # noqa: PLC0415 - only who has it needs it
+
+    namespace = url.options.get("namespace", NAMESPACE)
+    return PostgresStore(url.address, namespace=namespace, durability=durability, claim=_claim(url))
+
+
+def _s3_store(url: StoreUrl) -> Store:
+    from fairlead.adapters.s3_bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
+    from fairlead.adapters.s3_store import WINDOW_MS, S3Store  # noqa: PLC0415 - see above
+
+    bucket = S3Bucket(
+        url.address,
+        endpoint=url.options.get("endpoint"),
+        region=url.options.get("region"),
+        is_anonymous=url.truth("anonymous"),
+    )
+    return S3Store(bucket, window_ms=url.number("window_ms", WINDOW_MS), claim=_claim(url))
+
+
+def _claim(url: StoreUrl) -> Claim:
+    claim = Claim(lease_ms=url.number("lease_ms", LEASE_MS), force=url.truth("force"))
+    return replace(claim, owner=url.options["owner"]) if "owner" in url.options else claim
 
 
 def export_journal(broker: Broker, folder: Path | str) -> list[Path]:

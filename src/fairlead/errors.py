@@ -286,7 +286,16 @@ class StoreLocked(UnavailableError):
     """Another broker has the store open, in this process or in another."""
 
     code = "store_locked"
-    remedy = "Close what has it open, or use another folder: one broker has one folder, and threads share one broker."
+    remedy = (
+        "Close what has it open, or use another folder or namespace: one broker has one store, and threads share it."
+    )
+
+
+class StoreFenced(UnavailableError):
+    """Another process owns the store now; nothing was written, and this one answers no more."""
+
+    code = "store_fenced"
+    remedy = "Ask the process that owns the store now; close this one, or open it again once the store is free."
 
 
 class StoreCorrupt(UnavailableError):

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import settings
 
 from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.adapters.rocksdb_store import RocksDbStore
+from fairlead.adapters.s3_bucket import S3Bucket
+from fairlead.adapters.s3_store import S3Store
 from fairlead.ports.store import Store
 from fairlead.testing.faulty_store import FaultyStore
+from fairlead.testing.servers import PostgresServer, S3Server
 from fairlead.testing.store_contract import StoreContract
 from fairlead.testing.store_machine import check_against_model
+from tests.conftest import BUCKET
+
+NUMBERS = itertools.count(1)
 
 
 class ContractWithModel(StoreContract):
@@ -62,3 +69,68 @@ class TestRocksDbStore(ContractWithModel):
         store = RocksDbStore(folder)
         self.folder_of[id(store)] = folder
         return store
+
+
+class TestPostgresStore(ContractWithModel):
+    examples = 15
+
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres: PostgresServer) -> None:
+        self.url = postgres.url
+        self.namespace_of: dict[int, str] = {}
+
+    def make_store(self) -> Store:
+        return self._store_of(f"contract-{next(NUMBERS)}")
+
+    def reopen(self, store: Store) -> Store:
+        """Open another object on the same namespace: nothing may be carried over in memory."""
+        namespace = self.namespace_of[id(store)]
+        store.close()
+        again = self._store_of(namespace)
+        again.recover()
+        return again
+
+    def _store_of(self, namespace: str) -> Store:
+        store = PostgresStore(self.url, namespace=namespace)
+        self.namespace_of[id(store)] = namespace
+        return store
+
+
+class TestS3Store(ContractWithModel):
+    examples = 10
+    kind: type[S3Store] = S3Store
+
+    @pytest.fixture(autouse=True)
+    def _server(self, s3: S3Server) -> None:
+        self.endpoint = s3.endpoint
+        self.prefix_of: dict[int, str] = {}
+
+    def make_store(self) -> Store:
+        return self._store_at(f"contract-{next(NUMBERS)}")
+
+    def reopen(self, store: Store) -> Store:
+        """Open another object on the same prefix: nothing may be carried over in memory."""
+        prefix = self.prefix_of[id(store)]
+        store.close()
+        again = self._store_at(prefix)
+        again.recover()
+        return again
+
+    def _store_at(self, prefix: str) -> Store:
+        bucket = S3Bucket(f"{BUCKET}/{prefix}", endpoint=self.endpoint, is_anonymous=True)
+        store = self.kind(bucket, window_ms=0, segments_max=3)
+        self.prefix_of[id(store)] = prefix
+        return store
+
+
+class MergingS3Store(S3Store):
+    """A store that merges as soon as it may, where usually a thread of its own does that beside everything else."""
+
+    def sync(self) -> None:
+        super().sync()
+        while self.compact():
+            pass
+
+
+class TestS3StoreThatMerges(TestS3Store):
+    kind = MergingS3Store

@@ -79,9 +79,13 @@ class Call:
 
 
 class Auditor:
-    """Reads the logs of one life after the other, and notes every broken promise."""
+    """Reads the logs of one life after the other, and notes every broken promise.
 
-    def __init__(self) -> None:
+    Where the store may fail, a call that was refused with ``store_failed`` is one without an answer.
+    """
+
+    def __init__(self, *, may_fail: bool = False) -> None:
+        self._may_fail = may_fail
         self.faults: list[str] = []
         self.counts: Counter[str] = Counter()
         self.messages: dict[str, Tracked] = {}
@@ -146,6 +150,10 @@ class Auditor:
 
     def _answer(self, call: Call, answered: Fields) -> None:
         verb = call.asked["do"]
+        if self._may_fail and answered.get("error") == "store_failed":
+            self.counts["calls refused with store_failed"] += 1
+            self._leave_open(call, is_last=False)
+            return
         for held in self._held_by(call):
             held.open_calls -= 1
         if "error" in answered and f"!{answered['error']}" not in _ALLOWED.get(verb, ()):
@@ -164,8 +172,11 @@ class Auditor:
         elif "receipts" in call.asked:
             self._settled(call, answered)
 
-    def _leave_open(self, call: Call) -> None:
-        """Allow for both: the process died before it could say what was answered."""
+    def _leave_open(self, call: Call, *, is_last: bool = True) -> None:
+        """Allow for both: the process died before it could say what was answered, or could not know it.
+
+        Where this is not the last of a life, the same life may have gone on to ack what it failed to forward.
+        """
         verb = call.asked["do"]
         self.counts["calls without an answer"] += 1
         for held in self._held_by(call):
@@ -173,7 +184,7 @@ class Auditor:
             held.is_in_doubt = held.is_in_doubt or verb != "state"
             if verb in ("ack", "forward"):
                 held.message.may_be_gone = True
-            if verb == "forward":
+            if verb == "forward" and is_last:
                 self._forwards.append((held.message.id, call.asked["names"]))
         if verb == "cancel":
             for message_id in call.asked["ids"]:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.rocksdb_store import RocksDbStore
 from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
+from fairlead.assembly import open_store
 from fairlead.broker.engine import Engine
 from fairlead.broker.settings import Settings
 from fairlead.broker.threads import Broker
@@ -367,10 +367,10 @@ def guarded(log: CallLog, work: Callable[[], None]) -> None:
         os._exit(1)
 
 
-def opened(store: Path, log: CallLog) -> Broker:
+def opened(store: str, log: CallLog) -> Broker:
     """Open a broker as ``open_broker`` does, but for the care it takes of its journal."""
     engine = Engine(
-        RocksDbStore(store, durability="fsync"),
+        open_store(store, durability="fsync"),
         hooks=LuaHooks(lambda _key: None),
         clock=SystemClock(),
         entropy=SystemEntropy(),
@@ -382,7 +382,7 @@ def opened(store: Path, log: CallLog) -> Broker:
     return Broker(engine)
 
 
-def begin(store: Path, log: CallLog, errands: Fields, life: str) -> None:
+def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
     """Open the store, look around, run errands, then set all threads to work."""
     os.write(sys.stdout.fileno(), b"o")
     broker = opened(store, log)
@@ -407,6 +407,4 @@ def begin(store: Path, log: CallLog, errands: Fields, life: str) -> None:
 
 if __name__ == "__main__":
     call_log = CallLog(Path(sys.argv[2]))
-    guarded(
-        call_log, lambda: begin(Path(sys.argv[1]), call_log, json.loads(Path(sys.argv[3]).read_text()), sys.argv[4])
-    )
+    guarded(call_log, lambda: begin(sys.argv[1], call_log, json.loads(Path(sys.argv[3]).read_text()), sys.argv[4]))

@@ -34,6 +34,9 @@ class MemoryStore:
         self._is_open = True
         return self._extent
 
+    def check_owned(self) -> None:
+        """Do nothing: nobody else can reach it."""
+
     def write(self, commit: Commit) -> None:
         """Add a commit."""
         self._check_open()

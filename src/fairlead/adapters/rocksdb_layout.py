@@ -8,7 +8,7 @@ them as numbers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import cast
 
 from rocksdict import ColumnFamily, Rdict, WriteBatch
@@ -119,14 +119,3 @@ def _page(key: bytes, value: bytes) -> StoredPage:
     (sequence,) = NUMBER.unpack(key)
     (next_sequence,) = NUMBER.unpack_from(value)
     return StoredPage(sequence, next_sequence, value[NUMBER.size :])
-
-
-def check_unbroken(pages: Sequence[StoredPage], sequence: int) -> None:
-    """Check that pages follow each other and that the first holds a sequence: a gap would lose messages unnoticed."""
-    expected = pages[0].sequence if pages else 0
-    if not pages or not expected <= sequence < pages[0].next_sequence:
-        raise StoreCorrupt(f"The store lacks the page that holds {sequence}.")
-    for page in pages:
-        if page.sequence != expected:
-            raise StoreCorrupt(f"The store lacks the page that begins at {expected}.")
-        expected = page.next_sequence

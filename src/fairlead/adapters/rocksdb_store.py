@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from fairlead.adapters.rocksdb_engine import failure, open_database
-from fairlead.adapters.rocksdb_layout import NUMBER, OpenDatabase, batch_of, check_unbroken, read_extent, read_slice
-from fairlead.adapters.succession import EMPTY, check_follows, extent_after
+from fairlead.adapters.rocksdb_layout import NUMBER, OpenDatabase, batch_of, read_extent, read_slice
+from fairlead.adapters.succession import EMPTY, check_follows, check_unbroken, extent_after
 from fairlead.errors import InvalidArgument, StoreFailed
 from fairlead.ports.store import Commit, Extent, StoredPage
 
@@ -63,6 +63,9 @@ class RocksDbStore:
         self._open = opened
         self._has_failed = False
         return self._extent
+
+    def check_owned(self) -> None:
+        """Do nothing: RocksDB keeps its folder locked."""
 
     def write(self, commit: Commit) -> None:
         """Add a commit. It outlives the process at once, and the machine once ``sync`` returns."""

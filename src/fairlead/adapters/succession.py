@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from fairlead.errors import InvalidArgument, StoreFailed
-from fairlead.ports.store import Commit, Extent
+from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed
+from fairlead.ports.store import Commit, Extent, StoredPage
 
 EMPTY = Extent(first=1, base=1, next_sequence=1)
 
@@ -55,3 +55,14 @@ def _first_after(commit: Commit, extent: Extent, page_start: Callable[[int], int
 def keeps_page(commit: Commit, after: Extent) -> bool:
     """Return whether the page of a commit is there after it: it holds records, and is not trimmed by its own commit."""
     return commit.next_sequence > commit.sequence >= after.first
+
+
+def check_unbroken(pages: Sequence[StoredPage], sequence: int) -> None:
+    """Check that pages follow each other and that the first holds a sequence: a gap would lose messages unnoticed."""
+    expected = pages[0].sequence if pages else 0
+    if not pages or not expected <= sequence < pages[0].next_sequence:
+        raise StoreCorrupt(f"The store lacks the page that holds {sequence}.")
+    for page in pages:
+        if page.sequence != expected:
+            raise StoreCorrupt(f"The store lacks the page that begins at {expected}.")
+        expected = page.next_sequence

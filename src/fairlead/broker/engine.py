@@ -9,6 +9,9 @@ A commit is final. If the store says it failed, or if anything unexpected goes w
 true: the engine throws its memory away, folds the journal anew, and refuses the requests of that turn as possibly done.
 There is no other way back, so there is nothing to undo.
 
+A store that several processes can reach may be taken over by another. Then there is no way back at all: everybody who
+waits is told so, and so is everybody who asks from then on.
+
 The engine owns no thread and no loop. A face calls ``begin``, ``write``, ``sync`` and ``finish`` in this order, from
 one thread at a time; ``sync`` alone may run elsewhere meanwhile.
 """
@@ -53,7 +56,7 @@ from fairlead.core.commands import (
 from fairlead.core.decide import decide
 from fairlead.core.ledger import Ledger, Limits
 from fairlead.core.schedule import Schedule
-from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed
+from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed, StoreFenced
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
@@ -92,6 +95,7 @@ class Engine:
         self._is_down = True
         self.is_closed = False
         self._setbacks = 0
+        self._is_fenced = False
         self._calm_until_ms = 0
         self._is_opening = True
         self._is_applying = False
@@ -168,6 +172,8 @@ class Engine:
 
     def next_event_at(self) -> int | None:
         """Return when a turn is due without a request: a lease, a delay, a token, the end of a wait. None for never."""
+        if self._is_fenced:
+            return None
         if self._is_down:
             return self._calm_until_ms
         instants = (
@@ -199,8 +205,8 @@ class Engine:
 
     def begin(self) -> Turn:
         """Decide and apply everything that can be committed together now."""
-        if self._is_down and not self.is_closed:
-            self._reopen()
+        if not self.is_closed:
+            self._make_sure()
         now_ms = self.time.advance(self._clock.now_ms())
         turn = Turn(now_ms, self.ledger.next_sequence)
         if self._is_down or self.is_closed:
@@ -216,17 +222,46 @@ class Engine:
             raise
         return turn
 
+    def _make_sure(self) -> None:
+        """Make sure that what is in memory is what is in the store, and that the store is ours; else open it anew."""
+        if not self._is_down:
+            try:
+                self.store.check_owned()
+            except FairleadError as error:
+                _log.warning("The store has to be opened anew: %s", error)
+                self._is_down = True
+        if self._is_down:
+            self._reopen()
+
     def _reopen(self) -> None:
         try:
             self.open()
         except FairleadError as error:
             self._pause()
+            if isinstance(error, StoreFenced):
+                self._abdicate(error)
             self._handing_out.unserved = {}
             asked_by_others = [asked for asked in self._inbox if asked.reply is not None]
             self._inbox = deque(asked for asked in self._inbox if asked.reply is None)
             for asked in asked_by_others:
                 if asked.reply is not None and not asked.reply.done():
                     asked.reply.set_exception(error)
+
+    def _abdicate(self, error: StoreFenced) -> None:
+        """Let everybody go who waits: it is for another process to serve them."""
+        if not self._is_fenced:
+            _log.error("%s", error)
+        self._is_fenced = True
+        for waiter in self.dispatcher.everybody():
+            if not waiter.reply.done():
+                waiter.reply.set_exception(error)
+        for reply, _ in self.enqueues.dismiss():
+            if not reply.done():
+                reply.set_exception(error)
+        for consumers in list(self.dispatcher.consumers.values()):
+            for consumer in list(consumers):
+                self.dispatcher.detach(consumer)
+                _guarded(consumer.deliver, [])
 
     def _run(self, turn: Turn) -> None:
         now_ms = turn.now_ms
@@ -432,11 +467,11 @@ class Engine:
             for tap in self.taps:
                 _guarded(tap, turn.records, turn.now_ms)
 
-    @staticmethod
-    def _reply_to(question: Read) -> None:
+    def _reply_to(self, question: Read) -> None:
         if question.reply.done():
             return
         try:
+            self.store.check_owned()
             answer = question.ask()
         except Exception as error:  # noqa: BLE001 - whoever asks gets it
             question.reply.set_exception(error)

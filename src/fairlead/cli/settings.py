@@ -35,8 +35,10 @@ def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSetti
 
 
 def facts_of(settings: ServerSettings) -> dict[str, object]:
-    """Return all settings by name."""
+    """Return all settings by name, without what is nobody's business."""
+    from fairlead.assembly import shown_url  # noqa: PLC0415 - see above
     from fairlead.server.settings import NAMES  # noqa: PLC0415 - see above
 
     places = {name: settings if place is None else getattr(settings, place) for name, (place, _) in NAMES.items()}
-    return {name: getattr(place, name) for name, place in places.items()}
+    facts = {name: getattr(place, name) for name, place in places.items()}
+    return facts if settings.store is None else facts | {"store": shown_url(settings.store)}

@@ -7,6 +7,9 @@ technology that can append a batch atomically can be one.
 
 One process writes. A commit is all or nothing, and durable when ``sync`` has returned. After any failure of ``write``
 or ``sync`` the broker does not know which; it throws its memory away, calls ``recover``, and reads what there is.
+
+A store that several processes can reach has one *owner* at a time, under an epoch that grows with each. What an owner
+of an earlier epoch writes is refused with ``StoreFenced``, and so is all it calls from then on.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Store(Protocol):
     """A durable log of pages and a shelf of bodies. Not thread-safe, but ``sync`` may run beside reads.
 
-    Every method may raise ``StoreFailed``.
+    Every method may raise ``StoreFailed``, and ``StoreFenced`` when another process has taken over.
     """
 
     def recover(self) -> Extent:
@@ -72,6 +75,16 @@ class Store(Protocol):
 
         What was not durable may be there or not, but each commit is there whole or not at all, and none without all
         that came before it.
+        """
+
+    def check_owned(self) -> None:
+        """Make sure that the store is still this process's, as far as that can be told without asking it.
+
+        A process that was paused for so long that another may have taken over does ask. One that is the only one who
+        can reach its store has nothing to check.
+
+        Raises:
+            StoreFenced: another process has taken over.
         """
 
     def write(self, commit: Commit) -> None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from fairlead.errors import FairleadError
 from fairlead.journal.records import AnyRecord
 from fairlead.server.doors import Doors
 
@@ -33,6 +34,8 @@ async def drain(doors: Doors, *, grace_s: float, quiet_s: float = QUIET_S) -> No
             await settled(doors, quiet_s=quiet_s)
     except TimeoutError:
         _log.warning("The grace is over; what connections still have goes back.")
+    except FairleadError as error:
+        _log.warning("Nothing more can be acked: %s", error)  # the store is lost
     doors.closing.set()
 
 
@@ -53,9 +56,7 @@ async def settled(doors: Doors, *, quiet_s: float) -> None:
     loop = asyncio.get_running_loop()
     calls, quiet_since = doors.tally.calls.total(), loop.time()
     async with _changes(doors) as changed:
-        while not doors.closing.is_set() and (
-            leased := sum(view.leased - view.claimed for view in await doors.broker.queues())
-        ):
+        while not doors.closing.is_set() and (leased := await _leased(doors)):
             if is_attended(doors) or doors.tally.calls.total() != calls:
                 calls, quiet_since = doors.tally.calls.total(), loop.time()
             elif loop.time() - quiet_since >= quiet_s:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead import __version__
-from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker
+from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import Doors
@@ -122,8 +122,10 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-def _store_of(settings: ServerSettings) -> Path | None:
-    """Return the folder of the store, made if it is not there; None for memory."""
+def _store_of(settings: ServerSettings) -> Path | str | None:
+    """Return the URL of the store, or its folder, made if it is not there; None for memory."""
+    if settings.store is not None:
+        return settings.store
     if settings.data == MEMORY:
         return None
     path = Path(settings.data).expanduser() / STORE
@@ -151,6 +153,7 @@ async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callabl
 
 def _write_secret(folder: Path, key: str) -> Path:
     file = folder.expanduser() / FIRST_KEY
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
         written.write(key + "\n")
     return file
@@ -228,8 +231,14 @@ def _tell_all(
     tell(f"  metrics  {scheme}://{at}/metrics")
     if settings.otlp_endpoint is not None:
         tell(f"  traces   {settings.otlp_endpoint}")
-    tell(f"  data     {'in memory, gone with the process' if settings.data == MEMORY else settings.data}")
+    tell(f"  data     {_place_of(settings)}")
     tell(f"  keys     {'asked for' if settings.asks_for_keys else 'not asked for'}")
+
+
+def _place_of(settings: ServerSettings) -> str:
+    if settings.store is not None:
+        return shown_url(settings.store)
+    return "in memory, gone with the process" if settings.data == MEMORY else settings.data
 
 
 # ----------------------------------------------------------------------------------------------------------- going down

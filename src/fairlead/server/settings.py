@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from fairlead.assembly import Settings as BrokerSettings
+from fairlead.assembly import is_url
 from fairlead.errors import InvalidArgument
 from fairlead.model.spelling import did_you_mean
 from fairlead.server.doors import DoorLimits
@@ -43,6 +44,7 @@ class ServerSettings:
         port: the port to listen on; 0 for any that is free.
         grpc_port: the port to listen on for gRPC, at the same address; 0 for any that is free, None for no gRPC.
         data: the folder of the data; ``:memory:`` keeps everything in memory, for trials.
+        store: the URL of the store, ``postgresql://`` or ``s3://``, where messages shall not be in the folder.
         durability: ``fsync`` survives power loss, ``os`` only the death of the process.
         auth: whether keys are asked for; by default beyond loopback only.
         insecure: listen beyond loopback without keys or TLS all the same.
@@ -60,6 +62,7 @@ class ServerSettings:
     port: int = PORT
     grpc_port: int | None = None
     data: str = ""
+    store: str | None = None
     durability: Literal["fsync", "os"] = "fsync"
     auth: bool | None = None
     insecure: bool = False
@@ -209,6 +212,7 @@ def check(settings: ServerSettings) -> None:
         raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.port}.")
     if settings.grpc_port is not None and not 0 <= settings.grpc_port <= _PORT_MAX:
         raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.grpc_port}.")
+    _check_store(settings)
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms is at least 0, not {settings.grace_ms}.")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
@@ -256,3 +260,10 @@ def check_tls(settings: ServerSettings) -> None:
             context.load_verify_locations(settings.tls_client_ca)
     except (ssl.SSLError, OSError) as error:
         raise InvalidArgument(f"tls_client_ca holds no certificates: {error}.") from error
+
+
+def _check_store(settings: ServerSettings) -> None:
+    if settings.store is not None and not is_url(settings.store):
+        raise InvalidArgument(f"store is a URL, not {settings.store!r}; a folder is named by data.")
+    if settings.store is not None and settings.data == MEMORY:
+        raise InvalidArgument("store and data=:memory: exclude each other.")

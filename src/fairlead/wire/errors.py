@@ -39,6 +39,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "global_full": 503,
     "store_failed": 503,
     "store_locked": 503,
+    "store_fenced": 503,
     "store_corrupt": 503,
     "closed": 503,
     "disconnected": 503,

@@ -19,6 +19,9 @@ class CountingStore:
     def recover(self) -> Extent:
         return self._inner.recover()
 
+    def check_owned(self) -> None:
+        self._inner.check_owned()
+
     def write(self, commit: Commit) -> None:
         self.asked["write"] += 1
         self._inner.write(commit)

@@ -1,0 +1,59 @@
+"""Stores that several processes can reach, each in a place of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fairlead.adapters.ownership import Claim
+from fairlead.adapters.postgres_store import PostgresStore
+from fairlead.adapters.s3_bucket import S3Bucket
+from fairlead.adapters.s3_store import S3Store
+from fairlead.ports.store import Store
+from fairlead.testing.servers import PostgresServer, S3Server
+from tests.conftest import BUCKET
+
+KINDS = ("postgres", "s3")
+_numbers = itertools.count(1)
+
+
+class OwnedStore(Store, Protocol):
+    """A store with an owner, which can be told to show a sign of life."""
+
+    def renew(self) -> None: ...
+
+
+class HandClock:
+    """A monotonic clock that is moved by hand, so that a process seems to have been stopped."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Place:
+    """A place for one store, and as many objects on it as are asked for."""
+
+    def __init__(self, make: Callable[..., OwnedStore]) -> None:
+        self._make = make
+
+    def store(self, *, clock: HandClock | None = None, is_kept: bool = False, **terms: Any) -> OwnedStore:
+        """Return a store that is not open yet, whose owner shows signs of life only by commits."""
+        claim = Claim(is_kept=is_kept, **terms)
+        return self._make(claim=claim, **({} if clock is None else {"monotonic": clock}))
+
+
+def place_on(kind: str, postgres: PostgresServer, s3: S3Server) -> Place:
+    """Return a new place on a server."""
+    name = f"owned-{next(_numbers)}"
+
+    def make(**options: Any) -> OwnedStore:
+        if kind == "postgres":
+            return PostgresStore(postgres.url, namespace=name, **options)
+        bucket = S3Bucket(f"{BUCKET}/{name}", endpoint=s3.endpoint, is_anonymous=True)
+        return S3Store(bucket, window_ms=0, **options)
+
+    return Place(make)

@@ -1,0 +1,213 @@
+"""A store that several processes can reach has one owner, and who is no longer the owner can do nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from fairlead.errors import StoreFenced, StoreLocked
+from fairlead.ports.store import Extent
+from fairlead.testing.servers import PostgresServer, S3Server, wait_until
+from fairlead.testing.store_samples import commit_of, page_of
+
+from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
+
+SHORT_MS = 500
+LASTING_MS = 2_500
+"""Long enough for a busy machine to show a sign of life in time."""
+ASKED = 70
+"""How often a second process asks, at least every 50 ms: longer than a lease in all."""
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Place:
+    return place_on(request.param, postgres, s3)
+
+
+def opens(store: OwnedStore) -> bool:
+    try:
+        store.recover()
+    except StoreLocked:
+        return False
+    return True
+
+
+def check_has_only(store: OwnedStore, *commits: int) -> None:
+    """Check that a store has the commits of one record each that begin at these sequences, and no more."""
+    assert [page.page for page in store.pages(0)] == [page_of(at, at + 1) for at in commits]
+
+
+def test_a_store_is_not_taken_from_an_owner_that_lives(place: Place) -> None:
+    """A second process is told who has the store and how long to wait, and the first goes on as if nothing was."""
+    first, second = place.store(owner="first"), place.store()
+    first.recover()
+    with pytest.raises(StoreLocked, match="'first'") as caught:
+        second.recover()
+    assert 0 < (caught.value.retry_after_ms or 0) <= 11_000
+    first.write(commit_of(1, 1))
+    first.sync()
+    check_has_only(first, 1)
+    first.close()
+
+
+def test_a_closed_store_is_free_at_once(place: Place) -> None:
+    """After an orderly end the next process need not wait."""
+    first, second = place.store(), place.store()
+    first.recover()
+    first.write(commit_of(1, 1))
+    first.close()
+    assert second.recover() == Extent(first=1, base=1, next_sequence=2)
+    second.close()
+
+
+def test_a_silent_owner_is_taken_over_from_and_commits_nothing(place: Place) -> None:
+    """An owner that shows no sign of life loses the store; what it sends when it wakes up is refused, all of it."""
+    first, second = place.store(lease_ms=SHORT_MS), place.store()
+    first.recover()
+    first.write(commit_of(1, 1, bodies=[(1, b"one")]))
+    first.sync()
+    first.write(commit_of(2, 1, bodies=[(2, b"two")], dropped=[1]))
+    wait_until(lambda: opens(second), what="The lease runs out", patience_s=20)
+    with pytest.raises(StoreFenced):
+        first.sync()
+    check_has_only(second, 1)
+    assert second.bodies([1, 2]) == [b"one", None]
+    second.write(commit_of(2, 1))
+    second.sync()
+    for call in (first.recover, first.check_owned, first.sync, first.renew, lambda: first.write(commit_of(3, 1))):
+        with pytest.raises(StoreFenced):
+            call()
+    first.close()
+    check_has_only(second, 1, 2)
+    second.close()
+
+
+def test_an_owner_that_wakes_up_late_is_fenced_even_where_the_new_one_has_cleaned_up(place: Place) -> None:
+    """However much the new owner has written, merged, trimmed and deleted since, the old one still commits nothing."""
+    old, new = place.store(), place.store(force=True)
+    old.recover()
+    old.write(commit_of(1, 1))
+    old.sync()
+    old.write(commit_of(2, 1, bodies=[(2, b"late")]))
+    new.recover()
+    for sequence in range(2, 150):
+        new.write(commit_of(sequence, 1, base=sequence, trim=sequence))
+        new.sync()
+    compact = getattr(new, "compact", lambda: False)
+    while compact():
+        pass
+    with pytest.raises(StoreFenced):
+        old.sync()
+    assert new.bodies([2]) == [None]
+    check_has_only(new, 149)
+    old.close()
+    new.close()
+    third = place.store()
+    assert third.recover() == Extent(first=149, base=149, next_sequence=150)
+    check_has_only(third, 149)
+    third.close()
+
+
+def test_a_store_can_be_taken_by_force(place: Place) -> None:
+    """Who insists gets the store of a live owner, who can commit nothing from then on."""
+    first, second = place.store(), place.store(force=True)
+    first.recover()
+    second.recover()
+    first.write(commit_of(1, 1))
+    with pytest.raises(StoreFenced):
+        first.sync()
+    check_has_only(second)
+    first.close()
+    second.close()
+
+
+def test_an_owner_that_was_started_again_need_not_wait(place: Place) -> None:
+    """Who comes back under the owner's name gets the store at once, and its earlier self is fenced."""
+    first, again = place.store(owner="node-a"), place.store(owner="node-a")
+    first.recover()
+    again.recover()
+    first.write(commit_of(1, 1))
+    with pytest.raises(StoreFenced):
+        first.sync()
+    first.close()
+    again.close()
+
+
+def test_taking_a_store_back_and_forth_loses_nothing(place: Place) -> None:
+    """Through many owners by force, each finds what those before it have synced, and the ones before stay fenced."""
+    owners = []
+    for sequence in range(1, 8):
+        owner = place.store(force=True)
+        assert owner.recover().next_sequence == sequence
+        owner.write(commit_of(sequence, 1))
+        owner.sync()
+        owners.append(owner)
+    for owner in owners[:-1]:
+        with pytest.raises(StoreFenced):
+            owner.renew()
+    check_has_only(owners[-1], *range(1, 8))
+    for owner in owners:
+        owner.close()
+
+
+def test_commits_are_signs_of_life(place: Place) -> None:
+    """An owner that commits all the time keeps the store beyond its lease without anything else."""
+    first, second = place.store(lease_ms=LASTING_MS), place.store()
+    first.recover()
+    tries = itertools.count()
+    sequence = itertools.count(1)
+
+    def is_still_refused_after_a_while() -> bool:
+        first.write(commit_of(next(sequence), 1))
+        first.sync()
+        assert not opens(second)
+        return next(tries) >= ASKED
+
+    wait_until(is_still_refused_after_a_while, what="It is asked again and again")
+    first.close()
+
+
+def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
+    """An owner without any commits keeps the store beyond its lease."""
+    first, second = place.store(lease_ms=LASTING_MS, is_kept=True), place.store()
+    first.recover()
+    tries = itertools.count()
+
+    def is_still_refused_after_a_while() -> bool:
+        assert not opens(second)
+        return next(tries) >= ASKED
+
+    wait_until(is_still_refused_after_a_while, what="It is asked again and again")
+    first.check_owned()
+    first.close()
+
+
+def test_who_was_stopped_for_long_asks_before_it_answers(place: Place) -> None:
+    """After a pause longer than its lease an owner finds out whether it still is one."""
+    clock = HandClock()
+    first = place.store(clock=clock, lease_ms=10_000)
+    first.recover()
+    clock.now_s += 60
+    first.check_owned()
+    second = place.store(force=True)
+    second.recover()
+    first.check_owned()  # it has asked just now, and goes by that
+    clock.now_s += 60
+    with pytest.raises(StoreFenced):
+        first.check_owned()
+    first.close()
+    second.close()
+
+
+def test_an_owner_that_recovers_stays_the_owner(place: Place) -> None:
+    """Opening anew after a failure keeps the store ours, with what was synced."""
+    store = place.store()
+    store.recover()
+    store.write(commit_of(1, 1))
+    store.sync()
+    assert store.recover() == Extent(first=1, base=1, next_sequence=2)
+    store.write(commit_of(2, 1))
+    store.sync()
+    check_has_only(store, 1, 2)
+    store.close()

@@ -1,0 +1,129 @@
+"""One store, the processes that open it one after the other, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from fairlead.adapters.system_clock import SystemClock
+from fairlead.assembly import open_store
+from fairlead.model.message import Delivery
+from fairlead.testing.clock import FakeClock
+from fairlead.testing.stepped import SteppedBroker
+
+from .broker_audit import Auditor
+from .broker_load import ALL_QUEUES, name_in
+
+ERRANDS = 60
+ANSWERS_MAX = 2_000
+HOUR_MS = 3_600_000
+LATEST_MS = 1 << 62
+ROOT = Path(__file__).parents[2]
+
+
+class Lives:
+    """One store, the processes that open it one after the other, and what they leave in their logs."""
+
+    def __init__(self, folder: Path, *, seed: int, store: str | None = None, may_fail: bool = False) -> None:
+        self.store = store if store is not None else str(folder / "store")
+        self._folder = folder
+        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._count = 0
+        self.auditor = Auditor(may_fail=may_fail)
+
+    def live(self, *, is_cut_short: bool = False, meanwhile: Callable[[IO[bytes]], None] | None = None) -> None:
+        """Let a process live, kill it, and audit its log.
+
+        Cut short it is killed while it opens the store. What is to happen meanwhile is handed its progress.
+        """
+        self._count += 1
+        log, errands = (self._folder / f"{kind}-{self._count}" for kind in ("log", "errands"))
+        errands.write_text(json.dumps(self._errands()))
+        command = [sys.executable, "-m", "tests.system.broker_load", self.store, str(log), str(errands)]
+        with subprocess.Popen([*command, f"life{self._count}"], stdout=subprocess.PIPE, bufsize=0, cwd=ROOT) as process:
+            try:
+                self._wait(process, is_cut_short=is_cut_short, meanwhile=meanwhile)
+            finally:
+                process.kill()
+        self.auditor.read_life(log.read_bytes().splitlines() if log.exists() else [])
+        assert self.auditor.faults == [], self.auditor.faults[:5]
+        assert process.returncode == -signal.SIGKILL, "The process ended by itself."
+
+    def _wait(
+        self,
+        process: subprocess.Popen[bytes],
+        *,
+        is_cut_short: bool,
+        meanwhile: Callable[[IO[bytes]], None] | None,
+    ) -> None:
+        """Wait until a process is so far that it may be killed, and then a little longer; or until it ends."""
+        assert process.stdout is not None
+        if is_cut_short:
+            read_past(process.stdout, b"o", 0)
+            pause_ms = self._chance.uniform(0, 40)
+        else:
+            read_past(process.stdout, b"w", self._chance.randint(1, ANSWERS_MAX))
+            pause_ms = self._chance.uniform(0, 3)
+        if meanwhile is not None:
+            meanwhile(process.stdout)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(pause_ms / 1_000)
+
+    def _errands(self) -> dict[str, Any]:
+        receipts = list(self.auditor.receipts())
+        dedup_ids = [(queue, name, dedup_id) for dedup_id, (queue, name) in self.auditor.dedup_ids.items()]
+        old = self._chance.sample(receipts, min(ERRANDS // 2, len(receipts)))
+        return {
+            "receipts": [*receipts[-ERRANDS // 2 :], *old],
+            "dedups": [*dedup_ids[-ERRANDS // 4 :], *self._chance.sample(dedup_ids, min(ERRANDS // 4, len(dedup_ids)))],
+        }
+
+
+def read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:
+    """Read until a process says that it is so far, and then so many answers; or to the end."""
+    while progress.read(1) not in (mark, b""):
+        pass
+    while answers > 0 and (signs := progress.read(answers)):
+        answers -= len(signs)
+
+
+def drained(store: str) -> tuple[list[list[Any]], dict[str, str]]:
+    """Wait for every lease and delay to end, lease and ack everything, and return it as a survey does."""
+    remains: list[list[Any]] = []
+    broker = SteppedBroker(open_store(store), clock=FakeClock(SystemClock().now_ms() + HOUR_MS))
+    try:
+        config = broker.list_config("life:")
+        broker.advance(HOUR_MS)
+        for queue in ALL_QUEUES:
+            while deliveries := broker.lease(queue, 1_000, with_state=True):
+                remains.extend(line_of(delivery) for delivery in deliveries)
+                assert broker.ack_many(queue, deliveries) == [None] * len(deliveries)
+        assert broker.engine.ledger.base > 1, "Recovery was never shortened."
+        assert broker.engine.ledger.trimmed > 1, "The journal was never trimmed."
+        left = [(view.name, view.waiting, view.leased, view.size) for view in broker.queues()]
+        assert left == [(queue, 0, 0, 0) for queue in ALL_QUEUES]
+    finally:
+        broker.store.close()
+    return remains, config
+
+
+def line_of(delivery: Delivery) -> list[Any]:
+    state = None if delivery.state is None else delivery.state.decode(errors="replace")
+    return [delivery.id, delivery.queue, name_in(delivery.payload), None, state, delivery.state_etag]
+
+
+def audit_what_is_left(lives: Lives) -> int:
+    """Take everything out of the store, let the auditor see it, and return how much it was."""
+    remains, config = drained(lives.store)
+    survey = {"n": 1, "do": "survey", "ms": LATEST_MS}
+    answer = {"of": 1, "ms": LATEST_MS, "messages": remains, "config": config}
+    lives.auditor.read_life([json.dumps(line).encode() for line in (survey, answer)])
+    assert lives.auditor.faults == [], lives.auditor.faults[:5]
+    return len(remains)

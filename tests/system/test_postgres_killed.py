@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import psycopg
+import pytest
+
+from fairlead.testing.servers import PostgresServer, ServerMissing, wait_until
+
+from .broker_lives import Lives, audit_what_is_left
+
+KILLS = 4
+EVENTS = 300
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    try:
+        server = PostgresServer(fsync=True)
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+def end_of_log(server: PostgresServer) -> int:
+    with psycopg.connect(server.url) as connection:
+        row = connection.execute("SELECT next_sequence FROM fairlead_logs").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def test_a_postgres_killed_under_load_loses_nothing_that_was_answered(server: PostgresServer, tmp_path: Path) -> None:
+    """While the server dies and comes back, brokers refuse, recover by themselves and go on, and nothing is lost."""
+    lives = Lives(tmp_path, seed=5, store=f"{server.url}&owner=load", may_fail=True)
+
+    def kill_again_and_again(progress: IO[bytes]) -> None:
+        threading.Thread(target=lambda: [None for _ in iter(lambda: progress.read(65_536), b"")], daemon=True).start()
+        for _ in range(KILLS):
+            server.kill()
+            server.start()
+            start = end_of_log(server)
+            wait_until(lambda start=start: end_of_log(server) > start + EVENTS, what="The broker goes on")  # type: ignore[misc] # bound early
+
+    lives.live(meanwhile=kill_again_and_again)
+    lives.live()
+    remains = audit_what_is_left(lives)
+    counts = lives.auditor.counts
+    print(f"\n{KILLS} kills of PostgreSQL under load")
+    print("\n".join(f"{count:6} {what}" for what, count in counts.most_common()))
+    print(f"{remains:6} drained at the end")
+    assert counts["calls refused with store_failed"] >= KILLS
+    assert counts["acked"] > 300

@@ -1,0 +1,273 @@
+"""What a store in PostgreSQL does that no contract tells."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from fairlead.adapters import postgres_schema
+from fairlead.adapters.ownership import Claim
+from fairlead.adapters.postgres_log import PostgresLog
+from fairlead.adapters.postgres_store import PostgresStore
+from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
+from fairlead.ports.store import Extent
+from fairlead.testing.servers import PostgresServer, wait_until
+from fairlead.testing.store_samples import commit_of, page_of
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"unit-{next(_numbers)}"
+
+
+@contextmanager
+def opened(url: str, namespace: str, **terms: object) -> Iterator[PostgresStore]:
+    store = PostgresStore(url, namespace=namespace, claim=Claim(is_kept=False, **terms))  # type: ignore[arg-type] # by name
+    store.recover()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def new_database(server: PostgresServer) -> Iterator[str]:
+    name = f"fresh{next(_numbers)}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(server.url, dbname=name)
+        connection.execute(f"DROP DATABASE {name}")
+
+
+def end_sessions(server: PostgresServer) -> None:
+    """End all sessions of Fairlead, as a server that goes down does."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'fairlead %'"
+        )
+
+
+def starts(store: PostgresStore) -> list[int]:
+    return [page.sequence for page in store.pages(0)]
+
+
+def test_namespaces_are_apart(postgres: PostgresServer, namespace: str) -> None:
+    """Two stores of one database are open at the same time, and neither sees anything of the other."""
+    with opened(postgres.url, namespace) as one, opened(postgres.url, f"{namespace}-other") as other:
+        one.write(commit_of(1, 1, bodies=[(1, b"one")]))
+        one.sync()
+        other.write(commit_of(1, 2, bodies=[(1, b"other")]))
+        other.sync()
+        assert (starts(one), one.bodies([1])) == ([1], [b"one"])
+        assert [page.page for page in other.pages(0)] == [page_of(1, 3)]
+        other.write(commit_of(3, 1, dropped=[1], base=4, trim=4))
+        other.sync()
+        assert (starts(one), one.bodies([1])) == ([1], [b"one"])
+
+
+def test_several_writes_are_one_transaction(postgres: PostgresServer, namespace: str) -> None:
+    """What is written before a sync becomes visible to others all at once, with the sync."""
+    with opened(postgres.url, namespace) as store, psycopg.connect(postgres.url, autocommit=True) as other:
+
+        def seen() -> list[tuple[int, str]]:
+            query = "SELECT sequence, CAST(xmin AS TEXT) FROM fairlead_pages WHERE namespace = %s"
+            return [(int(sequence), str(made_by)) for sequence, made_by in other.execute(query, (namespace,))]
+
+        store.write(commit_of(1, 1))
+        store.write(commit_of(2, 1))
+        assert seen() == []
+        store.sync()
+        assert [sequence for sequence, _ in seen()] == [1, 2]
+        assert len({made_by for _, made_by in seen()}) == 1
+
+
+def test_a_lost_connection_is_a_failure_and_recovery_mends_it(postgres: PostgresServer, namespace: str) -> None:
+    """After its session was ended the store refuses everything, then opens anew with what was synced."""
+    with opened(postgres.url, namespace) as store:
+        store.write(commit_of(1, 1))
+        store.sync()
+        store.write(commit_of(2, 1))
+        end_sessions(postgres)
+        for call in (store.sync, store.sync, store.check_owned, lambda: store.bodies([1])):
+            with pytest.raises(StoreFailed):
+                call()
+        assert store.recover() == Extent(first=1, base=1, next_sequence=2)
+        store.check_owned()
+        store.write(commit_of(2, 1))
+        store.sync()
+        assert starts(store) == [1, 2]
+
+
+def test_who_lost_its_connection_learns_that_it_was_taken_over(postgres: PostgresServer, namespace: str) -> None:
+    """Recovery after a failure does not take the store back from another process."""
+    with opened(postgres.url, namespace) as store:
+        end_sessions(postgres)
+        with opened(postgres.url, namespace, force=True) as other:
+            with pytest.raises(StoreFailed):
+                store.renew()
+            with pytest.raises(StoreFenced, match="taken over"):
+                store.recover()
+            other.write(commit_of(1, 1))
+            other.sync()
+
+
+def test_who_never_heard_that_it_got_the_store_still_has_it(
+    postgres: PostgresServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
+    store = PostgresStore(postgres.url, namespace=namespace, claim=Claim(is_kept=False))
+    take = PostgresLog.take
+
+    def take_and_lose(*arguments: Any, **terms: Any) -> None:
+        take(*arguments, **terms)
+        raise psycopg.OperationalError("the answer is lost")
+
+    for sequence in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresLog, "take", take_and_lose)
+            with pytest.raises(StoreFailed, match="lost"):
+                store.recover()
+        assert store.recover().next_sequence == sequence
+        store.write(commit_of(sequence, 1))
+        store.sync()
+    store.close()
+
+
+def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
+    postgres: PostgresServer, namespace: str
+) -> None:
+    """Who takes over ends the session of an owner whose half-sent transaction locks the log."""
+    with opened(postgres.url, namespace), psycopg.connect(postgres.url) as stopped:
+        row = stopped.execute("SELECT session FROM fairlead_logs WHERE namespace = %s", (namespace,)).fetchone()
+        assert row is not None
+        stopped.execute("SELECT set_config('application_name', %s, false)", (row[0],))
+        stopped.execute("UPDATE fairlead_logs SET base = 7 WHERE namespace = %s", (namespace,))
+        with opened(postgres.url, namespace, force=True, lease_ms=3_000) as other:
+            other.write(commit_of(1, 1))
+            other.sync()
+        with pytest.raises(psycopg.OperationalError):
+            stopped.execute("COMMIT")
+
+
+def test_another_writer_is_noticed(postgres: PostgresServer, namespace: str) -> None:
+    """A log that does not end where we left it is a failure, even under our own epoch, and nothing is committed."""
+    with opened(postgres.url, namespace) as store:
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            other.execute("UPDATE fairlead_logs SET next_sequence = 5 WHERE namespace = %s", (namespace,))
+        store.write(commit_of(1, 1, bodies=[(1, b"one")]))
+        with pytest.raises(StoreFailed, match="does not end at 1"):
+            store.sync()
+        assert store.recover().next_sequence == 5
+        assert store.bodies([1]) == [None]
+
+
+def test_a_commit_that_only_lost_a_race_is_sent_again(postgres: PostgresServer, namespace: str) -> None:
+    """Where the engine resolves conflicts by rolling one side back, the store repeats its transaction by itself."""
+    with new_database(postgres) as url:
+        strict = make_conninfo(url, options="-c default_transaction_isolation=serializable")
+        with opened(strict, namespace) as store, psycopg.connect(url) as other:
+            store.write(commit_of(1, 1))
+            other.execute("UPDATE fairlead_logs SET owner = 'touched' WHERE namespace = %s", (namespace,))
+            committing = threading.Thread(target=store.sync)
+            committing.start()
+            query = (
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+            wait_until(lambda: other.execute(query).fetchone() == (1,), what="The commit waits")
+            other.commit()
+            committing.join(10)
+            assert starts(store) == [1]
+            again = store.recover()
+            assert again.next_sequence == 2
+
+
+@pytest.mark.parametrize("_time", range(12))
+def test_many_may_make_the_tables_at_the_same_time(postgres: PostgresServer, _time: int) -> None:
+    """Processes that meet an empty database together all get their stores; they get in each other's way variously."""
+    with new_database(postgres) as url:
+        stores = [PostgresStore(url, namespace=f"n{at}", claim=Claim(is_kept=False)) for at in range(8)]
+        ready = threading.Barrier(len(stores))
+        outcomes: list[Extent | Exception] = []
+
+        def open_together(store: PostgresStore) -> None:
+            ready.wait()
+            try:
+                outcomes.append(store.recover())
+            except Exception as error:  # noqa: BLE001 - the test shows it
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=open_together, args=(store,)) for store in stores]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for store in stores:
+            store.close()
+        assert outcomes == [Extent(first=1, base=1, next_sequence=1)] * len(stores)
+
+
+def test_a_later_version_of_the_tables_is_refused(postgres: PostgresServer, namespace: str) -> None:
+    """Tables that a later Fairlead has made are left alone, with an error that tells both versions."""
+    with new_database(postgres) as url:
+        with opened(url, namespace):
+            pass
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE fairlead_schema SET version = 99")
+        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlead knows {postgres_schema.VERSION}"):
+            PostgresStore(url).recover()
+
+
+def test_tables_that_are_there_need_no_right_to_make_some(postgres: PostgresServer, namespace: str) -> None:
+    """A user who may only read and write rows can open a store once somebody has made the tables."""
+    with new_database(postgres) as url:
+        with opened(url, namespace):
+            pass
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE plain{namespace[5:]} LOGIN")
+            tables = "fairlead_schema, fairlead_logs, fairlead_pages, fairlead_bodies"
+            connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO plain{namespace[5:]}")
+        with opened(make_conninfo(url, user=f"plain{namespace[5:]}"), namespace) as store:
+            store.write(commit_of(1, 1, bodies=[(1, b"one")]))
+            store.sync()
+            assert store.bodies([1]) == [b"one"]
+
+
+def test_durability_is_that_of_the_session(postgres: PostgresServer, namespace: str) -> None:
+    """With fsync a commit waits for the disk of the server, with os it does not."""
+    for durability, expected in (("fsync", "on"), ("os", "off")):
+        store = PostgresStore(postgres.url, namespace=namespace, durability=durability)  # type: ignore[arg-type] # one of both
+        store.recover()
+        assert store._connection is not None
+        row = store._connection.execute("SHOW synchronous_commit").fetchone()
+        assert row == (expected,)
+        store.close()
+
+
+def test_a_server_that_is_not_there_is_a_failure() -> None:
+    """A database that can't be reached is told as such, without any secret."""
+    store = PostgresStore("postgresql://fairlead:hidden@/postgres?host=/nowhere/at/all")
+    with pytest.raises(StoreFailed, match="could not be reached") as caught:
+        store.recover()
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"namespace": ""}, {"namespace": "a\nb"}, {"durability": "fsnyc"}])
+def test_what_makes_no_sense_is_refused(options: dict[str, str]) -> None:
+    """Bad options are told when the store is named, before anything is connected."""
+    with pytest.raises(InvalidArgument):
+        PostgresStore("postgresql:///x", **options)  # type: ignore[arg-type] # that is the mistake
+
+
+def test_an_address_that_makes_no_sense_is_refused() -> None:
+    """What libpq can't understand is told as the caller's mistake."""
+    with pytest.raises(InvalidArgument, match="can't be found"):
+        PostgresStore("postgresql:///x?nonsense=1").recover()
