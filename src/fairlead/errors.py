@@ -286,9 +286,7 @@ class StoreLocked(UnavailableError):
     """Another broker has the store open, in this process or in another."""
 
     code = "store_locked"
-    remedy = (
-        "Close what has it open, or use another folder or namespace: one broker has one store, and threads share it."
-    )
+    remedy = "Close what has it open, or use another folder or namespace; threads share one broker."
 
 
 class StoreFenced(UnavailableError):

@@ -56,7 +56,7 @@ SECTIONS = {
         "redrive": ("redriving", "Move dead letters back to their queue."),
     },
     "Data": {
-        "pipeline": ("pipeline", "Make tables of the journal: usage, waits, fairness, failures."),
+        "pipeline": ("pipeline", "Make tables of the journal, with Spark: usage, waits, fairness, failures."),
         "whatif": ("whatif", "Replay an exported journal against another policy."),
         "advise": ("advise", "Look for the setting that would have met targets at the least cost to the rest."),
         "backfill": ("backfilling", "Fill QUEUE with the rows of files or of a table, each once."),
