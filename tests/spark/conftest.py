@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small_data(spark: SparkSession) -> Iterator[None]:
     """Let Spark run plans as they are, without compiling or re-planning them: for a few rows that takes far longer."""
     settings = {

@@ -41,7 +41,7 @@ class DeltaTables:
         where = self._folder / "events"
         if not DeltaTable.is_deltatable(str(where)):
             return []
-        uris = DeltaTable(str(where)).file_uris([("day", "=", day.isoformat())])
+        uris = DeltaTable(str(where)).file_uris(file_pruning_predicate=[("day", "=", day.isoformat())])
         return sorted(Path(unquote(urlsplit(uri).path)) for uri in uris)
 
     def place(self, swap: Swap) -> None:
