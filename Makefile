@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test test-long lint bench clean
 
 help:
-	@echo "make demo    see a noisy and a quiet tenant, in memory, and in a durable queue that crashes"
+	@echo "make demo    see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
 	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
+	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
 	@echo "make bench   run the benchmarks"
 	@echo "make setup   only set up .venv"
 
@@ -24,6 +25,8 @@ demo: $(READY)
 	@$(BIN)/python examples/noisy_neighbour.py
 	@echo
 	@$(BIN)/python examples/embedded.py
+	@echo
+	@$(BIN)/python examples/pipeline.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -32,7 +35,10 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not long"
+
+test-long: $(READY)
+	$(BIN)/pytest -m long
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.scheduler

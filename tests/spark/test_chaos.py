@@ -11,6 +11,8 @@ from tests.spark.chaos import rampage
 from tests.spark.cluster import lose_a_worker
 from tests.system.server_process import ServerProcess
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["journal", "queue", "sink"])

@@ -34,7 +34,9 @@ def pipeline_command() -> None:
 @click.option("--once", is_flag=True, help="End when the tables are up to date, instead of going on.")
 @click.option("--interval", type=DURATION, default="60s", show_default=True, help="How long to wait between runs.")
 @click.option("--reader", default="pipeline", show_default=True, help="As whom a server keeps its journal for this.")
-@click.option("--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables.")
+@click.option(
+    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables."
+)
 @click.option("--memory", default="2g", show_default=True, help="For Spark on this machine.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: this machine, or any master.")
 @pass_session
