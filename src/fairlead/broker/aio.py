@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +23,7 @@ from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
-from fairlead.model.message import Delivery
+from fairlead.model.message import Delivery, Key
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -117,6 +117,16 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""
         self._engine.taps.append(tap)
+
+    def terms_of(self, queue: str, numbers: Iterable[int]) -> list[tuple[Key, int]]:
+        """Return fairness key and cost of those messages that are in a queue now, for taps."""
+        found = (self._engine.ledger.find(queue, number) for number in numbers)
+        return [(message.key, message.cost) for message in found if message is not None]
+
+    def weight_of(self, queue: str, key: Key) -> int:
+        """Return the weight of a fairness key now; the queue must be there."""
+        policy = self._engine.schedule.key_policy(queue, key)
+        return policy.weight if policy is not None else 1
 
     def now_ms(self) -> int:
         """Return the broker's time."""

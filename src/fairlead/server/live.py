@@ -1,0 +1,99 @@
+"""The live feed: server-sent events with queues, rates and shares, about once a second, for whoever looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+from fairlead.errors import Forbidden, InvalidArgument, QueueNotFound
+from fairlead.model.message import Key
+from fairlead.model.views import QueueView
+from fairlead.server.callers import Caller
+from fairlead.server.doors import Doors
+from fairlead.server.exchange import Exchange
+from fairlead.server.live_fold import Counts, LiveFold
+from fairlead.server.live_picture import CONSIDERED_MAX, QUEUES_MAX, KeysNow, Picture, keys_now, queues_now
+from fairlead.server.subscribing import EVENTS, first_of
+
+PARAMETERS: Final = ("queue", "keys_max", "match")
+KEYS_SHOWN: Final = 100
+KEYS_MAX: Final = 1_000
+INTERVAL_S: Final = 1.0
+_MATCHED_MAX: Final = 100_000
+_SPARE: Final = 50
+"""A picture is made so seldom that the server has so many times as long for everything else."""
+
+
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a viewer wants to see."""
+
+    queue: str | None
+    keys_max: int
+    match: str
+
+
+async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Send what happens about once a second, until the caller hangs up."""
+    wish = _wish(exchange.query(*PARAMETERS))
+    doors.tally.calls["live"] += 1
+    if wish.queue is not None:
+        caller.check("consume", wish.queue)
+        await doors.broker.queue(wish.queue)  # or it is not found
+    elif not caller.may_anywhere("consume"):
+        raise Forbidden(f"Key {caller.name!r} has no right to consume on any queue.")
+    with doors.subscription(), doors.viewers.viewing(wish.queue) as fold:
+        await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
+        sending = _send(exchange, pictures(doors, caller, wish, fold))
+        await first_of(sending, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+    await exchange.end()
+
+
+def _wish(query: dict[str, str]) -> _Wish:
+    text = query.get("keys_max", str(KEYS_SHOWN))
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= KEYS_MAX:
+        raise InvalidArgument(f"keys_max is a whole number from 1 to {KEYS_MAX}, not {text!r:.100}.")
+    return _Wish(queue=query.get("queue"), keys_max=int(text), match=query.get("match", ""))
+
+
+async def _send(exchange: Exchange, shown: AsyncIterator[Picture]) -> None:
+    async for picture in shown:
+        await exchange.more(b"event: live\ndata: " + msgspec.json.encode(picture) + b"\n\n")
+
+
+async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) -> AsyncIterator[Picture]:
+    """Make a picture about once a second, until the queue that is watched is gone."""
+    before: dict[str, Counts] = {}
+    looked_ms = doors.broker.now_ms()
+    while True:
+        begun = perf_counter()
+        now_ms = doors.broker.now_ms()
+        views = [view for view in await doors.broker.queues() if caller.may("consume", view.name)]
+        try:
+            keys = None if wish.queue is None else await _keys(doors, wish, fold, now_ms)
+        except QueueNotFound:
+            return
+        yield Picture(
+            at_ms=now_ms,
+            queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
+            queues_left_off=max(0, len(views) - QUEUES_MAX),
+            queue=keys,
+        )
+        before = {name: msgspec.structs.replace(counts) for name, counts in fold.counts.items()}
+        looked_ms = now_ms
+        await asyncio.sleep(max(INTERVAL_S, _SPARE * (perf_counter() - begun)))
+
+
+async def _keys(doors: Doors, wish: _Wish, fold: LiveFold, now_ms: int) -> KeysNow:
+    queue = wish.queue or ""
+    view: QueueView = await doors.broker.queue(queue, keys_max=_MATCHED_MAX if wish.match else CONSIDERED_MAX)
+    windows = fold.watched[queue]
+    windows.roll(now_ms)
+
+    def weight_of(key: Key) -> int:
+        return doors.broker.weight_of(queue, key)
+
+    return keys_now(view, windows, weight_of, keys_max=wish.keys_max, match=wish.match, now_ms=now_ms)
