@@ -22,8 +22,10 @@ from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
+from fairlead.broker.views import queue_details
 from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery, Key
+from fairlead.model.views import KeyView
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -117,6 +119,19 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""
         self._engine.taps.append(tap)
+
+    async def keys_like(self, queue: str, wanted: Callable[[Key], bool], *, keys_max: int) -> tuple[KeyView, ...]:
+        """Return up to so many of the fairness keys that are wanted, those with the most messages.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        engine = self._engine
+
+        def look() -> tuple[KeyView, ...]:
+            return queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted).keys
+
+        return await self._read(look)
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> list[tuple[Key, int]]:
         """Return fairness key and cost of those messages that are in a queue now, for taps."""

@@ -9,33 +9,33 @@ from fairlead.model.message import Key
 
 
 class Asked(NamedTuple):
-    """What a key was served, and whether it would have taken more."""
+    """What a key was served, and what it would have taken, which is at least that."""
 
     served: float
-    wants_more: bool
+    wanted: float
 
 
 class _Node:
-    """A level of keys, with what all below it were served."""
+    """A level of keys, with what all below it were served and wanted."""
 
-    __slots__ = ("children", "key", "served", "wants_more", "weight")
+    __slots__ = ("children", "key", "served", "wanted", "weight")
 
     def __init__(self, key: Key | None, weight: int) -> None:
         self.key = key
         self.weight = weight
         self.children: dict[str | None, _Node] = {}
         self.served = 0.0
-        self.wants_more = False
+        self.wanted = 0.0
 
     def add(self, asked: Asked) -> None:
         self.served += asked.served
-        self.wants_more = self.wants_more or asked.wants_more
+        self.wanted += asked.wanted
 
 
 def fair_shares(asked: Mapping[Key, Asked], weight_of: Callable[[Key], int]) -> dict[Key, float]:
     """Return what each key would have been served of the same total if shares followed the weights.
 
-    Nobody is given more than it asked for, and what one leaves is shared by those who want more. Keys that are paths
+    Nobody is given more than it wanted, and what one leaves is shared by those who want more. Keys that are paths
     share what the key above them has.
     """
     root = _Node(None, 1)
@@ -72,20 +72,15 @@ def _pour(node: _Node, amount: float, shares: dict[Key, float]) -> None:
 
 
 def _split(nodes: list[_Node], amount: float) -> list[float]:
-    """Split an amount by weight: those who ask for less than their part first, the rest among the others."""
-    shares = dict.fromkeys(range(len(nodes)), 0.0)
+    """Split an amount by weight: those who want less than their part first, the rest among the others."""
+    shares = [0.0] * len(nodes)
     weights = sum(node.weight for node in nodes)
-    modest = sorted(
-        (at for at in shares if not nodes[at].wants_more), key=lambda at: nodes[at].served / nodes[at].weight
-    )
-    for at in modest:
-        shares[at] = min(nodes[at].served, amount * nodes[at].weight / weights)
+    for at in sorted(range(len(nodes)), key=lambda at: nodes[at].wanted / nodes[at].weight):
+        node = nodes[at]
+        shares[at] = min(node.wanted, amount * node.weight / weights)
         amount -= shares[at]
-        weights -= nodes[at].weight
-    for at, node in enumerate(nodes):
-        if node.wants_more:
-            shares[at] = amount * node.weight / weights
-    return list(shares.values())
+        weights -= node.weight
+    return shares
 
 
 def jain_index(ratios: Iterable[float]) -> float | None:

@@ -16,14 +16,13 @@ from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange
 from fairlead.server.live_fold import Counts, LiveFold
-from fairlead.server.live_picture import CONSIDERED_MAX, QUEUES_MAX, KeysNow, Picture, keys_now, queues_now
+from fairlead.server.live_picture import CONSIDERED_MAX, QUEUES_MAX, KeysNow, Picture, is_like, keys_now, queues_now
 from fairlead.server.subscribing import EVENTS, first_of
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
 KEYS_SHOWN: Final = 100
 KEYS_MAX: Final = 1_000
 INTERVAL_S: Final = 1.0
-_MATCHED_MAX: Final = 100_000
 _SPARE: Final = 50
 """A picture is made so seldom that the server has so many times as long for everything else."""
 
@@ -89,7 +88,9 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
 
 async def _keys(doors: Doors, wish: _Wish, fold: LiveFold, now_ms: int) -> KeysNow:
     queue = wish.queue or ""
-    view: QueueView = await doors.broker.queue(queue, keys_max=_MATCHED_MAX if wish.match else CONSIDERED_MAX)
+    view = await doors.broker.queue(queue, keys_max=CONSIDERED_MAX)
+    if wish.match:
+        view = await _with_matching(doors, view, wish)
     windows = fold.watched[queue]
     windows.roll(now_ms)
 
@@ -97,3 +98,14 @@ async def _keys(doors: Doors, wish: _Wish, fold: LiveFold, now_ms: int) -> KeysN
         return doors.broker.weight_of(queue, key)
 
     return keys_now(view, windows, weight_of, keys_max=wish.keys_max, match=wish.match, now_ms=now_ms)
+
+
+async def _with_matching(doors: Doors, view: QueueView, wish: _Wish) -> QueueView:
+    """Add the keys that are looked for, where they are not among those with the most messages."""
+
+    def is_wanted(key: Key) -> bool:
+        return is_like(key, wish.match)
+
+    found = await doors.broker.keys_like(view.name, is_wanted, keys_max=wish.keys_max)
+    shown = {each.key for each in view.keys}
+    return msgspec.structs.replace(view, keys=(*view.keys, *(each for each in found if each.key not in shown)))

@@ -6,8 +6,8 @@ Everything is bounded: keys beyond so many are counted together, and old counts 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,7 @@ from fairlead.model.names import dlq_of
 
 WINDOWS_MS: Final = (10_000, 60_000, 300_000)
 KEYS_MAX: Final = 20_000
+HELD_MS: Final = 10_000
 _STEPS: Final = 10
 _FAILURES: Final = frozenset(("failure", "expiry", "release"))
 
@@ -83,6 +84,20 @@ class Window:
         return min(self.span_ms, now_ms - self._since_ms)
 
 
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What held back a key beside the turns of others: ``throttle`` with its name, ``cap`` or ``pause``."""
+
+    kind: Literal["throttle", "cap", "pause"]
+    name: str | None = None
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """When a key was last seen held back, and by what."""
+
+    at_ms: int
+    by: Held
+
+
 class KeyWindows:
     """What one queue was given and served by key, over each of the windows."""
 
@@ -91,6 +106,20 @@ class KeyWindows:
         self.served = [Window(span_ms, now_ms) for span_ms in WINDOWS_MS]
         self.arriving: Counter[Key | None] = Counter()
         self.serving: Counter[Key | None] = Counter()
+        self.costs: dict[Key, int] = {}
+        """What the latest message of a key costs, where that is not 1."""
+        self.held: dict[Key, Hold] = {}
+        """What held back keys of late."""
+
+    def note_cost(self, key: Key, cost: int) -> None:
+        """Remember what messages of a key cost."""
+        if cost != 1 and (key in self.costs or len(self.costs) < KEYS_MAX):
+            self.costs[key] = cost
+
+    def hold(self, holds: Mapping[Key, Held], now_ms: int) -> None:
+        """Note what holds back keys now; it counts for a while, since a throttle opens and shuts by the token."""
+        self.held = {key: hold for key, hold in self.held.items() if now_ms - hold.at_ms < HELD_MS}
+        self.held |= {key: Hold(at_ms=now_ms, by=by) for key, by in holds.items()}
 
     def roll(self, now_ms: int) -> None:
         """Let what was noted since the last time be in the windows."""
@@ -133,6 +162,7 @@ class LiveFold:
         else:
             for key, cost in zip(terms.keys, terms.costs, strict=True):
                 windows.arriving[key] += cost
+                windows.note_cost(key, cost)
 
     def serve(self, record: Leased) -> None:
         """Count messages that were handed out."""
@@ -142,6 +172,7 @@ class LiveFold:
             serving = windows.serving
             for key, cost in self._look(record.queue, record.numbers):
                 serving[key] += cost
+                windows.note_cost(key, cost)
 
 
 def _enqueued(fold: LiveFold, record: Enqueued | Published) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.model.message import Key
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 from fairlead.server.fair_shares import Asked, fair_shares, jain_index
-from fairlead.server.live_fold import Counts, KeyWindows
+from fairlead.server.live_fold import Counts, Held, KeyWindows
 
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 1_000
@@ -46,6 +46,8 @@ class KeyNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_p99_ms: int | None = None
     throttle: str | None = None
     throttled_until_ms: int | None = None
+    held_by: Held | None = None
+    """What held it back within the last ten seconds beside the turns of others, now or not."""
 
 
 class WindowNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,8 @@ def keys_now(
 ) -> KeysNow:
     """Return the keys of a queue: half of them those with the most messages, the others those that were served most."""
     views = {each.key: each for each in view.keys}
-    shares = [_fair(views, served.totals, weight_of) for served in windows.served]
+    windows.hold(holds_of(view.keys), now_ms)
+    shares = [_fair(views, windows, served.totals, weight_of) for served in windows.served]
     told = [
         WindowNow(
             span_ms=served.span_ms,
@@ -128,9 +131,9 @@ def keys_now(
     def now(key: Key) -> KeyNow:
         columns = zip(windows.arrived, windows.served, shares, strict=True)
         amounts = [(came.totals[key], went.totals[key], round(fair.get(key, 0.0), 2)) for came, went, fair in columns]
-        return _key_now(key, views.get(key), amounts, weight_of)
+        return _key_now(key, views.get(key), amounts, windows, weight_of)
 
-    chosen = _chosen(views, windows, keys_max=keys_max, match=match.lower())
+    chosen = _chosen(views, windows, keys_max=keys_max, match=match)
     return KeysNow(
         name=view.name,
         active_keys=view.active_keys or 0,
@@ -142,35 +145,57 @@ def keys_now(
 
 def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, match: str) -> list[Key]:
     served = windows.served[1].totals
-    keys = [key for key in {**views, **dict.fromkeys(key for key in served if key is not None)} if match in _text(key)]
+    keys = [
+        key
+        for key in {**views, **dict.fromkeys(key for key in served if key is not None)}
+        if not match or is_like(key, match)
+    ]
     fullest = nlargest(keys_max, keys, key=lambda key: views[key].messages if key in views else 0)
     busiest = nlargest(keys_max, keys, key=lambda key: served[key])
     both = dict.fromkeys(key for pair in zip(fullest, busiest, strict=True) for key in pair)
     return list(both)[:keys_max]
 
 
-def _text(key: Key) -> str:
-    return (key if isinstance(key, str) else "/".join(key)).lower()
+def is_like(key: Key, match: str) -> bool:
+    """Tell whether a key, a path with slashes between its names, has a text in it, in capitals or not."""
+    return match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
 
 
 def _fair(
-    views: dict[Key, KeyView], served: dict[Key | None, int], weight_of: Callable[[Key], int]
+    views: dict[Key, KeyView], windows: KeyWindows, served: dict[Key | None, int], weight_of: Callable[[Key], int]
 ) -> dict[Key, float]:
     busiest = nlargest(CONSIDERED_MAX, served, key=lambda key: served[key])
     keys = {**views, **dict.fromkeys(key for key in busiest if key is not None)}
-    asked = {key: Asked(served.get(key, 0), wants_more=_wants_more(views.get(key))) for key in keys}
+    asked = {key: _asked(key, views.get(key), windows, served.get(key, 0)) for key in keys}
     return fair_shares(asked, weight_of)
 
 
-def _wants_more(view: KeyView | None) -> bool:
-    """Tell whether a key would be served more if it were its turn: something waits, and nothing but turns holds it."""
-    if view is None or view.messages <= view.leased or view.is_paused or view.throttle is not None:
-        return False
-    return view.cap is None or view.leased < view.cap
+def _asked(key: Key, view: KeyView | None, windows: KeyWindows, served: int) -> Asked:
+    """Return what a key was served, and with it what waits; what is held back by more than turns is not counted."""
+    if view is None or key in windows.held:
+        return Asked(served, served)
+    return Asked(served, served + (view.messages - view.leased) * windows.costs.get(key, 1))
+
+
+def holds_of(views: Iterable[KeyView]) -> dict[Key, Held]:
+    """Return what holds back keys, beside the turns of others."""
+    found: dict[Key, Held] = {}
+    for view in views:
+        if view.is_paused:
+            found[view.key] = Held("pause")
+        elif view.throttle is not None:
+            found[view.key] = Held("throttle", view.throttle)
+        elif view.cap is not None and view.leased >= view.cap and view.messages > view.leased:
+            found[view.key] = Held("cap")
+    return found
 
 
 def _key_now(
-    key: Key, view: KeyView | None, amounts: list[tuple[int, int, float]], weight_of: Callable[[Key], int]
+    key: Key,
+    view: KeyView | None,
+    amounts: list[tuple[int, int, float]],
+    windows: KeyWindows,
+    weight_of: Callable[[Key], int],
 ) -> KeyNow:
     if view is None:
         return KeyNow(key=key, messages=0, leased=0, weight=weight_of(key), windows=amounts)
@@ -185,4 +210,5 @@ def _key_now(
         wait_p99_ms=view.wait_p99_ms,
         throttle=view.throttle,
         throttled_until_ms=view.throttled_until_ms,
+        held_by=windows.held[key].by if key in windows.held else None,
     )

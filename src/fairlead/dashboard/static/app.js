@@ -28,7 +28,7 @@ const TABS = { "": "queues", queue: "queues" };
 
 function route() {
   if (!location.hash.startsWith("#/") && location.hash) return;
-  const [name = "", ...rest] = location.hash.slice(2).split("/").map(decodeURIComponent);
+  const [name = "", ...rest] = location.hash.slice(2).split("/").map(decoded);
   const build = PAGES[name] ?? queuesPage;
   page = build(app, ...rest);
   document.title = `${page.title} · Fairlead`;
@@ -38,6 +38,14 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   if (app.live.picture) page.update(app.live.picture);
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 function take(picture) {

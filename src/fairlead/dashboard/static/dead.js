@@ -85,7 +85,7 @@ function lettersPage(app, name) {
   redrive.list();
   return { title: `Dead letters of ${name}`, update, nodes: [count,
     el("section", { class: "panel" }, el("h2", {}, "Grouped by error"), table.node),
-    redrive.node, el("section", { class: "panel" }, letters.node)] };
+    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Letters"), letters.node)] };
 }
 
 async function all(dlq) {

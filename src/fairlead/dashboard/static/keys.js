@@ -5,7 +5,7 @@ import { Table, clock, el, keyText, number, percent, setText, span } from "./dom
 
 export const WINDOWS = ["10 s", "1 min", "5 min"];
 const NOISY = 1.5;
-const SENTENCES = 3;
+const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
 
 export function why(queue, key, at) {
   if (key.messages <= (key.leased ?? 0)) return "";
@@ -17,7 +17,8 @@ export function why(queue, key, at) {
       ? `throttle ${key.throttle} lets nothing go`
       : `throttle ${key.throttle}: next token ${clock(until)}`;
   }
-  if (key.cap !== undefined && key.cap !== null && key.leased >= key.cap) return `at its cap of ${key.cap}`;
+  if (key.held_by?.kind === "throttle") return `throttle ${key.held_by.name} paces it`;
+  if (key.held_by?.kind === "cap") return `held to its cap of ${key.cap}`;
   if (!queue.consumers && !queue.waiters && !queue.rates.leased) return "nobody consumes";
   const [arrived, served] = key.windows[at];
   return arrived > served * 1.2 ? "brings more than its share" : "its turn comes";
@@ -38,19 +39,19 @@ export function verdicts(queue, keys, at) {
     found.push(["loud", [el("b", {}, keyText(loudest.key)), ` is noisy: it ${brought}has ${number(waiting)} waiting${got}.`]]);
   }
   const held = keys.keys.filter(key => key !== loudest || !found.some(([kind]) => kind === "loud"))
-    .filter(key => key.messages > key.leased)
+    .filter(key => key.messages > key.leased && (key.held_by || key.wait_p99_ms >= LONG_MS || key.messages - key.leased > MANY))
     .sort((one, other) => weightOf(other) - weightOf(one));
   for (const key of held.slice(0, SENTENCES)) {
     const wait = key.wait_p99_ms === undefined ? "" : `, p99 ${span(key.wait_p99_ms)}`;
-    const kind = key.throttle || key.is_paused ? "held" : "calm";
+    const kind = key.held_by ? "held" : "calm";
     found.push([kind, [el("b", {}, keyText(key.key)), ` has ${number(key.messages - key.leased)} waiting${wait}: ${why(queue, key, at)}.`]]);
   }
-  if (!found.length) found.push(["good", "Nobody waits."]);
+  if (!found.length) found.push(["good", queue.waiting ? "Nobody waits long." : "Nobody waits."]);
   return found;
 }
 
 const noise = (key, at) => key.windows[at][0] + key.messages - key.leased;
-const weightOf = key => (key.throttle || key.is_paused || key.cap !== undefined ? 1e9 : 0) + (key.wait_p99_ms ?? 0);
+const weightOf = key => (key.held_by ? 1e9 : 0) + (key.wait_p99_ms ?? key.messages);
 
 const SORTS = {
   waiting: ["Most waiting", (key, _at) => key.messages - key.leased],
@@ -68,20 +69,21 @@ export class Keys {
     this.words = el("ul", { class: "verdicts", "aria-live": "off" });
     this.facts = el("p", { class: "faint", id: "facts" });
     this.table = new Table("Fairness keys", this.columns(actions));
-    this.node = el("section", {}, this.words, this.choices(onsearch), this.facts, this.table.node);
+    this.more = el("button", { class: "quiet", hidden: true, onclick: () => { this.limit = Infinity; this.draw(); } }, "Show more keys");
+    this.node = el("section", {}, this.words, this.choices(onsearch), this.table.node, this.more);
   }
 
   columns(actions) {
     const shared = [
       { title: "key", class: "name", text: key => keyText(key.key) },
       { title: "waiting", class: "number", text: key => number(key.messages - key.leased) },
-      { title: "served of fair share", class: "bar", hint: "The bar is what the key was served, the mark what weights entitle it to, given what it asked for.",
+      { title: "served, and fair share", class: "bar", hint: "The bar is what the key was served, the mark what weights entitle it to, given what it asked for.",
         fill: (cell, key) => shareBar(cell, key.shares[0], key.shares[1], this.most) },
-      { title: "wait p99", class: "number", text: key => span(key.wait_p99_ms) },
       { title: "why it waits", class: "why", fill: (cell, key) => {
         setText(cell, why(this.queue, key, this.at));
-        cell.classList.toggle("held", Boolean(key.throttle || key.is_paused || this.queue.is_paused));
+        cell.classList.toggle("held", Boolean(key.messages > key.leased && (key.held_by || this.queue.is_paused)));
       } },
+      { title: "wait p99", class: "number", text: key => span(key.wait_p99_ms) },
       { title: "in flight", class: "number minor", text: key => key.cap === undefined ? number(key.leased) : `${number(key.leased)} of ${number(key.cap)}` },
       { title: "weight", class: "number minor", text: key => number(key.weight) },
     ];
@@ -97,7 +99,7 @@ export class Keys {
       this.search = event.target.value; this.draw(); onsearch(this.search);
     } });
     const labelled = (label, input) => el("label", { class: "field" }, el("span", {}, label), input);
-    return el("div", { class: "choices" }, labelled("Window", window), labelled("Order", sort), search && labelled("Search", search));
+    return el("div", { class: "choices" }, labelled("Window", window), labelled("Order", sort), search && labelled("Search", search), this.facts);
   }
 
   update(queue, keys) {
@@ -110,8 +112,9 @@ export class Keys {
     if (!this.keys) return;
     const window = this.keys.windows[this.at], total = window.served || 1;
     const wanted = this.search.toLowerCase(), by = SORTS[this.sort][1];
-    const shown = this.keys.keys.filter(key => keyText(key.key).toLowerCase().includes(wanted))
-      .sort((one, other) => by(other, this.at) - by(one, this.at)).slice(0, this.limit);
+    const found = this.keys.keys.filter(key => keyText(key.key).toLowerCase().includes(wanted));
+    const shown = found.sort((one, other) => by(other, this.at) - by(one, this.at)).slice(0, this.limit);
+    this.more.hidden = shown.length === found.length;
     for (const key of shown) key.shares = [key.windows[this.at][1] / total, key.windows[this.at][2] / total];
     this.most = Math.max(0.01, ...shown.flatMap(key => key.shares));
     this.table.update(shown, key => JSON.stringify(key.key));

@@ -74,7 +74,8 @@ async function lifeOf(id) {
 function explained(view, life) {
   const last = life.events.at(-1);
   if (view?.message) {
-    const words = view.why?.words ?? `It is ${view.message.status}.`;
+    const dead = view.message.dead, found = view.why?.words ?? `It is ${view.message.status}.`;
+    const words = dead ? `It is a dead letter of ${dead.origin} since ${instant(dead.at_ms)}: ${dead.reason}. ${found}` : found;
     return [el("section", { class: "panel" }, el("h2", {}, "Why it is where it is"), el("p", { id: "explain", class: "large" }, words))];
   }
   const words = last ? `It is in no queue any more: ${ENDINGS[last.kind] ?? `the last that happened was ${last.kind}`}.`

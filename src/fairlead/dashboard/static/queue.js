@@ -19,7 +19,7 @@ export function queuePage(app, name) {
   ]);
   const throttled = el("section", { class: "panel", hidden: true }, el("h2", {}, "Throttles"), throttles.node);
   let typing = null, queue = null;
-  const keys = new Keys({ rows: 100, actions: fillActions, onsearch: text => {
+  const keys = new Keys({ rows: 20, actions: fillActions, onsearch: text => {
     clearTimeout(typing);
     typing = setTimeout(() => app.live.watch(name, text), SEARCH_MS);
   } });

@@ -20,7 +20,7 @@ export function pains(queue, now) {
 }
 
 export function queuesPage(app) {
-  const table = new Table("Queues, those that hurt first", [
+  const table = new Table("Queues", [
     { title: "queue", class: "name", fill: (cell, queue) => {
       const link = once(cell, () => el("a", { href: `#/queue/${encodeURIComponent(queue.name)}` }));
       setText(link, queue.name);
@@ -45,7 +45,7 @@ export function queuesPage(app) {
   ]);
   const keys = new Keys({ rows: 8 });
   const worst = el("a", {});
-  const closer = el("section", { class: "panel", hidden: true }, el("h2", {}, "Who waits in ", worst), keys.node);
+  const closer = el("section", { class: "panel", hidden: true }, el("h2", {}, "Who is noisy, who waits, and why, in ", worst), keys.node);
   let watched = null;
 
   function update(picture) {
@@ -67,5 +67,5 @@ export function queuesPage(app) {
 
   app.live.watch(app.watched);
   watched = app.watched;
-  return { title: "Queues", nodes: [closer, el("section", { class: "panel" }, table.node)], update };
+  return { title: "Queues", nodes: [el("section", { class: "panel short" }, table.node), closer], update };
 }
