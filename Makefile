@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo dashboard test lint bench clean
 
 help:
 	@echo "make demo    see a noisy and a quiet tenant, in memory, and in a durable queue that crashes"
+	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
 	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
 	@echo "make bench   run the benchmarks"
 	@echo "make setup   only set up .venv"
@@ -24,6 +25,9 @@ demo: $(READY)
 	@$(BIN)/python examples/noisy_neighbour.py
 	@echo
 	@$(BIN)/python examples/embedded.py
+
+dashboard: $(READY)
+	@$(BIN)/python examples/busy_server.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

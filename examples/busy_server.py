@@ -1,6 +1,7 @@
 """A server with a noisy tenant, quiet ones, a throttled and a capped one, to be looked at in a browser.
 
-It says where to look, and works until Ctrl-C. Everything is in memory, and gone with it.
+It says where to look, and works until Ctrl-C, or for three seconds where nobody sits at a terminal. Everything is in
+memory, and gone with it.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ POLICY = {
 }
 ERRORS = ["550 mailbox unavailable", "421 try again later", "451 greylisted"]
 TICK_S = 0.1
+TRIAL_S = 3
 SERVED = 12
 """So many messages are handled in a tick: less than acme alone sends."""
 
@@ -32,7 +34,7 @@ SERVED = 12
 @contextlib.asynccontextmanager
 async def server(*flags: str) -> AsyncIterator[str]:
     """Start a server process in memory, and yield its address."""
-    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", ":memory:", "--log-level", "warning"]
+    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", ":memory:", "--log-level", "error"]
     process = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE)
     try:
         line = b"" if process.stdout is None else await process.stdout.readline()
@@ -42,7 +44,7 @@ async def server(*flags: str) -> AsyncIterator[str]:
         yield found.group()
     finally:
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            process.kill()
         await process.wait()
 
 
@@ -93,7 +95,9 @@ async def load(address: str) -> None:
 async def main() -> None:
     async with server(*sys.argv[1:]) as address:
         print(f"Look at {address}/ to see who is noisy, who waits and why. Ctrl-C ends it.", flush=True)
-        await load(address)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if sys.stdout.isatty() else TRIAL_S):
+                await load(address)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is there, no test of this thread can run a loop of its own
 def browser() -> Iterator[Browser]:
     """Start Chromium, or skip where there is none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: install fairlead[dev]")
