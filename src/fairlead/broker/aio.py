@@ -133,10 +133,13 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
         return await self._read(look)
 
-    def terms_of(self, queue: str, numbers: Iterable[int]) -> list[tuple[Key, int]]:
-        """Return fairness key and cost of those messages that are in a queue now, for taps."""
-        found = (self._engine.ledger.find(queue, number) for number in numbers)
-        return [(message.key, message.cost) for message in found if message is not None]
+    def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
+        """Return fairness keys and costs of those messages that are in a queue now, for taps."""
+        known = self._engine.ledger.queues.get(queue)
+        if known is None:
+            return [], []
+        found = [message for message in map(known.messages.get, numbers) if message is not None]
+        return [message.key for message in found], [message.cost for message in found]
 
     def weight_of(self, queue: str, key: Key) -> int:
         """Return the weight of a fairness key now; the queue must be there."""

@@ -24,7 +24,7 @@ KEYS_SHOWN: Final = 100
 KEYS_MAX: Final = 1_000
 INTERVAL_S: Final = 1.0
 _SPARE: Final = 50
-"""A picture is made so seldom that the server has so many times as long for everything else."""
+"""Keys are looked at so seldom that the server has so many times as long for everything else."""
 
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +67,16 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
     """Make a picture about once a second, until the queue that is watched is gone."""
     before: dict[str, Counts] = {}
     looked_ms = doors.broker.now_ms()
+    keys_at = perf_counter()
     while True:
-        begun = perf_counter()
-        now_ms = doors.broker.now_ms()
+        now_ms, begun, keys = doors.broker.now_ms(), perf_counter(), None
         views = [view for view in await doors.broker.queues() if caller.may("consume", view.name)]
-        try:
-            keys = None if wish.queue is None else await _keys(doors, wish, fold, now_ms)
-        except QueueNotFound:
-            return
+        if wish.queue is not None and begun >= keys_at:
+            try:
+                keys = await _keys(doors, wish, fold, now_ms)
+            except QueueNotFound:
+                return
+            keys_at = begun + _SPARE * (perf_counter() - begun)
         yield Picture(
             at_ms=now_ms,
             queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
@@ -83,7 +85,7 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
         )
         before = {name: msgspec.structs.replace(counts) for name, counts in fold.counts.items()}
         looked_ms = now_ms
-        await asyncio.sleep(max(INTERVAL_S, _SPARE * (perf_counter() - begun)))
+        await asyncio.sleep(INTERVAL_S)
 
 
 async def _keys(doors: Doors, wish: _Wish, fold: LiveFold, now_ms: int) -> KeysNow:

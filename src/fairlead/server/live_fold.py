@@ -6,7 +6,7 @@ Everything is bounded: keys beyond so many are counted together, and old counts 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -32,8 +32,8 @@ HELD_MS: Final = 10_000
 _STEPS: Final = 10
 _FAILURES: Final = frozenset(("failure", "expiry", "release"))
 
-Look: TypeAlias = Callable[[str, Sequence[int]], Iterable[tuple[Key, int]]]
-"""Tells fairness key and cost of the messages of a queue that are still there."""
+Look: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
+"""Tells fairness keys and costs of the messages of a queue that are still there."""
 
 
 class Counts(msgspec.Struct):
@@ -111,10 +111,15 @@ class KeyWindows:
         self.held: dict[Key, Hold] = {}
         """What held back keys of late."""
 
-    def note_cost(self, key: Key, cost: int) -> None:
-        """Remember what messages of a key cost."""
-        if cost != 1 and (key in self.costs or len(self.costs) < KEYS_MAX):
-            self.costs[key] = cost
+    def count(self, counter: Counter[Key | None], keys: list[Key], costs: list[int] | None) -> None:
+        """Add costs by key. Mostly they are all 1, and counting is quick."""
+        if costs is None or costs.count(1) == len(costs):
+            counter.update(keys)
+            return
+        for key, cost in zip(keys, costs, strict=True):
+            counter[key] += cost
+            if cost != 1 and (key in self.costs or len(self.costs) < KEYS_MAX):
+                self.costs[key] = cost
 
     def hold(self, holds: Mapping[Key, Held], now_ms: int) -> None:
         """Note what holds back keys now; it counts for a while, since a throttle opens and shuts by the token."""
@@ -155,24 +160,15 @@ class LiveFold:
         """Count messages that have come to a queue."""
         self.of(queue).enqueued += len(terms.keys)
         windows = self.watched.get(queue)
-        if windows is None:
-            return
-        if terms.costs is None:
-            windows.arriving.update(terms.keys)
-        else:
-            for key, cost in zip(terms.keys, terms.costs, strict=True):
-                windows.arriving[key] += cost
-                windows.note_cost(key, cost)
+        if windows is not None:
+            windows.count(windows.arriving, terms.keys, terms.costs)
 
     def serve(self, record: Leased) -> None:
         """Count messages that were handed out."""
         self.of(record.queue).leased += len(record.numbers)
         windows = self.watched.get(record.queue)
         if windows is not None:
-            serving = windows.serving
-            for key, cost in self._look(record.queue, record.numbers):
-                serving[key] += cost
-                windows.note_cost(key, cost)
+            windows.count(windows.serving, *self._look(record.queue, record.numbers))
 
 
 def _enqueued(fold: LiveFold, record: Enqueued | Published) -> None:

@@ -77,7 +77,7 @@ def test_a_viewer_sees_rates_and_shares() -> None:
             news = [NewMessage(fairness_key="acme")] * 30 + [NewMessage(fairness_key="bakery", cost=2)] * 5
             await house.broker.enqueue_many("orders", news)
             await house.broker.ack_many("orders", await house.broker.lease("orders", 10))
-            picture = await feed.until(lambda each: bool(each["queue"]["windows"][0]["served"]))
+            picture = await feed.until(lambda each: "queue" in each and bool(each["queue"]["windows"][0]["served"]))
             (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
             assert (orders["waiting"], orders["leased"], orders["rates"]["enqueued"] > 0) == (25, 0, True)
             assert orders["rates"]["acked"] == orders["rates"]["leased"]

@@ -11,9 +11,9 @@ from fairlead.server import live_fold
 from fairlead.server.live_fold import Held, KeyWindows, LiveFold, Window
 
 
-def look(_queue: str, numbers: Iterable[int]) -> list[tuple[Key, int]]:
+def look(_queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
     """Say that odd messages are of acme and cost 2, and even ones of bakery."""
-    return [("acme", 2) if number % 2 else ("bakery", 1) for number in numbers]
+    return ["acme" if number % 2 else "bakery" for number in numbers], [1 + number % 2 for number in numbers]
 
 
 def enqueued(sequence: int, keys: list[Key], costs: list[int] | None = None) -> Enqueued:

@@ -50,7 +50,7 @@ function decoded(part) {
 
 function take(picture) {
   app.now = picture.at_ms;
-  app.watched = picture.queue?.name ?? null;
+  if (picture.queue) app.watched = picture.queue.name;
   for (const queue of picture.queues) {
     const history = histories.get(queue.name) ?? [];
     history.push({ ...queue.rates, waiting: queue.waiting });
@@ -118,6 +118,11 @@ function logIn(error) {
 
 function refused(error) {
   if (error.status === 401) { error.hadKey = hasKey(); logIn(error); return; }
+  if (error.status === 404 && !location.hash.startsWith("#/queue/")) {  // what was watched is gone, and others are there
+    app.watched = null;
+    app.live.watch(null);
+    return;
+  }
   main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, error.status === 403 ? "Not allowed" : "Not there"),
     el("p", {}, error.cause), el("p", { class: "faint" }, error.remedy)));
   page = null;

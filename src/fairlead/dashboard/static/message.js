@@ -14,6 +14,7 @@ export function messagePage(app, queue, id) {
     location.hash = `#/message/${encodeURIComponent(name.value.trim() || "-")}/${padded}`;
   } }, field("Queue", name), field("Message id", wanted), el("button", {}, "Look up"));
   const found = el("div", { id: "found" });
+  app.live.watch(app.watched);
   if (id) show(app, found, queue === "-" ? null : queue, id);
   else if (queue) listMessages(app, found, queue);
   return { title: "Message", nodes: [form, found], update() {} };

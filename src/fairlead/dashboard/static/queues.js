@@ -4,6 +4,7 @@ import { sparkline } from "./charts.js";
 import { Table, el, number, once, rate, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 
+const LITTLE = 10;
 const isDlq = name => name.endsWith(".dlq");
 
 // What hurts in a queue, in words, and how much.
@@ -12,7 +13,7 @@ export function pains(queue, now) {
   const isIdle = queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased;
   if (queue.is_paused) found.push("paused");
   else if (isIdle) found.push("nobody consumes");
-  else if (queue.waiting && queue.rates.enqueued > 1.1 * queue.rates.leased + 0.5) found.push("falling behind");
+  else if (queue.waiting > LITTLE && queue.rates.enqueued > 1.1 * queue.rates.leased) found.push("falling behind");
   if (queue.paused_keys) found.push(`${queue.paused_keys} keys paused`);
   if (queue.rates.failed > 0) found.push("failing");
   if (queue.dead) found.push("dead letters");
@@ -46,7 +47,7 @@ export function queuesPage(app) {
   const keys = new Keys({ rows: 8 });
   const worst = el("a", {});
   const closer = el("section", { class: "panel", hidden: true }, el("h2", {}, "Who is noisy, who waits, and why, in ", worst), keys.node);
-  let watched = null;
+  let watched = null, latest = null;
 
   function update(picture) {
     const queues = picture.queues.filter(queue => !isDlq(queue.name));
@@ -58,11 +59,12 @@ export function queuesPage(app) {
       app.live.watch(watched);
     }
     const queue = queues.find(each => each.name === watched);
-    closer.hidden = !queue || picture.queue?.name !== watched;
+    latest = picture.queue ?? latest;
+    closer.hidden = !queue || latest?.name !== watched;
     if (closer.hidden) return;
     setText(worst, watched);
     worst.href = `#/queue/${encodeURIComponent(watched)}`;
-    keys.update(queue, picture.queue);
+    keys.update(queue, latest);
   }
 
   app.live.watch(app.watched);
