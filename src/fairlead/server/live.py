@@ -23,7 +23,7 @@ PARAMETERS: Final = ("queue", "keys_max", "match")
 KEYS_SHOWN: Final = 100
 KEYS_MAX: Final = 1_000
 INTERVAL_S: Final = 1.0
-_SPARE: Final = 50
+_SPARE: Final = 80
 """Keys are looked at so seldom that the server has so many times as long for everything else."""
 
 

@@ -14,7 +14,7 @@ from fairlead.server.fair_shares import Asked, fair_shares, jain_index
 from fairlead.server.live_fold import Counts, Held, KeyWindows
 
 QUEUES_MAX: Final = 200
-CONSIDERED_MAX: Final = 1_000
+CONSIDERED_MAX: Final = 500
 """So many keys with the most messages, and so many that were served most, are looked at closely."""
 
 
