@@ -23,7 +23,7 @@ def browser() -> Iterator[Browser]:
     if chromium is None:
         pytest.skip("needs Chromium at hand as 'chromium'; on Debian: apt install chromium")
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=chromium)
         yield started
         started.close()
 

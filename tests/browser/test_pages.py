@@ -45,6 +45,8 @@ def test_queue(server: Served, viewer: Viewer) -> None:
     viewer.sees("Jain index 1.000")
     assert page.locator(".facts dd").all_inner_texts()[:2] == ["44", "21"]
     assert page.locator(".timeline polyline").count() == 4
+    server.post("queue/consumer/register", {"queue": "mail", "consumer": "etl"})
+    assert viewer.cells("etl")[:3] == ["etl", "0", "0"]
     page.fill("#search", "ost")
     page.locator("tbody tr", has_text="acme").wait_for(state="detached")
     assert viewer.cells("post")[0] == "post"

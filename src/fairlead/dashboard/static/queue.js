@@ -5,7 +5,7 @@ import { Timeline } from "./charts.js";
 import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 
-const SEARCH_MS = 400;
+const SEARCH_MS = 400, LOOK_EVERY = 5;
 
 export function queuePage(app, name) {
   const facts = el("dl", { class: "facts" });
@@ -18,7 +18,14 @@ export function queuePage(app, name) {
     { title: "tokens now", class: "number", text: each => number(each.tokens) },
   ]);
   const throttled = el("section", { class: "panel", hidden: true }, el("h2", {}, "Throttles"), throttles.node);
-  let typing = null, queue = null;
+  const consumers = new Table("Registered consumers", [
+    { title: "consumer", class: "name", text: each => each.name },
+    { title: "claim", class: "number", text: each => number(each.claimed) },
+    { title: "open messages", class: "number", text: each => number(each.open_messages) },
+    { title: "last heard of", class: "number", text: each => `${span(Math.max(0, app.now - each.heard_ms))} ago` },
+  ]);
+  const registered = el("section", { class: "panel", hidden: true }, el("h2", {}, "Registered consumers"), consumers.node);
+  let typing = null, queue = null, looks = 0;
   const keys = new Keys({ rows: 20, actions: fillActions, onsearch: text => {
     clearTimeout(typing);
     typing = setTimeout(() => app.live.watch(name, text), SEARCH_MS);
@@ -54,12 +61,22 @@ export function queuePage(app, name) {
     }
   }
 
+  async function lookForConsumers() {
+    await app.act(async () => {
+      const found = (await call("queue/consumer/list", { queue: name })).consumers;
+      registered.hidden = !found.length;
+      consumers.update(found, each => each.name);
+    }, { isSilent: true });
+  }
+
   function update(picture) {
     queue = picture.queues.find(each => each.name === name) ?? queue;
     if (!queue) return;
     setText(pause, queue.is_paused ? "Resume queue" : "Pause queue");
     tellFacts(facts, queue, app.now);
     timeline.update(app.history(name));
+    if (looks % LOOK_EVERY === 0) lookForConsumers();
+    looks += 1;
     if (picture.queue?.name !== name) return;
     keys.update(queue, picture.queue);
     throttled.hidden = !picture.queue.throttles.length;
@@ -70,7 +87,7 @@ export function queuePage(app, name) {
   const links = el("p", { class: "actions" }, pause,
     el("a", { href: `#/dead/${encodeURIComponent(name)}` }, "Dead letters"), el("a", { href: `#/message/${encodeURIComponent(name)}` }, "Messages"));
   const closer = el("section", { class: "panel" }, el("h2", {}, "Who is noisy, who waits, and why"), keys.node);
-  return { title: `Queue ${name}`, nodes: [facts, links, closer, timeline.node, throttled], update };
+  return { title: `Queue ${name}`, nodes: [facts, links, closer, timeline.node, throttled, registered], update };
 }
 
 function tellFacts(list, queue, now) {

@@ -31,7 +31,7 @@ export function queuesPage(app) {
       cell.classList.toggle("held", queue.pains.words.length > 0);
     } },
     { title: "waiting", class: "number", text: queue => number(queue.waiting) },
-    { title: "in flight", class: "number", text: queue => number(queue.leased) },
+    { title: "in flight", class: "number minor", text: queue => number(queue.leased) },
     { title: "oldest", class: "number", text: queue => queue.oldest_ms ? span(Math.max(0, app.now - queue.oldest_ms)) : "–" },
     { title: "in /s", class: "number", text: queue => rate(queue.rates.enqueued) },
     { title: "out /s", class: "number", text: queue => rate(queue.rates.leased) },
