@@ -142,8 +142,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         return [message.key for message in found], [message.cost for message in found]
 
     def weight_of(self, queue: str, key: Key) -> int:
-        """Return the weight of a fairness key now; the queue must be there."""
-        policy = self._engine.schedule.key_policy(queue, key)
+        """Return the weight of a fairness key now; 1 if the queue is gone."""
+        policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
 
     def now_ms(self) -> int:

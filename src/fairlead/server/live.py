@@ -39,6 +39,7 @@ async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Send what happens about once a second, until the caller hangs up."""
     wish = _wish(exchange.query(*PARAMETERS))
     doors.tally.calls["live"] += 1
+    doors.check_open("consume")
     if wish.queue is not None:
         caller.check("consume", wish.queue)
         await doors.broker.queue(wish.queue)  # or it is not found
@@ -53,7 +54,7 @@ async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
 
 def _wish(query: dict[str, str]) -> _Wish:
     text = query.get("keys_max", str(KEYS_SHOWN))
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= KEYS_MAX:
+    if len(text) > len(str(KEYS_MAX)) or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= KEYS_MAX:
         raise InvalidArgument(f"keys_max is a whole number from 1 to {KEYS_MAX}, not {text!r:.100}.")
     return _Wish(queue=query.get("queue"), keys_max=int(text), match=query.get("match", ""))
 
@@ -65,7 +66,7 @@ async def _send(exchange: Exchange, shown: AsyncIterator[Picture]) -> None:
 
 async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) -> AsyncIterator[Picture]:
     """Make a picture about once a second, until the queue that is watched is gone."""
-    before: dict[str, Counts] = {}
+    before = _copy(fold.counts)
     looked_ms = doors.broker.now_ms()
     keys_at = perf_counter()
     while True:
@@ -83,9 +84,13 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
         )
-        before = {name: msgspec.structs.replace(counts) for name, counts in fold.counts.items()}
+        before = _copy(fold.counts)
         looked_ms = now_ms
         await asyncio.sleep(INTERVAL_S)
+
+
+def _copy(counts: dict[str, Counts]) -> dict[str, Counts]:
+    return {name: msgspec.structs.replace(each) for name, each in counts.items()}
 
 
 async def _keys(doors: Doors, wish: _Wish, fold: LiveFold, now_ms: int) -> KeysNow:

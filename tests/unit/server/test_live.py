@@ -136,6 +136,23 @@ def test_keys_are_bounded_and_can_be_searched() -> None:
     run(main())
 
 
+def test_a_second_viewer_is_not_told_of_the_past() -> None:
+    """What happened before it came is in nobody's rate."""
+
+    async def main() -> None:
+        async with opened() as house, viewing(house) as first:
+            await house.broker.enqueue_many("orders", [NewMessage()] * 1_000)
+            await first.read()
+            async with viewing(house) as second:
+                for _ in range(2):
+                    picture = await second.read()
+                    assert picture is not None
+                    (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
+                    assert (orders["waiting"], orders["rates"]["enqueued"]) == (1_000, 0)
+
+    run(main())
+
+
 def test_without_viewers_no_record_is_looked_at() -> None:
     """The feed listens to commits from the first viewer to the last, and forgets what it knew."""
 
@@ -177,7 +194,13 @@ def test_rights() -> None:
 
 @pytest.mark.parametrize(
     ("query", "status", "word"),
-    [("keys_max=0", 400, "keys_max"), ("keys_max=9999", 400, "1000"), ("kees=1", 400, "kees"), ("queue=no", 404, "no")],
+    [
+        ("keys_max=0", 400, "keys_max"),
+        ("keys_max=9999", 400, "1000"),
+        ("kees=1", 400, "kees"),
+        ("keys_max=" + "9" * 5_000, 400, "keys_max"),
+        ("queue=no", 404, "no"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(query: str, status: int, word: str) -> None:
     """A refusal says what is wrong before anything is sent."""
@@ -204,5 +227,6 @@ def test_the_feed_ends_with_its_queue_and_with_the_server() -> None:
                 house.doors.draining.set()
                 while await feed.read() is not None:
                     pass
+            assert (await house.http.get("/v1/live")).status_code == 503
 
     run(main())
