@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-long lint bench clean
+.PHONY: help setup demo dashboard test test-long lint bench clean
 
 help:
-	@echo "make demo    see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
-	@echo "make test    run the whole gate: lint, types, imports, tests, examples in the docs"
+	@echo "make demo       see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
+	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
+	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
 	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
-	@echo "make bench   run the benchmarks"
-	@echo "make setup   only set up .venv"
+	@echo "make bench      run the benchmarks"
+	@echo "make setup      only set up .venv"
 
 setup: $(READY)
 
@@ -27,6 +28,9 @@ demo: $(READY)
 	@$(BIN)/python examples/embedded.py
 	@echo
 	@$(BIN)/python examples/pipeline.py
+
+dashboard: $(READY)
+	@$(BIN)/python examples/busy_server.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -15,7 +15,7 @@ from fairlead.server.openapi import description
 
 from .server_process import HttpClient, ServerProcess, serving
 
-ENDLESS = ("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch")
+ENDLESS = ("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch", "/v1/live")
 """What answers for as long as somebody listens."""
 EXAMPLES = 15
 CHECKS: Any = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -22,8 +22,10 @@ from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
+from fairlead.broker.views import queue_details
 from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
-from fairlead.model.message import Delivery
+from fairlead.model.message import Delivery, Key
+from fairlead.model.views import KeyView
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -134,6 +136,32 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""
         self._engine.taps.append(tap)
+
+    async def keys_like(self, queue: str, wanted: Callable[[Key], bool], *, keys_max: int) -> tuple[KeyView, ...]:
+        """Return up to so many of the fairness keys that are wanted, those with the most messages.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        engine = self._engine
+
+        def look() -> tuple[KeyView, ...]:
+            return queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted).keys
+
+        return await self._read(look)
+
+    def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
+        """Return fairness keys and costs of those messages that are in a queue now, for taps."""
+        known = self._engine.ledger.queues.get(queue)
+        if known is None:
+            return [], []
+        found = [message for message in map(known.messages.get, numbers) if message is not None]
+        return [message.key for message in found], [message.cost for message in found]
+
+    def weight_of(self, queue: str, key: Key) -> int:
+        """Return the weight of a fairness key now; 1 if the queue is gone."""
+        policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
+        return policy.weight if policy is not None else 1
 
     def now_ms(self) -> int:
         """Return the broker's time."""

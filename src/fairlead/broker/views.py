@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -94,11 +94,18 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
     )
 
 
-def queue_details(engine: Looked, name: str, now_ms: int, *, keys_max: int = KEYS_SHOWN) -> QueueView:
+def queue_details(
+    engine: Looked,
+    name: str,
+    now_ms: int,
+    *,
+    keys_max: int = KEYS_SHOWN,
+    wanted: Callable[[Key], bool] | None = None,
+) -> QueueView:
     """Return a queue with its keys and throttles. Costs time in proportion to its keys, not to its messages."""
     view = queue_view(engine.ledger, engine.dispatcher, name)
     queue, schedule = engine.ledger.queues[name], engine.schedule
-    survey = schedule.kernel(name).survey(keys_max, now_ms)
+    survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
     throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
     registered = tuple(consumer_views(engine.ledger, schedule, name))

@@ -9,7 +9,7 @@ at the latest it has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, cast
 
 from fairlead.scheduler.admission import Admission
@@ -363,9 +363,9 @@ class Kernel(Generic[I]):
         instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
         return min((at_ms for at_ms in instants if at_ms is not None), default=None)
 
-    def survey(self, count: int, now_ms: int) -> Survey:
+    def survey(self, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
         """Return so many keys with the most items, and what holds them back. Costs time in proportion to the keys."""
-        return survey(self._keys, count, now_ms)
+        return survey(self._keys, count, now_ms, wanted=wanted)
 
     def explain(self, item: I, now_ms: int) -> Explanation:
         """Tell why an item waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -45,8 +45,8 @@ class Survey:
     throttles: frozenset[str]
 
 
-def survey(keys: Keys, count: int, now_ms: int) -> Survey:
-    """Look at all keys, and more closely at so many."""
+def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
+    """Look at all keys, and more closely at so many, of all or of those that are wanted."""
     leaves: dict[Key, list[Node]] = {}
     throttles: set[str] = set()
     for leaf in keys.all_leaves():
@@ -56,7 +56,8 @@ def survey(keys: Keys, count: int, now_ms: int) -> Survey:
                 throttles.update(bucket.name for bucket in lane.buckets)
     sums = {key: (sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))) for key, twins in leaves.items()}
     active = [(key, waiting, in_use) for key, (waiting, in_use) in sums.items() if waiting or in_use]
-    top = nlargest(count, active, key=lambda entry: entry[1] + entry[2])
+    shown = active if wanted is None else [entry for entry in active if wanted(entry[0])]
+    top = nlargest(count, shown, key=lambda entry: entry[1] + entry[2])
     states = (_state(key, waiting, in_use, leaves[key], now_ms) for key, waiting, in_use in top)
     return Survey(keys=tuple(states), active=len(active), throttles=frozenset(throttles))
 

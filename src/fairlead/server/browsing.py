@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from fairlead import __version__
+from fairlead.dashboard.assets import HEADERS, assets
 from fairlead.errors import RouteNotFound
+from fairlead.server.asgi import header
 from fairlead.server.callers import EVERY, Caller
 from fairlead.server.docs_page import PAGE
 from fairlead.server.doors import Doors
@@ -81,7 +83,18 @@ async def _favicon(_doors: Doors, _exchange: Exchange) -> None:
     raise RouteNotFound("There is no icon.")
 
 
+async def _dashboard(_doors: Doors, exchange: Exchange) -> None:
+    """Show the dashboard: files without secrets; what they ask for needs rights."""
+    asset = assets()[exchange.path]
+    headers = {**HEADERS, "etag": asset.etag}
+    if header(exchange.scope, b"if-none-match") == asset.etag:
+        await exchange.answer_bytes(b"", asset.kind, status=304, headers=headers)
+    else:
+        await exchange.answer_bytes(asset.data, asset.kind, headers=headers)
+
+
 PUBLIC: Final[dict[str, Callable[[Doors, Exchange], Awaitable[Any]]]] = {
+    **dict.fromkeys(assets(), _dashboard),
     "/healthz": healthz,
     "/readyz": readyz,
     "/openapi.json": openapi,

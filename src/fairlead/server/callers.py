@@ -35,13 +35,21 @@ class Caller(msgspec.Struct, frozen=True):
     grants: tuple[Grant, ...] | None = None
     id: str | None = None
 
+    def may(self, right: Right, queue: str) -> bool:
+        """Tell whether the caller has a right on a queue."""
+        return self.grants is None or any(self._fitting(right, queue))
+
+    def may_anywhere(self, right: Right) -> bool:
+        """Tell whether the caller has a right on some queues, whether or not there are such queues yet."""
+        return self.grants is None or any(grant.right in (right, "admin") for grant in self.grants)
+
     def check(self, right: Right, queue: str) -> None:
         """Refuse what the caller has no right to.
 
         Raises:
             Forbidden: it has no such right on the queue.
         """
-        if self.grants is not None and not any(self._fitting(right, queue)):
+        if not self.may(right, queue):
             on = f"queue {queue!r:.150}" if queue != EVERY else "all queues"
             raise Forbidden(f"Key {self.name!r} has no right to {right} on {on}.")
 

@@ -27,6 +27,7 @@ from fairlead.server.asgi import Scope, header
 from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
+from fairlead.server.live_viewers import Viewers
 from fairlead.server.origin import Origin, marked
 from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
@@ -123,6 +124,8 @@ class Doors:
         """Set a while later: every connection is to end now."""
         self.listeners: set[Listener] = set()
         """Who is told of every commit."""
+        self.viewers = Viewers(broker, self.listeners)
+        """Who looks at the live feed."""
         self.lessees: set[object] = set()
         """Connections that have leased by the verb, so that what they have does not go back with them."""
         broker.add_tap(self._on_commit)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead.errors import FairleadError, RouteNotFound
-from fairlead.server import browsing, journal_page, key_verbs, raw, subscribing
+from fairlead.server import browsing, journal_page, key_verbs, live, raw, subscribing
 from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
@@ -72,6 +72,7 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("GET", "/v1/queues"): browsing.queues,
         ("GET", "/v1/config"): browsing.config,
         ("GET", "/v1/journal"): journal_page.journal,
+        ("GET", "/v1/live"): live.live,
         ("GET", "/metrics"): browsing.metrics,
     }
 

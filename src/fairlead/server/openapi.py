@@ -9,7 +9,7 @@ import msgspec
 from fairlead import __version__
 from fairlead.model.message import Delivery
 from fairlead.model.views import QueueView
-from fairlead.server import journal_page
+from fairlead.server import journal_page, live
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
 from fairlead.server.raw import PARAMETERS, RAW
@@ -56,6 +56,13 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         journal_page.PARAMETERS,
         "Events of the journal, a line each, or Arrow.",
         _EVENTS,
+    ),
+    "/v1/live": (
+        "live",
+        None,
+        live.PARAMETERS,
+        "Queues, rates and shares about once a second, as server-sent events.",
+        ("text/event-stream",),
     ),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
@@ -134,7 +141,7 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
                 "in": place,
                 "required": place == "path",
                 "schema": {"type": "integer", "minimum": 0}
-                if parameter in journal_page.NUMBERS
+                if parameter in (*journal_page.NUMBERS, "keys_max")
                 else {"type": "string"},
             }
             for place, parameter in places

@@ -227,6 +227,7 @@ def _tell_all(
     tell(f"  stream   {stream}://{at}/v1/stream")
     if grpc_address is not None:
         tell(f"  gRPC     {grpc_address}")
+    tell(f"  look     {scheme}://{at}/")
     tell(f"  docs     {scheme}://{at}/docs")
     tell(f"  metrics  {scheme}://{at}/metrics")
     if settings.otlp_endpoint is not None:

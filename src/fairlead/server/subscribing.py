@@ -16,7 +16,7 @@ from fairlead.server.exchange import JSON, Exchange, line_of
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import QueueRequest
 
-_EVENTS = "text/event-stream"
+EVENTS = "text/event-stream"
 _LINES, _PIECES = "application/jsonl", "application/vnd.fairlead.stream"
 
 
@@ -59,11 +59,11 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
     with doors.subscription():
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
-            await _first_of(send_all(), drain(), exchange.hung_up(), doors.keys.ended(caller))
+            await first_of(send_all(), drain(), exchange.hung_up(), doors.keys.ended(caller))
         await exchange.end()
 
 
-async def _first_of(*coroutines: object) -> None:
+async def first_of(*coroutines: object) -> None:
     """Run all until one of them ends, and raise what it raised."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
     try:
@@ -86,9 +86,9 @@ async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
 
     with doors.subscription():
         async with _arrivals(doors, queue) as arrived:
-            await exchange.begin(_EVENTS, headers={"cache-control": "no-store"})
+            await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             telling = _tell(doors, exchange, queue, arrived)
-            await _first_of(telling, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+            await first_of(telling, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
         await exchange.end()
 
 

@@ -1,0 +1,105 @@
+"""A server with a noisy tenant, quiet ones, a throttled and a capped one, to be looked at in a browser.
+
+It says where to look, and works until Ctrl-C, or for three seconds where nobody sits at a terminal. Everything is in
+memory, and gone with it.
+"""
+
+import asyncio
+import contextlib
+import random
+import re
+import sys
+from collections.abc import AsyncIterator
+
+from fairlead.client import AsyncClient, NewMessage
+
+TENANTS = {"acme": 300, "bakery": 25, "school": 20, "clinic": 15, "post": 9, "museum": 6}
+"""How many messages a second each of them sends."""
+POLICY = {
+    "fairness_key_from": "header:tenant",
+    "throttles_from": ["smtp-{tenant}"],
+    "weights": {"clinic": 3},
+    "caps": {"museum": 1},
+    "key_waiting_max": 4_000,
+    "max_attempts": 2,
+    "backoff_ms": 200,
+}
+ERRORS = ["550 mailbox unavailable", "421 try again later", "451 greylisted"]
+TICK_S = 0.1
+TRIAL_S = 3
+SERVED = 12
+"""So many messages are handled in a tick: less than acme alone sends."""
+
+
+@contextlib.asynccontextmanager
+async def server(*flags: str) -> AsyncIterator[str]:
+    """Start a server process in memory, and yield its address."""
+    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", ":memory:", "--log-level", "error"]
+    process = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE)
+    try:
+        line = b"" if process.stdout is None else await process.stdout.readline()
+        found = re.search(r"http://\S+", line.decode())
+        if found is None:
+            raise SystemExit("The server has not started.")
+        yield found.group()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def set_up(client: AsyncClient) -> None:
+    """Make queues and a throttle."""
+    await client.create_queue("mail", POLICY)
+    await client.create_queue("invoices", {"fairness_key_from": "header:tenant"})
+    await client.create_queue("exports")
+    await client.set_throttle("smtp-post", rate=4, burst=4)
+    await client.enqueue_many("exports", [NewMessage(payload=b"a table", fairness_key="acme")] * 40)
+
+
+async def send(client: AsyncClient, tenant: str, rate: int) -> None:
+    """Let a tenant send mails for ever, and an invoice now and then."""
+    owed = 0.0
+    while True:
+        owed += rate * TICK_S
+        count, owed = int(owed), owed % 1
+        headers = {"tenant": tenant}
+        if count:
+            await client.enqueue_many("mail", [NewMessage(payload=b"Dear customer", headers=headers)] * count)
+        if random.random() < TICK_S:
+            await client.enqueue("invoices", b"an invoice", headers=headers)
+        await asyncio.sleep(TICK_S)
+
+
+async def handle(client: AsyncClient, queue: str, count: int, *, failing: float) -> None:
+    """Handle so many messages a tick, of which some fail. What is handled takes as long as the tick."""
+    while True:
+        messages = await client.lease(queue, count, wait_ms=5_000, owner=f"{queue}-worker")
+        await asyncio.sleep(TICK_S)
+        bad = [each for each in messages if each.fairness_key == "bakery" and random.random() < failing]
+        await client.ack_many(queue, [each for each in messages if each not in bad])
+        for message in bad:
+            await message.nack(random.choice(ERRORS))
+
+
+async def load(address: str) -> None:
+    """Send and handle until cancelled."""
+    async with AsyncClient(address, dedup=False) as client, asyncio.TaskGroup() as tasks:
+        await set_up(client)
+        for tenant, rate in TENANTS.items():
+            tasks.create_task(send(client, tenant, rate))
+        tasks.create_task(handle(client, "mail", SERVED, failing=0.2))
+        tasks.create_task(handle(client, "invoices", 5, failing=0.0))
+
+
+async def main() -> None:
+    async with server(*sys.argv[1:]) as address:
+        print(f"Look at {address}/ to see who is noisy, who waits and why. Ctrl-C ends it.", flush=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if sys.stdout.isatty() else TRIAL_S):
+                await load(address)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,0 +1,48 @@
+"""The files of the dashboard, as the package ships them, and what a browser must be told about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+PREFIX: Final = "/dashboard/"
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+"""Nothing but these files runs, nothing is fetched from elsewhere, and no other page may frame this one."""
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file, with its kind and a tag that names its content."""
+
+    data: bytes
+    kind: str
+    etag: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """Return all files by the path they are served at; the page itself is at ``/``."""
+    found: dict[str, Asset] = {}
+    for file in files(__package__).joinpath("static").iterdir():
+        kind = _KINDS.get(file.name[file.name.rfind(".") :])
+        if kind is not None:
+            data = file.read_bytes()
+            path = "/" if file.name == "index.html" else PREFIX + file.name
+            found[path] = Asset(data, kind, f'"{sha256(data).hexdigest()[:16]}"')
+    return found

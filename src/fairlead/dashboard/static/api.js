@@ -1,0 +1,117 @@
+// The public HTTP API: verbs, the journal, and the live feed. A key travels as a header only, never as a cookie,
+// so no page of another site can make this browser use it.
+
+const STORED = "fairlead.key";
+const RETRY_MS = [300, 600, 1000, 2000, 3000];
+
+export class Refusal extends Error {
+  constructor(status, error) {
+    super(error.cause);
+    Object.assign(this, { status, code: error.code, cause: error.cause, remedy: error.remedy });
+  }
+}
+
+export const hasKey = () => sessionStorage.getItem(STORED) !== null;
+
+export function setKey(key) {
+  if (key) sessionStorage.setItem(STORED, key);
+  else sessionStorage.removeItem(STORED);
+}
+
+function headers(more) {
+  const key = sessionStorage.getItem(STORED);
+  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
+}
+
+async function asked(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers: headers(options.headers ?? {}), credentials: "omit", cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, { code: "unreachable", cause: "The server does not answer.", remedy: "It is tried again by itself." });
+  }
+  if (answer.ok) return answer;
+  const body = await answer.json().catch(() => null);
+  throw new Refusal(answer.status, body?.error ?? { code: String(answer.status), cause: answer.statusText, remedy: "" });
+}
+
+export async function call(path, request = {}) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(request) };
+  return (await asked(`/v1/${path}`, options)).json();
+}
+
+// Returns events of the journal, with the position they reach to and where the journal ends.
+export async function journal(parameters) {
+  const answer = await asked(`/v1/journal?${new URLSearchParams({ on_trimmed: "skip", ...parameters })}`, {});
+  const lines = (await answer.text()).split("\n").filter(Boolean);
+  return {
+    events: lines.map(line => JSON.parse(line)),
+    position: Number(answer.headers.get("x-fairlead-position")),
+    end: Number(answer.headers.get("x-fairlead-end")),
+  };
+}
+
+// The live feed. It comes back by itself when the server does; "picture", "state" and "refused" are its events.
+export class Live extends EventTarget {
+  picture = null;
+  #wish = null;
+  #abort = null;
+
+  watch(queue, match = "") {
+    const wish = new URLSearchParams(queue ? { queue, ...(match && { match }) } : {}).toString();
+    if (wish === this.#wish && this.#abort) return;
+    this.#wish = wish;
+    this.stop();
+    this.#abort = new AbortController();
+    this.#run(wish, this.#abort.signal);
+  }
+
+  stop() {
+    this.#abort?.abort();
+    this.#abort = null;
+  }
+
+  #tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+
+  async #run(wish, signal) {
+    for (let tries = 0; !signal.aborted; tries += 1) {
+      try {
+        const answer = await asked(`/v1/live?${wish}`, { signal });
+        for await (const picture of pictures(answer.body)) {
+          if (signal.aborted) return;
+          tries = 0;
+          this.picture = picture;
+          this.#tell("state", "live");
+          this.#tell("picture", picture);
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error.status === 401 || error.status === 403 || error.status === 404) {
+          this.stop();
+          this.#tell("refused", error);
+          return;
+        }
+      }
+      this.#tell("state", "lost");
+      await new Promise(resolve => setTimeout(resolve, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]));
+    }
+  }
+}
+
+async function* pictures(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  while (true) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const line = part.split("\n").find(each => each.startsWith("data: "));
+      if (line) yield JSON.parse(line.slice(6));
+    }
+  }
+}

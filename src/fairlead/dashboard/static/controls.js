@@ -1,0 +1,68 @@
+// What an operator may change, and what was changed of late and by whom.
+
+import { call, journal } from "./api.js";
+import { Table, el, field, instant, number } from "./dom.js";
+
+const LOOKED_BACK = 100000, SHOWN = 50;
+const KINDS = "queue_set,queue_removed,queue_paused,config_set";
+
+export function controlsPage(app) {
+  const throttles = new Table("Throttles", [
+    { title: "throttle", class: "name", text: each => each.name },
+    { title: "rate /s", class: "number", text: each => String(each.rate) },
+    { title: "burst", class: "number", text: each => String(each.burst) },
+    { title: "tokens now", class: "number", text: each => number(each.tokens) },
+    { title: "controls", fill: (cell, each) => {
+      if (!cell.firstChild) cell.append(el("button", { class: "quiet", "aria-label": `Edit throttle ${each.name}`, onclick: event => edit(event.target.closest("tr").item) }, "Edit"));
+    } },
+  ]);
+  const changes = new Table("Latest changes", [
+    { title: "when", class: "name", text: each => instant(each.at_ms) },
+    { title: "what", class: "why", text: told },
+    { title: "by", text: each => each.by ?? "nobody named" },
+  ]);
+  const name = el("input", { id: "throttle", required: true, autocomplete: "off" });
+  const rate = el("input", { id: "rate", type: "number", min: "0", step: "any", placeholder: "none lifts the limit" });
+  const burst = el("input", { id: "burst", type: "number", min: "1", step: "any", placeholder: "a second's worth" });
+  const form = el("form", { class: "choices", onsubmit: event => { event.preventDefault(); save(); } },
+    field("Throttle", name), field("Rate a second", rate), field("Burst", burst), el("button", {}, "Set throttle"));
+  let looked = 0;
+
+  function edit(throttle) {
+    [name.value, rate.value, burst.value] = [throttle.name, throttle.rate, throttle.burst];
+    rate.focus();
+  }
+
+  async function save() {
+    const values = { [`throttle:${name.value}:burst`]: burst.value || null, [`throttle:${name.value}:rate`]: rate.value || null };
+    const told = rate.value ? `${rate.value} a second, burst ${burst.value || "a second's worth"}. It acts at once on what waits, in every queue that names it.`
+      : "Without a rate it limits nothing.";
+    if (await app.confirm(`Set throttle ${name.value}?`, told)) await app.act(async () => { await call("config/set", { values }); await load(); });
+  }
+
+  async function load() {
+    await app.act(async () => {
+      throttles.update((await call("config/throttles")).throttles, each => each.name);
+      const { end } = await journal({ after: 0, count: 1 });
+      const { events } = await journal({ after: Math.max(0, end - LOOKED_BACK), count: LOOKED_BACK, kinds: KINDS });
+      changes.update(events.reverse().slice(0, SHOWN), each => each.sequence);
+    }, { isSilent: true });
+  }
+
+  app.live.watch(app.watched);
+  load();
+  const update = () => { looked += 1; if (looked % 5 === 0) load(); };
+  return { title: "Controls", update, nodes: [
+    el("section", { class: "panel" }, el("h2", {}, "Throttles"), throttles.node, form),
+    el("p", { class: "faint" }, "Queues and keys are paused, and weights changed, on the page of their queue."),
+    el("section", { class: "panel" }, el("h2", {}, "What was changed, and by whom"), changes.node)] };
+}
+
+function told(event) {
+  if (event.kind === "config_set") return event.value === undefined ? `${event.name} removed` : `${event.name} = ${event.value}`;
+  if (event.kind === "queue_paused") {
+    const whom = event.fairness_key ? `key ${event.fairness_key.join("/")} of ${event.queue}` : `queue ${event.queue}`;
+    return `${whom} ${event.is_paused ? "paused" : "resumed"}`;
+  }
+  return `${event.kind.replace("_", " ")}: ${event.queue}`;
+}

@@ -1,0 +1,158 @@
+// Dead letters: grouped by error, looked at, and moved back.
+
+import { call } from "./api.js";
+import { Table, el, field, instant, keyText, number, once, setText } from "./dom.js";
+
+const PAGE = 1000, PAGES_MAX = 5, SHOWN = 100;
+
+export function deadPage(app, name) {
+  return name ? lettersPage(app, name) : choosingPage(app);
+}
+
+function choosingPage(app) {
+  const table = new Table("Queues with dead letters", [
+    { title: "queue", class: "name", fill: (cell, queue) =>
+      setText(once(cell, () => el("a", { href: `#/dead/${encodeURIComponent(queue.name)}` })), queue.name) },
+    { title: "dead letters", class: "number", text: queue => number(queue.dead) },
+    { title: "dying /s", class: "number", text: queue => queue.rates.dead.toFixed(1) },
+  ]);
+  app.live.watch(app.watched);
+  const update = picture => table.update(picture.queues.filter(queue => queue.dead)
+    .sort((one, other) => other.dead - one.dead), queue => queue.name);
+  return { title: "Dead letters", nodes: [el("section", { class: "panel" }, table.node)], update };
+}
+
+function groupsOf(letters) {
+  const groups = new Map();
+  for (const letter of letters) {
+    const error = letter.errors.at(-1)?.[3] ?? "", reason = letter.dead?.reason ?? "";
+    const id = JSON.stringify([reason, error]);
+    const group = groups.get(id) ?? { id, reason, error, letters: [], keys: new Set() };
+    group.letters.push(letter);
+    group.keys.add(keyText(letter.fairness_key));
+    groups.set(id, group);
+  }
+  return [...groups.values()].sort((one, other) => other.letters.length - one.letters.length);
+}
+
+function lettersPage(app, name) {
+  const dlq = `${name}.dlq`;
+  let chosen = null, groups = [], seen = null;
+  const count = el("p", { class: "large", id: "count" });
+  const table = new Table("By error", [
+    { title: "last error", class: "name", fill: (cell, group) =>
+      setText(once(cell, () => el("button", { class: "link", onclick: event => choose(event.target.closest("tr").item) })), group.error || "no word") },
+    { title: "reason", text: group => group.reason },
+    { title: "letters", class: "number", text: group => number(group.letters.length) },
+    { title: "keys", text: group => [...group.keys].slice(0, 3).join(", ") + (group.keys.size > 3 ? ` and ${group.keys.size - 3} more` : "") },
+  ]);
+  const letters = new Table("Letters", [
+    { title: "id", class: "name", fill: (cell, each) => setText(once(cell, () => el("a", { href: `#/message/${encodeURIComponent(dlq)}/${each.id}` })), each.id) },
+    { title: "key", text: each => keyText(each.fairness_key) },
+    { title: "died", text: each => each.dead ? instant(each.dead.at_ms) : "–" },
+    { title: "attempts", class: "number", text: each => number(each.attempts) },
+    { title: "error", class: "why", text: each => each.errors.at(-1)?.[3] ?? "" },
+  ]);
+  const redrive = new Redrive(app, dlq);
+
+  function choose(group) {
+    chosen = chosen?.id === group?.id ? null : group;
+    const all = chosen ? chosen.letters : groups.flatMap(each => each.letters);
+    letters.update(all.slice(0, SHOWN), each => each.id);
+    redrive.choose(chosen);
+  }
+
+  async function load() {
+    await app.act(async () => {
+      const found = await all(dlq);
+      groups = groupsOf(found);
+      table.update(groups, group => group.id);
+      const again = chosen && groups.find(group => group.id === chosen.id);
+      chosen = null;
+      choose(again ?? null);
+    }, { isSilent: true });
+  }
+
+  function update(picture) {
+    const queue = picture.queues.find(each => each.name === name);
+    if (!queue) return;
+    setText(count, `${number(queue.dead)} dead letters of ${name}`);
+    if (queue.dead !== seen) { seen = queue.dead; load(); }
+    redrive.look();
+  }
+
+  app.live.watch(app.watched);
+  redrive.list();
+  return { title: `Dead letters of ${name}`, update, nodes: [count,
+    el("section", { class: "panel" }, el("h2", {}, "Grouped by error"), table.node),
+    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Letters"), letters.node)] };
+}
+
+async function all(dlq) {
+  const found = [];
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    const after = found.at(-1)?.id;
+    const { messages } = await call("queue/peek", { queue: dlq, count: PAGE, ...(after && { after }) });
+    found.push(...messages);
+    if (messages.length < PAGE) break;
+  }
+  return found;
+}
+
+class Redrive {
+  constructor(app, dlq) {
+    Object.assign(this, { app, dlq, redrives: [], group: null });
+    this.which = el("p", { id: "which" }, "All dead letters of the queue.");
+    this.rate = el("input", { type: "number", min: "0", step: "any", placeholder: "no limit", id: "rate" });
+    this.count = el("input", { type: "number", min: "1", placeholder: "all", id: "most" });
+    this.table = new Table("Redrives", [
+      { title: "begun", class: "name", text: each => instant(each.started_ms) },
+      { title: "kind", text: each => each.is_dry_run ? "dry run" : "redrive" },
+      { title: "status", text: each => each.error ? `${each.status}: ${each.error}` : each.status },
+      { title: "looked at", class: "number", text: each => `${number(each.scanned)} of ${number(each.total)}` },
+      { title: "meant", class: "number", text: each => number(each.matched) },
+      { title: "moved", class: "number", text: each => number(each.moved) },
+      { title: "controls", fill: (cell, each) => {
+        const stop = once(cell, () => el("button", { class: "quiet", onclick: event => this.stop(event.target.closest("tr").item) }, "Stop"));
+        stop.hidden = each.status !== "running";
+      } },
+    ]);
+    this.node = el("section", { class: "panel" }, el("h2", {}, "Move back"), this.which,
+      el("div", { class: "choices" }, field("Letters a second", this.rate), field("At most", this.count),
+        el("button", { id: "dry", onclick: () => this.start(true) }, "Dry run"), el("button", { id: "redrive", onclick: () => this.start(false) }, "Redrive")),
+      this.table.node);
+  }
+
+  choose(group) {
+    this.group = group;
+    setText(this.which, group ? `Dead letters with the reason ${group.reason} and the error: ${group.error || "any"}` : "All dead letters of the queue.");
+  }
+
+  wanted() {
+    const group = this.group;
+    return group ? { reason: group.reason, ...(group.error && { error: group.error }) } : {};
+  }
+
+  async start(isDryRun) {
+    const request = { queue: this.dlq, wanted: this.wanted(), is_dry_run: isDryRun };
+    if (this.rate.value) request.rate = Number(this.rate.value);
+    if (this.count.value) request.count = Number(this.count.value);
+    if (!isDryRun && !await this.app.confirm("Move dead letters back?", `${this.which.textContent} They wait in their queue again, with their attempts forgotten.`)) return;
+    await this.app.act(async () => { await call("queues/redrive", request); await this.list(); });
+  }
+
+  async stop(redrive) {
+    await this.app.act(async () => { await call("queues/redrive/stop", { id: redrive.id }); await this.list(); });
+  }
+
+  async list() {
+    await this.app.act(async () => {
+      this.redrives = (await call("queues/redrive/list")).redrives.filter(each => each.queue === this.dlq).reverse();
+      this.table.update(this.redrives, each => each.id);
+    }, { isSilent: true });
+  }
+
+  look() {
+    if (this.redrives.some(each => each.status === "running")) this.list();
+  }
+}

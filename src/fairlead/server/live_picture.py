@@ -1,0 +1,214 @@
+"""What a viewer is sent about once a second: queues with their rates, and of one queue the keys with their shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+from typing import Final
+
+import msgspec
+
+from fairlead.model.message import Key
+from fairlead.model.views import KeyView, QueueView, ThrottleView
+from fairlead.server.fair_shares import Asked, fair_shares, jain_index
+from fairlead.server.live_fold import Counts, Held, KeyWindows
+
+QUEUES_MAX: Final = 200
+CONSIDERED_MAX: Final = 500
+"""So many keys with the most messages, and so many that were served most, are looked at closely."""
+
+
+class QueueNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue, and what happened in it a second since the last time."""
+
+    name: str
+    waiting: int
+    leased: int
+    dead: int
+    oldest_ms: int | None
+    is_paused: bool
+    paused_keys: int
+    consumers: int
+    waiters: int
+    rates: dict[str, float]
+
+
+class KeyNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One fairness key. ``windows`` has for each window the cost that came, that was served, and the fair share."""
+
+    key: Key
+    messages: int
+    leased: int
+    weight: int
+    windows: list[tuple[int, int, float]]
+    cap: int | None = None
+    is_paused: bool = False
+    wait_p99_ms: int | None = None
+    throttle: str | None = None
+    throttled_until_ms: int | None = None
+    held_by: Held | None = None
+    """What held it back within the last ten seconds beside the turns of others, now or not."""
+
+
+class WindowNow(msgspec.Struct, frozen=True, kw_only=True):
+    """All keys of a queue over one window."""
+
+    span_ms: int
+    covered_ms: int
+    arrived: int
+    served: int
+    jain: float | None
+
+
+class KeysNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of the queue that is watched: those with the most messages, and those that were served most."""
+
+    name: str
+    active_keys: int
+    windows: list[WindowNow]
+    keys: list[KeyNow]
+    throttles: tuple[ThrottleView, ...]
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything at one instant."""
+
+    at_ms: int
+    queues: list[QueueNow]
+    queues_left_off: int = 0
+    queue: KeysNow | None = None
+
+
+def queues_now(
+    views: Iterable[QueueView], counts: dict[str, Counts], before: dict[str, Counts], elapsed_ms: int
+) -> list[QueueNow]:
+    """Return queues with their rates, the fullest first."""
+    shown = nlargest(QUEUES_MAX, views, key=lambda view: view.waiting + view.leased + view.dead)
+    nothing = Counts()
+    return [
+        QueueNow(
+            name=view.name,
+            waiting=view.waiting,
+            leased=view.leased,
+            dead=view.dead,
+            oldest_ms=view.oldest_ms,
+            is_paused=view.is_paused,
+            paused_keys=len(view.paused_keys),
+            consumers=view.consumers,
+            waiters=view.waiters,
+            rates=rates_of(counts.get(view.name, nothing), before.get(view.name, nothing), elapsed_ms),
+        )
+        for view in shown
+    ]
+
+
+def rates_of(now: Counts, before: Counts, elapsed_ms: int) -> dict[str, float]:
+    """Return what happened a second."""
+    names = Counts.__struct_fields__
+    if elapsed_ms <= 0:
+        return dict.fromkeys(names, 0.0)
+    return {name: round((getattr(now, name) - getattr(before, name)) * 1000 / elapsed_ms, 2) for name in names}
+
+
+def keys_now(
+    view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], int], *, keys_max: int, match: str, now_ms: int
+) -> KeysNow:
+    """Return the keys of a queue: half of them those with the most messages, the others those that were served most."""
+    views = {each.key: each for each in view.keys}
+    windows.hold(holds_of(view.keys), now_ms)
+    shares = [_fair(views, windows, served.totals, weight_of) for served in windows.served]
+    told = [
+        WindowNow(
+            span_ms=served.span_ms,
+            covered_ms=served.covered_ms(now_ms),
+            arrived=arrived.totals.total(),
+            served=served.totals.total(),
+            jain=jain_index(served.totals[key] / fair for key, fair in fairs.items() if fair > 0),
+        )
+        for arrived, served, fairs in zip(windows.arrived, windows.served, shares, strict=True)
+    ]
+
+    def now(key: Key) -> KeyNow:
+        columns = zip(windows.arrived, windows.served, shares, strict=True)
+        amounts = [(came.totals[key], went.totals[key], round(fair.get(key, 0.0), 2)) for came, went, fair in columns]
+        return _key_now(key, views.get(key), amounts, windows, weight_of)
+
+    chosen = _chosen(views, windows, keys_max=keys_max, match=match)
+    return KeysNow(
+        name=view.name,
+        active_keys=view.active_keys or 0,
+        windows=told,
+        keys=[now(key) for key in chosen],
+        throttles=view.throttles,
+    )
+
+
+def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, match: str) -> list[Key]:
+    served = windows.served[1].totals
+    keys = [
+        key
+        for key in {**views, **dict.fromkeys(key for key in served if key is not None)}
+        if not match or is_like(key, match)
+    ]
+    fullest = nlargest(keys_max, keys, key=lambda key: views[key].messages if key in views else 0)
+    busiest = nlargest(keys_max, keys, key=lambda key: served[key])
+    both = dict.fromkeys(key for pair in zip(fullest, busiest, strict=True) for key in pair)
+    return list(both)[:keys_max]
+
+
+def is_like(key: Key, match: str) -> bool:
+    """Tell whether a key, a path with slashes between its names, has a text in it, in capitals or not."""
+    return match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
+
+
+def _fair(
+    views: dict[Key, KeyView], windows: KeyWindows, served: dict[Key | None, int], weight_of: Callable[[Key], int]
+) -> dict[Key, float]:
+    busiest = nlargest(CONSIDERED_MAX, served, key=lambda key: served[key])
+    keys = {**views, **dict.fromkeys(key for key in busiest if key is not None)}
+    asked = {key: _asked(key, views.get(key), windows, served.get(key, 0)) for key in keys}
+    return fair_shares(asked, weight_of)
+
+
+def _asked(key: Key, view: KeyView | None, windows: KeyWindows, served: int) -> Asked:
+    """Return what a key was served, and with it what waits; what is held back by more than turns is not counted."""
+    if view is None or key in windows.held:
+        return Asked(served, served)
+    return Asked(served, served + (view.messages - view.leased) * windows.costs.get(key, 1))
+
+
+def holds_of(views: Iterable[KeyView]) -> dict[Key, Held]:
+    """Return what holds back keys, beside the turns of others."""
+    found: dict[Key, Held] = {}
+    for view in views:
+        if view.is_paused:
+            found[view.key] = Held("pause")
+        elif view.throttle is not None:
+            found[view.key] = Held("throttle", view.throttle)
+        elif view.cap is not None and view.leased >= view.cap and view.messages > view.leased:
+            found[view.key] = Held("cap")
+    return found
+
+
+def _key_now(
+    key: Key,
+    view: KeyView | None,
+    amounts: list[tuple[int, int, float]],
+    windows: KeyWindows,
+    weight_of: Callable[[Key], int],
+) -> KeyNow:
+    if view is None:
+        return KeyNow(key=key, messages=0, leased=0, weight=weight_of(key), windows=amounts)
+    return KeyNow(
+        key=key,
+        messages=view.messages,
+        leased=view.leased,
+        weight=view.weight,
+        windows=amounts,
+        cap=view.cap,
+        is_paused=view.is_paused,
+        wait_p99_ms=view.wait_p99_ms,
+        throttle=view.throttle,
+        throttled_until_ms=view.throttled_until_ms,
+        held_by=windows.held[key].by if key in windows.held else None,
+    )

@@ -1,0 +1,44 @@
+"""A real browser in front of real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.viewer import Served, Viewer, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")  # while it is there, no test of this thread can run a loop of its own
+def browser() -> Iterator[Browser]:
+    """Start Chromium, or skip where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: install fairlead[dev]")
+    chromium = which("chromium")
+    if chromium is None:
+        pytest.skip("needs Chromium at hand as 'chromium'; on Debian: apt install chromium")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve without keys."""
+    data: Path = tmp_path_factory.mktemp("data")
+    with served(data) as process:
+        yield process
+
+
+@pytest.fixture
+def viewer(browser: Browser) -> Iterator[Viewer]:
+    """Open a tab, and see to it at the end that nothing went wrong in it."""
+    looking = Viewer(browser)
+    yield looking
+    looking.close()

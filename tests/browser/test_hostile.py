@@ -1,0 +1,41 @@
+"""Text of strangers stays text, wherever the dashboard shows it."""
+
+from __future__ import annotations
+
+import base64
+
+from tests.browser.viewer import Served, Viewer
+
+HOSTILE = (
+    "<script>window.owned = 1; alert('owned')</script><img src=x onerror=\"window.owned = 1\">"
+    "{{7*7}}'\"><svg onload=alert(1)>"
+)
+MADE = "[window.owned, document.querySelectorAll('main script, main img, main svg[onload]').length]"
+
+
+def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
+    """Markup in key, headers, payload, error, correlation id, throttle, owner and config is shown and does nothing."""
+    server.post("queues/create", {"queue": "open"})
+    server.post("config/set", {"values": {f"note:{HOSTILE}": HOSTILE}})
+    terms = {
+        "headers": {"x": HOSTILE, HOSTILE[:100]: "y"},
+        "payload": base64.b64encode(HOSTILE.encode()).decode(),
+        "correlation_id": "correlated",
+    }
+    dead, _ = server.enqueue("open", HOSTILE, 2, **terms)
+    receipts = server.lease("open")
+    server.post("queue/nack", {"queue": "open", "receipts": receipts, "intent": "dead", "error": HOSTILE})
+    for place, shown in (
+        ("", "Who is noisy"),
+        ("queue/open", HOSTILE),
+        ("message/open", HOSTILE),
+        (f"message/open.dlq/{dead}", HOSTILE),
+        ("dead/open", HOSTILE),
+        ("controls", HOSTILE),
+        (f"queue/{HOSTILE.replace('/', '%2F')}", "Not there"),
+        (f"message/{HOSTILE.replace('/', '%2F')}/{dead}", "Its life"),
+    ):
+        page = viewer.open(server, place)
+        page.reload()
+        page.get_by_text(shown, exact=False).first.wait_for()
+        assert page.evaluate(MADE) == [None, 0]

@@ -1,0 +1,154 @@
+"""Each page of the dashboard shows what the API says, and its controls do what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.browser.viewer import Served, Viewer, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def test_queues(server: Served, viewer: Viewer) -> None:
+    """All queues are shown with their numbers, the one that hurts first, and of it who is noisy."""
+    server.post("queues/create", {"queue": "calm"})
+    server.post("queues/create", {"queue": "full"})
+    server.enqueue("full", "acme", 50)
+    server.enqueue("full", "bakery", 2)
+    page = viewer.open(server)
+    viewer.sees("acme is noisy")
+    cells = viewer.cells("full")
+    assert cells[:4] == ["full", "nobody consumes", "52", "0"]
+    assert page.locator("tbody tr").first.locator("th").inner_text() == "full"
+    assert viewer.cells("calm")[1:4] == ["nothing", "0", "0"]
+    assert page.locator("#state").inner_text() == "live"
+
+
+def test_queue(server: Served, viewer: Viewer) -> None:
+    """Shares, waits and reasons of each key, and the throttle that holds one back, are shown; search finds a key."""
+    server.post("queues/create", {"queue": "mail"})
+    server.post("config/set", {"values": {"throttle:smtp:burst": "1", "throttle:smtp:rate": "0.001"}})
+    page = viewer.open(server, "queue/mail")
+    viewer.sees("Nobody waits.")
+    server.enqueue("mail", "acme", 30)
+    server.enqueue("mail", "bakery", 30)
+    server.enqueue("mail", "post", 5, throttles=["smtp"])
+    server.lease("mail", 21)
+    page.locator("tbody tr", has_text="48 %, fair 48 %").first.wait_for()
+    assert viewer.cells("acme")[:3] == ["acme", "20", "48 %, fair 48 %"]
+    assert viewer.cells("bakery")[1] == "20"
+    row = viewer.cells("post")
+    assert row[1] == "4"
+    assert row[3].startswith("throttle smtp: next token ")
+    viewer.sees("Jain index 1.000")
+    assert page.locator(".facts dd").all_inner_texts()[:2] == ["44", "21"]
+    assert page.locator(".timeline polyline").count() == 4
+    server.post("queue/consumer/register", {"queue": "mail", "consumer": "etl"})
+    assert viewer.cells("etl")[:3] == ["etl", "0", "0"]
+    page.fill("#search", "ost")
+    page.locator("tbody tr", has_text="acme").wait_for(state="detached")
+    assert viewer.cells("post")[0] == "post"
+
+
+def test_message(server: Served, viewer: Viewer) -> None:
+    """Looked up by its id alone, a message is shown with its life, its content, and why it waits."""
+    server.post("queues/create", {"queue": "orders", "policy": {"backoff_ms": 0}})
+    (message_id,) = server.enqueue("orders", "acme", payload="aGVsbG8=", headers={"kind": "new"})
+    receipts = server.lease("orders")
+    server.post("queue/nack", {"queue": "orders", "receipts": receipts, "error": "no ink"})
+    page = viewer.open(server, "message")
+    page.fill("#id", message_id)
+    page.click("text=Look up")
+    viewer.sees("no consumer is asking")
+    assert page.locator("#life b").all_inner_texts() == ["enqueued", "leased", "returned"]
+    assert page.locator("#payload").text_content() == "hello"
+    assert page.locator(".errors code").inner_text() == "no ink"
+    server.post("queue/ack", {"queue": "orders", "receipts": server.lease("orders")})
+    page.reload()
+    viewer.sees("It is in no queue any more: it was acked.")
+
+
+def test_dead_letters(server: Served, viewer: Viewer) -> None:
+    """Dead letters are grouped by error; a dry run moves nothing, and a redrive of one group moves that, once asked."""
+    server.post("queues/create", {"queue": "jobs"})
+    server.enqueue("jobs", "acme", 5)
+    receipts = server.lease("jobs", 5)
+    for error, some in (("no ink", receipts[:3]), ("no paper", receipts[3:])):
+        server.post("queue/nack", {"queue": "jobs", "receipts": some, "intent": "dead", "error": error})
+    page = viewer.open(server, "dead/jobs")
+    assert viewer.cells("no ink") == ["no ink", "requested", "3", "acme"]
+    page.click("button:text('no ink')")
+    page.click("#dry")
+    assert viewer.cells("dry run")[1:6] == ["dry run", "done", "5 of 5", "3", "0"]
+    page.click("#redrive")
+    page.click("#no")
+    assert server.post("queue/stats", {"queue": "jobs"})["dead"] == 5
+    page.click("#redrive")
+    page.click("#yes")
+    viewer.sees("2 dead letters of jobs")
+    stats = server.post("queue/stats", {"queue": "jobs"})
+    assert (stats["waiting"], stats["dead"]) == (3, 2)
+
+
+def test_controls(server: Served, viewer: Viewer) -> None:
+    """A queue is paused, a weight and a throttle are set, each after a question; what was changed is told."""
+    server.post("queues/create", {"queue": "steered"})
+    server.enqueue("steered", "acme", 3)
+    page = viewer.open(server, "queue/steered")
+    page.click("#pause")
+    page.keyboard.press("Escape")
+    assert server.post("queue/stats", {"queue": "steered"})["is_paused"] is False
+    page.click("#pause")
+    page.click("#yes")
+    page.locator("#pause", has_text="Resume queue").wait_for()
+    assert server.post("queue/stats", {"queue": "steered"})["is_paused"] is True
+    page.get_by_label("Change the weight of acme").click()
+    page.get_by_label("Weight", exact=True).fill("7")
+    page.keyboard.press("Enter")
+    page.get_by_role("cell", name="7", exact=True).wait_for()
+    assert viewer.cells("acme")[6] == "7"
+    page.goto(f"{server.address}/#/controls")
+    for place, text in (("#throttle", "calls"), ("#rate", "5"), ("#burst", "2")):
+        page.fill(place, text)
+    page.click("text=Set throttle")
+    page.click("#yes")
+    assert viewer.cells("calls")[:3] == ["calls", "5", "2"]
+    viewer.sees("queue steered paused")
+    viewer.sees("weight:steered:acme = 7")
+
+
+def test_keys_and_rights(tmp_path: Path, browser: Browser) -> None:
+    """A wrong key is refused at the door, a weak one sees its queue and is told clearly what it may not do."""
+    with served(tmp_path, "--auth", "true") as server:
+        admin = (tmp_path / "admin.key").read_text().strip()
+        server.post("queues/create", {"queue": "mine"}, key=admin)
+        server.post("queues/create", {"queue": "theirs"}, key=admin)
+        grants = {"name": "reader", "grants": [{"right": "consume", "queues": "mine"}]}
+        reader = server.post("keys/create", grants, key=admin)["key"]
+        viewer = Viewer(browser)
+        page = viewer.open(server)
+        page.fill("#key", "fl_wrong_key")
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").first.wait_for()
+        page.fill("#key", reader)
+        page.keyboard.press("Enter")
+        assert viewer.cells("mine")[0] == "mine"
+        assert page.locator("tbody a[href^='#/queue/']").all_inner_texts() == ["mine"]
+        page.goto(f"{server.address}/#/queue/mine")
+        page.click("#pause")
+        page.click("#yes")
+        viewer.sees("has no right to admin on queue 'mine'")
+        page.goto(f"{server.address}/#/queue/theirs")
+        viewer.sees("Not allowed")
+        assert browser_storage(page) == ["fairlead.key"]
+        viewer.close()
+
+
+def browser_storage(page: object) -> list[str]:
+    """Return the names of all that a tab keeps; cookies and what outlives the tab must not be among it."""
+    found: list[str] = page.evaluate(  # type: ignore[attr-defined] # playwright may not be installed
+        "[...Object.keys(sessionStorage), ...Object.keys(localStorage), ...document.cookie.split(';').filter(Boolean)]"
+    )
+    return found

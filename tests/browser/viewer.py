@@ -1,0 +1,91 @@
+"""A server that keeps its port, and a tab of a browser that remembers everything that went wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from tests.unit.client.serving import ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
+
+PATIENCE_MS = 15_000
+
+
+class Served(ServerProcess):
+    """A server, with a client of its HTTP API."""
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        return self.url.replace("ws://", "http://")
+
+    def post(self, path: str, body: object = None, *, key: str | None = None) -> Any:
+        """Call a verb."""
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        answer = httpx.post(f"{self.address}/v1/{path}", json=body or {}, headers=headers, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def enqueue(self, queue: str, key: str, count: int = 1, **terms: Any) -> list[str]:
+        """Enqueue messages of one key, and return their ids."""
+        messages = [{"fairness_key": key, **terms}] * count
+        return [each["id"] for each in self.post("queue/enqueue", {"queue": queue, "messages": messages})["results"]]
+
+    def lease(self, queue: str, count: int = 1) -> list[dict[str, Any]]:
+        """Lease messages, and return what an ack or a nack needs of each."""
+        deliveries = self.post("queue/dequeue", {"queue": queue, "count": count})["deliveries"]
+        return [{"id": each["id"], "token": each["token"]} for each in deliveries]
+
+
+@contextmanager
+def served(data: Path, *flags: str) -> Iterator[Served]:
+    """Serve for as long as the context lasts."""
+    with Served(data, "--durability", "os", *flags) as server:
+        yield server
+
+
+class Viewer:
+    """A tab. What it should never do is noted: errors of scripts, refused content, dialogs of the browser's own."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._context = browser.new_context(viewport={"width": 1200, "height": 900})
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("console", self._on_console)
+        self.page.on("dialog", self._on_dialog)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:  # that is a refusal of the API
+            self.faults.append(f"console: {message.text}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def open(self, server: Served, place: str = "") -> Page:
+        """Open a page of the dashboard."""
+        self.page.goto(f"{server.address}/#/{place}")
+        return self.page
+
+    def cells(self, row: str) -> list[str]:
+        """Return the texts of the first row that has a text in it, once it is there."""
+        found = self.page.locator("tbody tr", has_text=row).first
+        found.wait_for()
+        return found.locator("th,td").all_inner_texts()
+
+    def sees(self, text: str) -> None:
+        """Wait until a text is to be seen."""
+        self.page.get_by_text(text).first.wait_for()
+
+    def close(self) -> None:
+        """Close the tab; whatever went wrong in it fails the test."""
+        self._context.close()
+        assert self.faults == []

@@ -1,0 +1,49 @@
+"""The files of the dashboard as the server hands them out."""
+
+from __future__ import annotations
+
+import re
+
+from fairlead.dashboard.assets import assets
+
+from .house import opened, run
+
+
+def test_the_page_needs_no_key_and_lets_nothing_else_in() -> None:
+    """All files are served to anybody with a policy that runs nothing but these files, and again only if changed."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            for path, asset in assets().items():
+                answer = await house.http.get(path)
+                policy = answer.headers["content-security-policy"]
+                assert (answer.status_code, answer.content) == (200, asset.data)
+                assert policy.startswith("default-src 'self';")
+                assert "unsafe" not in policy
+                again = await house.http.get(path, headers={"if-none-match": answer.headers["etag"]})
+                assert (again.status_code, again.content) == (304, b"")
+            assert (await house.http.get("/dashboard/none.js", headers={"host": "localhost"})).status_code == 401
+
+    run(main())
+
+
+def test_the_page_is_whole_and_works_offline() -> None:
+    """Every file that is named is there, nothing is named that is elsewhere, and no script stands in the page."""
+    page = assets()["/"].data.decode()
+    named = set(re.findall(r'(?:src|href)="(/[^"]*)"', page))
+    for path, asset in assets().items():
+        text = asset.data.decode()
+        named |= {f"/dashboard/{name}" for name in re.findall(r'from "\./([^"]+)"', text)}
+        assert not re.findall(r"https?://(?!www\.w3\.org/)", text), path
+    assert named <= set(assets())
+    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=", page)
+
+
+def test_no_script_makes_markup_or_code_from_text() -> None:
+    """What comes from messages can only become text, for there is no call that would make more of it."""
+    for path, asset in assets().items():
+        if path.endswith(".js"):
+            found = re.findall(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", asset.data.decode()
+            )
+            assert not found, path

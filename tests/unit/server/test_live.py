@@ -1,0 +1,232 @@
+"""The live feed through the door: what viewers are sent, who may look, and what it costs when nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.model.message import NewMessage
+from fairlead.server.callers import Grant
+from fairlead.server.http import HttpDoor
+
+from .house import House, opened, run
+
+PATIENCE_S = 30.0
+
+
+class Feed:
+    """The viewer's end of the feed."""
+
+    def __init__(self, outgoing: asyncio.Queue[dict[str, Any]]) -> None:
+        self._outgoing = outgoing
+
+    async def read(self) -> dict[str, Any] | None:
+        """Return the next picture; None at the end."""
+        event = await self._outgoing.get()
+        if not event.get("more_body"):
+            return None
+        kind, data = event["body"].decode().strip().split("\n")
+        assert kind == "event: live"
+        picture: dict[str, Any] = msgspec.json.decode(data.removeprefix("data: "))
+        return picture
+
+    async def until(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first picture that shows something."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                picture = await self.read()
+                assert picture is not None
+                if is_wanted(picture):
+                    return picture
+
+
+@asynccontextmanager
+async def viewing(house: House, query: str = "", *, key: str | None = None) -> AsyncIterator[Feed]:
+    """Look at the feed for as long as the context lasts."""
+    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    headers = [(b"host", b"localhost")] + ([] if key is None else [(b"authorization", f"Bearer {key}".encode())])
+    scope = {"type": "http", "method": "GET", "path": "/v1/live", "headers": headers, "query_string": query.encode()}
+
+    async def send(event: Any) -> None:
+        outgoing.put_nowait(event)
+
+    serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+    started = await outgoing.get()
+    assert (started["status"], dict(started["headers"])[b"content-type"]) == (200, b"text/event-stream")
+    try:
+        yield Feed(outgoing)
+    finally:
+        incoming.put_nowait({"type": "http.disconnect"})
+        await serving
+
+
+def test_a_viewer_sees_rates_and_shares() -> None:
+    """What was enqueued, delivered and acked a second is told by queue, and what was served and is fair by key."""
+
+    async def main() -> None:
+        async with opened() as house, viewing(house, "queue=orders") as feed:
+            picture = await feed.read()
+            assert picture is not None
+            assert picture["queue"]["keys"] == []
+            news = [NewMessage(fairness_key="acme")] * 30 + [NewMessage(fairness_key="bakery", cost=2)] * 5
+            await house.broker.enqueue_many("orders", news)
+            await house.broker.ack_many("orders", await house.broker.lease("orders", 10))
+            picture = await feed.until(lambda each: "queue" in each and bool(each["queue"]["windows"][0]["served"]))
+            (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
+            assert (orders["waiting"], orders["leased"], orders["rates"]["enqueued"] > 0) == (25, 0, True)
+            assert orders["rates"]["acked"] == orders["rates"]["leased"]
+            keys = {each["key"]: each for each in picture["queue"]["keys"]}
+            served = {key: each["windows"][0] for key, each in keys.items()}
+            assert (served["acme"][:2], served["bakery"][:2]) == ([30, 7], [10, 6])
+            assert served["acme"][2] == served["bakery"][2] == 6.5
+            assert picture["queue"]["windows"][0]["jain"] == pytest.approx(169 / 170, abs=1e-3)
+            assert (keys["acme"]["messages"], keys["bakery"]["messages"]) == (23, 2)
+
+    run(main())
+
+
+def test_a_viewer_sees_who_is_held_back_and_by_what() -> None:
+    """A paused key, a key at its cap, and a throttle without a token are named."""
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.broker.set_config("cap:orders:capped", "1")
+            await house.broker.set_throttle("smtp", rate=0.001, burst=1)
+            for key, throttles in (("capped", ()), ("paused", ()), ("throttled", ("smtp",))):
+                news = [NewMessage(fairness_key=key, throttles=throttles)] * 2
+                await house.broker.enqueue_many("orders", news)
+            await house.broker.pause("orders", key="paused")
+            await house.broker.lease("orders", 10)
+            async with viewing(house, "queue=orders") as feed:
+                picture = await feed.read()
+                assert picture is not None
+                held = {each["key"]: each["held_by"] for each in picture["queue"]["keys"]}
+                assert held == {
+                    "capped": {"kind": "cap"},
+                    "paused": {"kind": "pause"},
+                    "throttled": {"kind": "throttle", "name": "smtp"},
+                }
+
+    run(main())
+
+
+def test_keys_are_bounded_and_can_be_searched() -> None:
+    """A viewer gets as many keys as it asks for, and finds one that is not among them."""
+
+    async def main() -> None:
+        async with opened() as house:
+            news = [NewMessage(fairness_key=f"tenant-{number}") for number in range(50)]
+            await house.broker.enqueue_many("orders", [*news, NewMessage(fairness_key="tenant-7")])
+            async with viewing(house, "queue=orders&keys_max=3") as feed:
+                picture = await feed.read()
+                assert picture is not None
+                assert (len(picture["queue"]["keys"]), picture["queue"]["active_keys"]) == (3, 50)
+                assert picture["queue"]["keys"][0]["key"] == "tenant-7"
+            async with viewing(house, "queue=orders&match=NANT-49") as feed:
+                picture = await feed.read()
+                assert picture is not None
+                assert [each["key"] for each in picture["queue"]["keys"]] == ["tenant-49"]
+
+    run(main())
+
+
+def test_a_second_viewer_is_not_told_of_the_past() -> None:
+    """What happened before it came is in nobody's rate."""
+
+    async def main() -> None:
+        async with opened() as house, viewing(house) as first:
+            await house.broker.enqueue_many("orders", [NewMessage()] * 1_000)
+            await first.read()
+            async with viewing(house) as second:
+                for _ in range(2):
+                    picture = await second.read()
+                    assert picture is not None
+                    (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
+                    assert (orders["waiting"], orders["rates"]["enqueued"]) == (1_000, 0)
+
+    run(main())
+
+
+def test_without_viewers_no_record_is_looked_at() -> None:
+    """The feed listens to commits from the first viewer to the last, and forgets what it knew."""
+
+    async def main() -> None:
+        async with opened() as house:
+            assert not house.doors.listeners
+            async with viewing(house, "queue=orders"), viewing(house) as feed:
+                await feed.read()
+                assert (len(house.doors.listeners), house.doors.viewers.count) == (1, 2)
+            assert not house.doors.listeners
+            assert house.doors.tally.subscriptions == 0
+
+    run(main())
+
+
+def test_rights() -> None:
+    """Who may consume from some queues sees these; who may only produce, and who has no key, is refused."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            await house.broker.create_queue("secret")
+            consumer = await house.key(Grant(right="consume", queues="orders"))
+            producer = await house.key(Grant(right="produce"))
+            async with viewing(house, key=consumer) as feed:
+                picture = await feed.read()
+                assert picture is not None
+                assert [queue["name"] for queue in picture["queues"]] == ["orders"]
+            for query, key, status in (
+                ("", None, 401),
+                ("", producer, 403),
+                ("?queue=secret", consumer, 403),
+                ("?queue=orders", producer, 403),
+            ):
+                fields = {} if key is None else {"authorization": f"Bearer {key}"}
+                assert (await house.http.get(f"/v1/live{query}", headers=fields)).status_code == status
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "word"),
+    [
+        ("keys_max=0", 400, "keys_max"),
+        ("keys_max=9999", 400, "1000"),
+        ("kees=1", 400, "kees"),
+        ("keys_max=" + "9" * 5_000, 400, "keys_max"),
+        ("queue=no", 404, "no"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(query: str, status: int, word: str) -> None:
+    """A refusal says what is wrong before anything is sent."""
+
+    async def main() -> None:
+        async with opened() as house:
+            answer = await house.http.get(f"/v1/live?{query}")
+            assert (answer.status_code, word in answer.json()["error"]["cause"]) == (status, True)
+
+    run(main())
+
+
+def test_the_feed_ends_with_its_queue_and_with_the_server() -> None:
+    """A viewer of a queue that is deleted, and any viewer of a server that goes down, is let go."""
+
+    async def main() -> None:
+        async with opened() as house, asyncio.timeout(PATIENCE_S):
+            await house.broker.create_queue("short-lived")
+            async with viewing(house, "queue=short-lived") as feed:
+                await house.broker.delete_queue("short-lived")
+                while await feed.read() is not None:
+                    pass
+            async with viewing(house) as feed:
+                house.doors.draining.set()
+                while await feed.read() is not None:
+                    pass
+            assert (await house.http.get("/v1/live")).status_code == 503
+
+    run(main())
