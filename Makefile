@@ -39,7 +39,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -m "not long" --numprocesses 4 --dist loadfile  # most tests wait more than they work
 
 test-long: $(READY)
 	$(BIN)/pytest -m long

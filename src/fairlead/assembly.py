@@ -6,7 +6,7 @@ What a program names when it uses a broker can be imported from here.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
@@ -41,6 +41,7 @@ __all__ = [
     "QueuePolicy",
     "Receipt",
     "Settings",
+    "export_events",
     "export_journal",
     "is_url",
     "open_async_broker",
@@ -49,6 +50,8 @@ __all__ = [
     "shown_url",
 ]
 
+_EXPORTED_EVENTS = 250_000
+"""So many events go to one file, about."""
 EXPORT_READER = "parquet-export"
 PRIVATE_PREFIX = "auth:"
 """Config keys that hooks can't read: doors keep there who may call them."""
@@ -228,6 +231,48 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
         if segment.end - 1 > positions[EXPORT_READER]:
             broker.set_reader(EXPORT_READER, segment.end - 1)
     return files
+
+
+def export_events(
+    read: Callable[[int], tuple[Sequence[Mapping[str, object]], int]],
+    folder: Path | str,
+    *,
+    tell: Callable[[int], None] = lambda _position: None,
+) -> list[Path]:
+    """Write the events of a journal elsewhere that are not in a folder yet, as Parquet, and return the new files.
+
+    It may be interrupted and repeated at any time, and goes on after the last event that is in the folder. Needs the
+    extra ``fairlead[arrow]``.
+
+    Args:
+        read: returns events after a position, and the position they reach to; the same one when there are no more.
+        folder: where to; it is made if it is not there.
+        tell: called with the position that is reached.
+
+    Raises:
+        StoreFailed: a file could not be written.
+        JournalTrimmed: what comes next is gone already.
+    """
+    from fairlead.adapters.parquet_export import export_batches, exported  # noqa: PLC0415 - see above
+    from fairlead.journal.arrow import batch_of_rows  # noqa: PLC0415 - see above
+
+    place = Path(folder)
+    position = max((last for _, last, _ in exported(place).files), default=0)
+    files: list[Path] = []
+    while True:
+        first, batches, count = position + 1, [], 0
+        while count < _EXPORTED_EVENTS:
+            rows, reached = read(position)
+            if reached <= position:
+                break
+            position = reached
+            count += len(rows)
+            batches.append(batch_of_rows(rows))
+            tell(position)
+        if position < first:
+            return files
+        stretch = SegmentImage(first, position + 1, 0, 0, 0)
+        files.append(export_batches(stretch, batches, place).path)
 
 
 def _pages(broker: Broker, segment: SegmentImage) -> Iterator[StoredPage]:

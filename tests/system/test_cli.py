@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
+from fairlead.adapters.parquet_export import exported
 from fairlead.assembly import open_broker
 
 FAIRLEAD = [sys.executable, "-W", "error", "-m", "fairlead"]
@@ -243,3 +245,19 @@ def test_tables_on_a_terminal(tmp_path: Path) -> None:
         os.close(theirs)
     assert "─" in out
     assert "jobs.dlq" in out
+
+
+def test_a_servers_journal_is_exported_bit_by_bit(server: str, tmp_path: Path) -> None:
+    """Each run adds what is new in a file of its own, and without gaps; one with nothing new adds nothing."""
+    folder = tmp_path / "journal"
+    for count in (3, 2):
+        fairlead("--server", server, "queue", "create", f"orders-{count}")
+        for _ in range(count):
+            fairlead("--server", server, "enqueue", f"orders-{count}", "x")
+        told = json.loads(fairlead("--server", server, "--output", "json", "journal", "export", "--to", str(folder)))
+        assert len(told) == 1
+    assert json.loads(fairlead("--server", server, "--output", "json", "journal", "export", "--to", str(folder))) == []
+    found = exported(folder)
+    assert (len(found.files), found.gaps, found.files[0][0]) == (2, (), 1)
+    kinds = [kind for _, _, path in found.files for kind in pq.read_table(path).column("kind").to_pylist()]
+    assert kinds.count("enqueued") == 5

@@ -100,13 +100,23 @@ def export_segment(segment: SegmentImage, pages: Iterable[StoredPage], folder: P
         JournalTrimmed: the pages begin after the segment does.
         StoreCorrupt: a page can't be read, or one is missing.
     """
+    return export_batches(segment, _groups(segment, pages), folder)
+
+
+def export_batches(segment: SegmentImage, batches: Iterable[pa.RecordBatch], folder: Path) -> Export:
+    """Write a stretch of the journal whose events are there in Arrow to a folder, unless it is there already.
+
+    Raises:
+        InvalidArgument: the stretch holds no sequence.
+        StoreFailed: the file could not be written. Unless only its name could not be made durable, it is not there.
+    """
     path = folder / _name_of(segment)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found = _existing(segment, path)
         if found is not None:
             return found
-        events = _write(segment, pages, path)
+        events = _write(segment, batches, path)
         return _export_of(segment, path, events=events, is_new=True)
     except OSError as error:
         raise StoreFailed(f"Segment {segment.first} could not be exported to {path}: {error}.") from error
@@ -183,16 +193,16 @@ def _export_of(segment: SegmentImage, path: Path, *, events: int, is_new: bool) 
     return Export(path=path, first=segment.first, last=segment.end - 1, events=events, size=size, is_new=is_new)
 
 
-def _write(segment: SegmentImage, pages: Iterable[StoredPage], path: Path) -> int:
+def _write(segment: SegmentImage, batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write a file in one step, as seen from outside, and return how many events it holds."""
     new = path.with_name(f".{path.name}.new")
     try:
         with new.open("wb") as file:
             with _writer(file, segment) as writer:
                 events = 0
-                for group in _groups(segment, pages):
-                    writer.write_batch(group)
-                    events += group.num_rows
+                for batch in batches:
+                    writer.write_batch(batch)
+                    events += batch.num_rows
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

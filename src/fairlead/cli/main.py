@@ -56,6 +56,7 @@ SECTIONS = {
         "redrive": ("redriving", "Move dead letters back to their queue."),
     },
     "Data": {
+        "journal": ("journals", "Export the journal, for the pipeline and for what-if."),
         "pipeline": ("pipeline", "Make tables of the journal, with Spark: usage, waits, fairness, failures."),
         "whatif": ("whatif", "Replay an exported journal against another policy."),
         "advise": ("advise", "Look for the setting that would have met targets at the least cost to the rest."),

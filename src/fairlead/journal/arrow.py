@@ -6,7 +6,7 @@ Needs the extra ``fairlead[arrow]``. Nothing else of the journal imports it, so 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.journal.codec import Page
@@ -44,6 +44,11 @@ def to_batch(pages: Iterable[Page]) -> pa.RecordBatch:
     for page in pages:
         columns.append(page)
     return batch_of(columns)
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return events that are there as rows, such as a server sends them in JSON."""
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=SCHEMA)
 
 
 def batch_of(columns: Columns, *, names: Collection[str] | None = None) -> pa.RecordBatch:

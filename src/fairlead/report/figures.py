@@ -67,7 +67,7 @@ def _waits(queue: str, rows: list[Row]) -> Figure:
         _bar(names, [_seconds(row["wait_p50_ms"]) for row in rows], "p50", _ENTITLED),
         _bar(names, [_seconds(row["wait_p99_ms"]) for row in rows], "p99", _ACTUAL),
     ]
-    axis = {"title": "seconds", "rangemode": "tozero"}
+    axis = {"title": {"text": "seconds"}, "rangemode": "tozero"}
     return _figure(f"How long messages of {queue} waited", bars, yaxis=axis, barmode="group")
 
 
@@ -87,7 +87,9 @@ def _reasons(queue: str, rows: list[Row]) -> Figure:
         for name, title in titles.items()
         if any(row[name] for row in rows)
     ]
-    return _figure(f"Why messages of {queue} waited", bars, yaxis={"title": "seconds, all messages"}, barmode="stack")
+    return _figure(
+        f"Why messages of {queue} waited", bars, yaxis={"title": {"text": "seconds, all messages"}}, barmode="stack"
+    )
 
 
 def _neighbours(queue: str, rows: list[Row]) -> Figure:
@@ -100,12 +102,12 @@ def _neighbours(queue: str, rows: list[Row]) -> Figure:
         "y": [_safe(name) for name in victims],
         "z": [[_seconds(delays.get((victim, neighbour))) for neighbour in noisy] for victim in victims],
         "colorscale": "Oranges",
-        "colorbar": {"title": "seconds"},
+        "colorbar": {"title": {"text": "seconds"}},
         "hovertemplate": "%{y} waited %{z:.1f} s behind %{x}<extra></extra>",
     }
     axes = {
-        "xaxis": {"title": "served meanwhile", "type": "category"},
-        "yaxis": {"title": "waited", "type": "category"},
+        "xaxis": {"title": {"text": "served meanwhile"}, "type": "category"},
+        "yaxis": {"title": {"text": "waited"}, "type": "category"},
     }
     return _figure(f"Who made whom wait in {queue}", [heat] if delays else [], **axes)
 
@@ -113,7 +115,7 @@ def _neighbours(queue: str, rows: list[Row]) -> Figure:
 def _usage(section: Section) -> list[Figure]:
     rows = section.dicts()[:TENANTS_MAX]
     bar = _bar([_safe(row["key"]) for row in rows], [row["cost_true"] for row in rows], "cost", _ACTUAL)
-    return [_figure("What each tenant used", [bar] if rows else [], yaxis={"title": "cost"})]
+    return [_figure("What each tenant used", [bar] if rows else [], yaxis={"title": {"text": "cost"}})]
 
 
 def _deadlines(queue: str, rows: list[Row]) -> Figure:
@@ -123,7 +125,7 @@ def _deadlines(queue: str, rows: list[Row]) -> Figure:
         _bar(names, [row[name] for row in rows], name, colour)
         for name, colour in (("met", _GOOD), ("late", _LATE), ("missed", _MISSED))
     ]
-    return _figure(f"Deadlines in {queue}", bars, yaxis={"title": "messages"}, barmode="stack")
+    return _figure(f"Deadlines in {queue}", bars, yaxis={"title": {"text": "messages"}}, barmode="stack")
 
 
 def _timeline(queue: str, rows: list[Row]) -> Figure:
@@ -135,8 +137,14 @@ def _timeline(queue: str, rows: list[Row]) -> Figure:
     ]
     axes = {
         "xaxis": {"type": "date"},
-        "yaxis": {"title": "cost a minute", "rangemode": "tozero"},
-        "yaxis2": {"title": "Jain index", "range": [0, 1.05], "overlaying": "y", "side": "right", "showgrid": False},
+        "yaxis": {"title": {"text": "cost a minute"}, "rangemode": "tozero"},
+        "yaxis2": {
+            "title": {"text": "Jain index"},
+            "range": [0, 1.05],
+            "overlaying": "y",
+            "side": "right",
+            "showgrid": False,
+        },
     }
     return _figure(f"{queue}, minute by minute", lines, **axes)
 

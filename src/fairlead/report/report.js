@@ -22,5 +22,5 @@ function inColours(figure) {
 
 for (const place of document.querySelectorAll(".plot")) {
   const figure = figures[place.dataset.figure][Number(place.dataset.at)];
-  Plotly.newPlot(place, figure.data, inColours(figure), { displaylogo: false, responsive: true });
+  Plotly.newPlot(place, figure.data, inColours(figure), { displayModeBar: false, responsive: true });
 }

@@ -135,7 +135,7 @@ class Exchange:
         """
         most = self._body_bytes_max
         length = header(self.scope, b"content-length")
-        if length is not None and length.isdigit() and int(length) > most:
+        if length is not None and length.isdigit() and int(length[:19]) > most:
             raise PayloadTooLarge(f"A request has at most {most} bytes, not {length}.")
         parts, size = [], 0
         while True:

@@ -30,6 +30,8 @@ _SLICE: Final = 10_000
 """About as many events are made at a time: nobody waits longer than that takes."""
 _FOR_EVER: Final = 2**63 - 1
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_DIGITS_MAX: Final = 19
+"""No sequence and no instant has more."""
 
 
 async def journal(doors: Doors, exchange: Exchange, caller: Caller) -> None:
@@ -169,7 +171,7 @@ def _texts(query: dict[str, str], name: str, known: Collection[str] | None) -> f
 
 def _whole(query: dict[str, str], name: str, default: int) -> int:
     text = query.get(name, str(default))
-    if not text.isdecimal() or not text.isascii():
+    if not text.isdecimal() or not text.isascii() or len(text) > _DIGITS_MAX:
         raise InvalidArgument(f"{name} is a whole number, not {text!r:.100}.")
     return int(text)
 

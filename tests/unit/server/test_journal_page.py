@@ -107,6 +107,7 @@ def test_only_what_is_asked_for_is_answered() -> None:
         ({"columns": "sequence,kin"}, "kin"),
         ({"on_trimmed": "ignore"}, "fail or skip"),
         ({"until": "x"}, "whole number"),
+        ({"after": "9" * 5000}, "whole number"),
     ],
 )
 def test_what_can_not_be_is_refused(query: dict[str, Any], told: str) -> None:

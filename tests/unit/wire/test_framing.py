@@ -103,6 +103,7 @@ def test_a_message_in_parts_and_all_within_it_is_handed_on() -> None:
         b"\xc2" + framed(Frame(Opcode.BINARY, b"x"))[1:],
         b"\x83" + framed(Frame(Opcode.BINARY, b"x"))[1:],
     ],
+    ids=["unmasked", "text", "reserved bit", "unknown opcode"],
 )
 def test_what_is_not_plain_is_left_to_others(data: bytes) -> None:
     """Unmasked, text, with bits that mean nothing, of an unknown kind: it is handed on, byte for byte."""
