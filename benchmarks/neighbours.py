@@ -23,7 +23,7 @@ FLOOD = 20_000
 QUIET = 100
 PER_SECOND = 1_000
 BATCH = 1_000
-CREDIT = 4
+CREDIT = 3
 """Enough to be busy at 1 000 a second; each message more that a consumer holds is 1 ms more for who comes next."""
 FIFO_CREDIT = 64
 PAYLOAD = bytes(1_000)

@@ -78,6 +78,7 @@ def test_a_run_makes_all_tables(at_once: Tables) -> None:
     assert len(at_once["dead_letters"]) == 1
 
 
+@pytest.mark.long
 def test_days_one_by_one_give_the_same_tables(
     spark: SparkSession, tmp_path: Path, at_once: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

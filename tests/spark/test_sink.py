@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
-from pyspark import InheritableThread, TaskContext
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -147,11 +148,15 @@ def test_a_full_queue_slows_the_task(spark: SparkSession, server: ServerProcess,
         return sum(int(line.split()[-1]) for line in lines if 'code="queue_full"' in line)
 
     before = refusals()
-    writing = InheritableThread(target=write, args=(numbers(spark, 20, parts=1), server))
-    writing.start()
-    until(lambda: refusals() > before)
-    client.ack_many("orders", client.lease("orders", 50))
-    writing.join(60)
+
+    def make_room() -> None:
+        until(lambda: refusals() > before)
+        client.ack_many("orders", client.lease("orders", 50))
+
+    with ThreadPoolExecutor(1) as consumer:  # Spark finds the format only in the thread that made the session
+        consuming = consumer.submit(make_room)
+        write(numbers(spark, 20, parts=1), server)
+        consuming.result(60)
     assert len(seen(client)) == 20
 
 
