@@ -39,7 +39,7 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     absent = CliRunner().invoke(cli, ["pipeline", "status", "--tables", str(tmp_path / "none")])
     assert (absent.exit_code, "no tables" in absent.stderr) == (1, True)
     embedded = CliRunner().invoke(cli, ["--data", str(tmp_path), "pipeline", "run", "--tables", str(tmp_path)])
-    assert (embedded.exit_code, "--journal" in embedded.stderr) == (1, True)
+    assert (embedded.exit_code, "through a server" in embedded.stderr) == (1, True)
 
 
 def test_a_manifest_that_can_not_be_read_is_refused(tmp_path: Path) -> None:

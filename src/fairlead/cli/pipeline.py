@@ -11,13 +11,13 @@ import click
 from fairlead.cli.durations import DURATION
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer, instant
+from fairlead.cli.spark import MASTER, place_of
 from fairlead.cli.stopping import stoppable
 from fairlead.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from fairlead.spark.pipeline import RunReport
     from fairlead.spark.pipeline.source import Source
-    from fairlead.spark.source.place import Place
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
@@ -38,7 +38,7 @@ def pipeline_command() -> None:
     "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables."
 )
 @click.option("--memory", default="2g", show_default=True, help="For Spark on this machine.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: this machine, or any master.")
+@MASTER
 @pass_session
 def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
     """Bring the tables up to what there is of the journal, and go on doing so until interrupted.
@@ -53,7 +53,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
             "The pipeline runs on Spark, which is an extra: pip install 'fairlead[spark]'."
         ) from error
 
-    source: Source = LiveJournal(_place(session), options["reader"]) if journal is None else JournalFolder(journal)
+    source: Source = LiveJournal(place_of(session), options["reader"]) if journal is None else JournalFolder(journal)
     conf = {**CONF, "spark.driver.memory": options["memory"]}
     with stoppable():
         spark = spark_session("fairlead-pipeline", master=options["master"], conf=conf)
@@ -64,7 +64,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
                     source,
                     tables,
                     table_format=options["table_format"],
-                    tell=lambda line: click.echo(line, err=True),
+                    tell=_tell,
                 )
                 if done.segments or options["once"]:
                     answer(done, _words(done, tables), is_json=session.is_json)
@@ -73,23 +73,6 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
                 Event().wait(options["interval"] / 1000)
         finally:
             spark.stop()
-
-
-def _place(session: Session) -> Place:
-    """Return the server as Spark's tasks reach it."""
-    from fairlead.spark.source.place import Place  # noqa: PLC0415 - only this needs it
-
-    place = session.place
-    if place.is_embedded:
-        raise InvalidArgument("The pipeline reads a server's journal, or exported segments: name them with --journal.")
-    return Place(
-        server=place.server,
-        api_key=place.api_key,
-        ca=place.ca,
-        certificate=place.certificate,
-        certificate_key=place.certificate_key,
-        timeout_s=place.timeout_s,
-    )
 
 
 def _tell(line: str) -> None:

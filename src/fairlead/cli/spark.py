@@ -44,7 +44,7 @@ def place_of(session: Session) -> Place:
 
     place = session.place
     if place.is_embedded:
-        raise InvalidArgument("Spark reaches a broker through a server: start one with 'fairlead serve --data FOLDER'.")
+        raise InvalidArgument("Spark reaches a broker through a server: start 'fairlead serve', or export the journal.")
     return Place(
         server=place.server,
         api_key=place.api_key,
