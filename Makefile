@@ -10,7 +10,7 @@ help:
 	@echo "make demo       see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
 	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
 	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
-	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
+	@echo "make test-long  kill Spark's drivers and workers, and brokers on PostgreSQL and S3, which takes minutes"
 	@echo "make bench      run the benchmarks"
 	@echo "make setup      only set up .venv"
 
@@ -39,7 +39,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m "not long" --numprocesses 4 --dist loadfile  # most tests wait more than they work
+	$(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they work
 
 test-long: $(READY)
 	$(BIN)/pytest -m long

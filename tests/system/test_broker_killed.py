@@ -16,7 +16,7 @@ KILLS = {"rocksdb": 25, "postgres": 12, "s3": 8}
 KILLS_WHILE_OPENING = 4
 
 
-@pytest.fixture(params=KILLS)
+@pytest.fixture(params=["rocksdb", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("postgres", "s3"))])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
