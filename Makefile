@@ -10,7 +10,7 @@ help:
 	@echo "make demo       see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
 	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
 	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
-	@echo "make test-long  kill Spark's drivers and workers, and brokers on PostgreSQL and S3, which takes minutes"
+	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
 	@echo "make bench      run the benchmarks"
 	@echo "make setup      only set up .venv"
 

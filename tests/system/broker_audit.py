@@ -2,7 +2,9 @@
 
 What a log says was answered is certain. What was asked and not answered may have happened or not; the auditor allows
 for both, and settles on one as soon as it sees which. Times are compared only where they leave no doubt: a call is
-decided somewhere between the two instants of its lines.
+decided somewhere between the two instants of its lines. On a busy machine a thread may write the line of its answer so
+late that the lease in it has expired and another thread has leased and acked the message before: fencing tokens tell
+which came first.
 """
 
 from __future__ import annotations
@@ -230,14 +232,14 @@ class Auditor:
         message = self._meet(name, message_id)
         self.counts["deliveries"] += 1
         self.counts["re-deliveries"] += attempt > 1
-        if message.gone_at < _NEVER or message.acked_token is not None:
+        if message.gone_at < call.at or token > (message.acked_token or _NEVER):
             self._fault(f"message {message_id} was delivered with token {token} though it was acked or taken out")
         if token <= call.token_floor or (message_id, token) in self._leases:
             self._fault(f"token {token} of {message_id} is not greater than {call.token_floor}")
         for other in message.leases.values():
             self._check_over(call, other, answered["ms"])
         self._check_state(message, state, etag, before=call.at)
-        message.may_be_gone = False
+        message.may_be_gone = message.may_be_gone and token < message.last_token()
         held = Held(message, call.asked["queue"], token, expires_ms, self._at)
         message.leases[token] = self._leases[message_id, token] = held
         self._token_floor = max(self._token_floor, token)
