@@ -3,12 +3,15 @@
 An application that knows of it finds it among the extensions of its scope. From then on it is handed each binary
 message in the call that read it, and what it sends is written at once. Handshake, pings, closing and everything unusual
 go the way they always went.
+
+Who breaks the rules is told so before the connection ends. A connection that is closed while its client still sends is
+reset, and then the client never reads why; so what comes after the last word is read and thrown away for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from websockets.http11 import Request
 
 
+_LAST_WORD_S: Final = 2.0
+"""For how long a client that broke the rules may take to read what it is told."""
+
+
 class QuickSocket(WebSocketsSansIOProtocol):
     """One connection, and its ``ShortWay``."""
 
@@ -27,6 +34,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self._cutter: FrameCutter | None = None
         self._on_message: Callable[[bytes], None] = _nothing
         self._on_room: Callable[[], None] = _nothing
+        self._is_dismissed = False
 
     # ------------------------------------------------------------------------------------------- for the application
 
@@ -34,7 +42,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         """From now on hand each binary message to the one, and tell the other when there is room to write again."""
         self._on_message, self._on_room = on_message, on_room
         self._cutter = FrameCutter(
-            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=super().data_received
+            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_other
         )
 
     @property
@@ -75,10 +83,27 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came the short way, or else as always."""
-        if self._cutter is None:
-            super().data_received(data)
+        if self._cutter is None or self._is_dismissed:
+            self._receive_other(data)
         else:
             self._cutter.receive(data)
+
+    def _receive_other(self, data: bytes) -> None:
+        if not self._is_dismissed:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """Tell a client that it broke the rules, and leave it the time to read that."""
+        close = self.conn.close_sent
+        if close is None:
+            raise AssertionError("what breaks the rules is answered with a close")
+        self._is_dismissed = self.close_sent = True
+        self.frames = []
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # and not when the application ends
 
     def send_receive_event_to_app(self) -> None:
         """Hand on a message that came in parts, in its turn."""
