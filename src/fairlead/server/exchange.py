@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge, UnavailableError
-from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.asgi import FOLLOWS, FORWARDED, Receive, Scope, Send, header
 from fairlead.server.dispatch import decoded
 from fairlead.server.origin import Origin, checked_correlation_id
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
@@ -74,8 +74,14 @@ class Exchange:
         """Return where the request comes from."""
         traceparent = header(self.scope, b"traceparent")
         if traceparent is None:
-            return Origin(self.correlation_id)
-        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")))
+            return Origin(self.correlation_id, forwards=self.forwards)
+        trace = trace_of(traceparent, header(self.scope, b"tracestate"))
+        return Origin(self.correlation_id, trace, forwards=self.forwards)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether another node may be asked on the caller's behalf."""
+        return header(self.scope, FORWARDED) is None and header(self.scope, FOLLOWS) is None
 
     # --------------------------------------------------------------------------------------------------------- request
 

@@ -17,10 +17,13 @@ class Origin(msgspec.Struct, frozen=True):
     Attributes:
         correlation_id: what the caller names it by, or what the door has made up; the stream has none.
         trace: the span under which it is made, if the caller tells.
+        forwards: whether another node may be asked on the caller's behalf; a caller that follows by itself is told where
+            to ask instead, and so is a node that asks for somebody else.
     """
 
     correlation_id: str | None = None
     trace: TraceContext | None = None
+    forwards: bool = True
 
 
 def checked_correlation_id(given: str, name: str) -> str:
@@ -36,6 +39,8 @@ def checked_correlation_id(given: str, name: str) -> str:
 
 def marked(request: Shape, origin: Origin) -> Shape:
     """Return the request with the correlation id and the trace on each new message that has none of its own."""
+    if origin.correlation_id is None and origin.trace is None:
+        return request
     if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, origin))
     if isinstance(request, Forward):

@@ -38,6 +38,8 @@ STATUSES = {
     "lease_mismatch": "ABORTED",
     "state_mismatch": "ABORTED",
     "not_pending": "FAILED_PRECONDITION",
+    "queue_elsewhere": "FAILED_PRECONDITION",
+    "queues_apart": "FAILED_PRECONDITION",
     "journal_trimmed": "OUT_OF_RANGE",
     "key_full": "RESOURCE_EXHAUSTED",
     "queue_full": "RESOURCE_EXHAUSTED",
