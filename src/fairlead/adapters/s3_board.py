@@ -6,11 +6,14 @@ value. An entry that is removed leaves an object that says so, since not every s
 
 from __future__ import annotations
 
+import hashlib
 import random
 import secrets
 import threading
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
+
+import msgspec
 
 from fairlead.adapters.board_feed import Feed, check_name
 from fairlead.adapters.s3_bucket import S3Bucket
@@ -18,9 +21,21 @@ from fairlead.errors import StoreCorrupt, StoreFailed
 from fairlead.ports.board import Entry
 
 _FOLDER: Final = "board"
-_MARK_BYTES = 16
+_PATH_LENGTH_MAX = 200
 _LOOK_S = 1.0
-_THERE, _GONE = b"+", b"-"
+
+
+class _Content(msgspec.Struct, frozen=True, array_like=True):
+    """What is in an object: a mark, the name of the entry, and its value; None for one that was removed."""
+
+    mark: str
+    name: str
+    value: bytes | None
+
+
+class _Found(msgspec.Struct, frozen=True):
+    tag: str
+    content: _Content
 
 
 class S3Board:
@@ -32,7 +47,7 @@ class S3Board:
         self._chance = chance if chance is not None else random.Random()  # noqa: S311 - no secret
         self._feed = Feed()
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[str, Entry | None]] = {}
+        self._known: dict[str, _Found] = {}
         self._is_checked = False
         self._is_closed = False
 
@@ -42,40 +57,51 @@ class S3Board:
         self._check_open()
         tags = self._bucket.tags(_FOLDER)
         with self._lock:
-            known = {path: self._known[path] for path, tag in tags.items() if self._is_known(path, tag)}
+            known = {path: found for path, found in self._known.items() if tags.get(path) == found.tag}
         for path in tags.keys() - known.keys():
-            if (found := self._bucket.read(path)) is not None:
-                known[path] = (found[1], _entry_of(path, *found))
+            if (found := self._found(path)) is not None:
+                known[path] = found
         with self._lock:
             self._known |= known
-        return {_name_of(path): entry for path, (_, entry) in known.items() if entry is not None}
-
-    def _is_known(self, path: str, tag: str | None) -> bool:
-        return tag is not None and path in self._known and self._known[path][0] == tag
+        return {
+            found.content.name: Entry(value=found.content.value, version=found.tag)
+            for found in known.values()
+            if found.content.value is not None
+        }
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
         """Change an entry of a version, or with None make one; return None if it has another by now."""
         check_name(name)
-        tag = self._write(_path_of(name), _THERE + value, version=version)
+        tag = self._write(name, value, version=version)
         return None if tag is None else Entry(value=value, version=tag)
 
     def remove(self, name: str, *, version: str) -> bool:
         """Remove an entry of a version; return False if it has another by now."""
-        return self._write(_path_of(name), _GONE, version=version) is not None
+        return self._write(name, None, version=version) is not None
 
-    def _write(self, path: str, content: bytes, *, version: str | None) -> str | None:
+    def _write(self, name: str, value: bytes | None, *, version: str | None) -> str | None:
         self._check_open()
-        data = secrets.token_hex(_MARK_BYTES // 2).encode() + content
+        path = _path_of(name)
+        data = msgspec.msgpack.encode(_Content(secrets.token_hex(8), name, value))
         if version is not None:
             tag = self._bucket.replace(path, data, tag=version)
         elif (tag := self._bucket.create(path, data)) is None:
-            there = self._bucket.read(path)
-            if there is None or _entry_of(path, *there) is not None:
+            there = self._found(path)
+            if there is None or there.content.value is not None:
                 return None
-            tag = self._bucket.replace(path, data, tag=there[1])
+            tag = self._bucket.replace(path, data, tag=there.tag)
         if tag is not None:
             self._feed.changed()
         return tag
+
+    def _found(self, path: str) -> _Found | None:
+        if (found := self._bucket.read(path)) is None:
+            return None
+        data, tag = found
+        try:
+            return _Found(tag=tag, content=msgspec.msgpack.decode(data, type=_Content))
+        except msgspec.DecodeError as error:
+            raise StoreCorrupt(f"The object {path} is none of a board, or of another format: {error}.") from error
 
     def wait(self, timeout_s: float) -> None:
         """Return when this board has changed something, when it is time to look again, or after this time."""
@@ -95,15 +121,8 @@ class S3Board:
 
 
 def _path_of(name: str) -> str:
-    return f"{_FOLDER}/{quote(name, safe='').replace('%', '=')}"
-
-
-def _name_of(path: str) -> str:
-    return unquote(path.removeprefix(f"{_FOLDER}/").replace("=", "%"))
-
-
-def _entry_of(path: str, data: bytes, tag: str) -> Entry | None:
-    state, value = data[_MARK_BYTES : _MARK_BYTES + 1], data[_MARK_BYTES + 1 :]
-    if state not in (_THERE, _GONE):
-        raise StoreCorrupt(f"The object {path} is none of a board, or of another format.")
-    return Entry(value=value, version=tag) if state == _THERE else None
+    """Return where an entry is: by its name for people who look, by a hash of it where that would be too long."""
+    path = quote(name, safe="").replace("%", "=")
+    if len(path) > _PATH_LENGTH_MAX:
+        path = f"={hashlib.sha256(name.encode()).hexdigest()}"
+    return f"{_FOLDER}/{path}"
