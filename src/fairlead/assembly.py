@@ -5,6 +5,7 @@ What a program names when it uses a broker can be imported from here.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ __all__ = [
     "QueuePolicy",
     "Receipt",
     "Settings",
+    "SystemClock",
     "export_events",
     "export_journal",
     "group_url",
@@ -53,6 +55,7 @@ __all__ = [
     "open_async_broker",
     "open_board",
     "open_broker",
+    "open_group",
     "open_store",
     "shown_url",
 ]
@@ -128,6 +131,17 @@ async def open_async_broker(
         StoreLocked: another process has it.
     """
     return AsyncBroker(_engine(_config(config, terms)))
+
+
+async def open_group(config: BrokerConfig) -> AsyncBroker:
+    """Open a broker beside others on the running event loop: all that takes time is done in threads.
+
+    Raises:
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
+    """
+    engine = await asyncio.get_running_loop().run_in_executor(None, _engine, config)
+    return AsyncBroker(engine, slow_sync_s=0.0)
 
 
 def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> BrokerConfig:

@@ -234,6 +234,13 @@ class QueueElsewhere(RequestError):
         self.at = at
 
 
+class NodeNotFound(RequestError):
+    """No node of this name is known in the cluster; nothing was done."""
+
+    code = "node_not_found"
+    remedy = "Correct the name; the verb cluster tells the names of all nodes."
+
+
 class QueuesApart(RequestError):
     """Two queues that an atomic step is to touch are in different groups; nothing was done."""
 

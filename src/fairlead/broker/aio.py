@@ -168,6 +168,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
 
+    @property
+    def sequence(self) -> int:
+        """The sequence that the next record of the journal will have; it only grows."""
+        return self._engine.ledger.next_sequence
+
     def now_ms(self) -> int:
         """Return the broker's time."""
         return self._engine.now_ms()

@@ -7,7 +7,7 @@ group that it owns, all on its one event loop, and knows which other node has th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -120,7 +120,7 @@ class Groups:
         raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {place.node!r}.", at=place.address)
 
     def place_of(self, queue: str) -> Place | None:
-        """Return where a queue, or the queue that a dead-letter queue belongs to, is; None if nobody has heard of it."""
+        """Return where a queue is, or the queue that a dead-letter queue belongs to; None if nobody has heard of it."""
         return self._places.get(queue) or self._places.get(queue.removesuffix(DLQ_SUFFIX))
 
     @property

@@ -74,14 +74,12 @@ class Exchange:
         """Return where the request comes from."""
         traceparent = header(self.scope, b"traceparent")
         if traceparent is None:
-            return Origin(self.correlation_id, forwards=self.forwards)
-        trace = trace_of(traceparent, header(self.scope, b"tracestate"))
-        return Origin(self.correlation_id, trace, forwards=self.forwards)
+            return Origin(self.correlation_id, None, *self._route())
+        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")), *self._route())
 
-    @property
-    def forwards(self) -> bool:
-        """Whether another node may be asked on the caller's behalf."""
-        return header(self.scope, FORWARDED) is None and header(self.scope, FOLLOWS) is None
+    def _route(self) -> tuple[bool, bool]:
+        """Return whether the caller follows by itself, and whether it is another node."""
+        return header(self.scope, FOLLOWS) is not None, header(self.scope, FORWARDED) is not None
 
     # --------------------------------------------------------------------------------------------------------- request
 

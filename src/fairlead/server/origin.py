@@ -17,13 +17,14 @@ class Origin(msgspec.Struct, frozen=True):
     Attributes:
         correlation_id: what the caller names it by, or what the door has made up; the stream has none.
         trace: the span under which it is made, if the caller tells.
-        forwards: whether another node may be asked on the caller's behalf; a caller that follows by itself is told where
-            to ask instead, and so is a node that asks for somebody else.
+        follows: whether the caller goes by itself to the node that has a queue, and only has to be told which.
+        is_forwarded: whether it is a node of the cluster that asks, for somebody else: it is answered from here only.
     """
 
     correlation_id: str | None = None
     trace: TraceContext | None = None
-    forwards: bool = True
+    follows: bool = False
+    is_forwarded: bool = False
 
 
 def checked_correlation_id(given: str, name: str) -> str:

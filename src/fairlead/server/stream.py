@@ -37,7 +37,7 @@ PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
-_FOLLOWED: Final = Origin(forwards=False)
+_FOLLOWED: Final = Origin(follows=True)
 _LOOKS: Final = frozenset(("get", "peek", "read_journal"))
 _LOOKS_MAX: Final = 8
 """How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
@@ -104,7 +104,7 @@ class _Stream:
             self._outbox = QuickOutbox(send, self._way, call_soon=soon, on_room=self._go_on)
         self._channels = Channels(doors, self._outbox)
         self._groups = doors.groups
-        self._forwards = header(scope, FOLLOWS) is None
+        self._follows = header(scope, FOLLOWS) is not None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun = 0
         self._calls = 0
@@ -236,7 +236,7 @@ class _Stream:
         """Begin a call whose answer comes by itself."""
         reply = _Reply(self, call.number, call.verb)
         try:
-            request = decoded(_DECODERS[call.verb], call.request, call.verb)
+            request: Any = decoded(_DECODERS[call.verb], call.request, call.verb)
             if self._groups is not None and not self._groups.has(request.queue):  # it takes a while to find out where
                 self._begin(call)
                 return
@@ -324,8 +324,8 @@ class _Stream:
     def _origin_of(self, call: Call) -> Origin | None:
         given = call.trace
         if given is None:
-            return None if self._forwards else _FOLLOWED
-        return Origin(None, trace_of(given.traceparent, given.tracestate), forwards=self._forwards)
+            return _FOLLOWED if self._follows else None
+        return Origin(None, trace_of(given.traceparent, given.tracestate), self._follows)
 
 
 class _Reply:
