@@ -17,16 +17,18 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer, S3Server, wait_until
 
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut
 from .cluster_load import LIMIT, THROTTLE, Load
-from .cluster_nodes import Cluster, Node
 
 QUEUES: Final = ("a", "b", "c")
 THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
+LEASE: Final = ("--lease-ms", "1500")
+SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 
 
 class Chaos:
@@ -137,11 +139,13 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
     if what == "s3":
         s3 = stack.enter_context(S3Server())
         s3.make_bucket("chaos")
-        cluster = Cluster(s3.url("chaos", "cluster") + "&window_ms=5", folder, count=2)
+        cluster = cluster_of(2, s3.url("chaos", "cluster") + "&window_ms=5", folder)
         return run(cluster, Chaos.kill_owner, times=times, is_throttled=False, on_time=_tell)
     server = stack.enter_context(PostgresServer(fsync=True))
     if what == "postgres":
-        return run(Cluster(server.url, folder), lambda chaos: kill_postgres(chaos, server), times=times, on_time=_tell)
+        return run(
+            cluster_of(3, server.url, folder), lambda chaos: kill_postgres(chaos, server), times=times, on_time=_tell
+        )
     if what == "cut":
         cut = stack.enter_context(Cut(server))
         cluster = cluster_cut_at(server, cut, folder)
@@ -149,20 +153,26 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
     if what == "skew":
         return run(skewed(server, folder), Chaos.kill_owner, times=times, is_throttled=False, on_time=_tell)
     step = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner}[what]
-    return run(Cluster(server.url, folder), step, times=times, on_time=_tell)
+    return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
+
+
+def cluster_of(count: int, store: str, folder: Path) -> Cluster:
+    """Return nodes that are soon taken for dead."""
+    return Cluster.of(count, store, folder, flags=LEASE)
 
 
 def cluster_cut_at(server: PostgresServer, cut: Cut, folder: Path) -> Cluster:
     """Return a cluster whose last node can be cut off."""
-    cluster = Cluster(server.url, folder, count=2)
-    cluster.nodes.append(cluster.make("n3", store=cut.url))
+    cluster = cluster_of(2, server.url, folder)
+    cluster.nodes.append(Node("n3", cut.url, folder, flags=LEASE))
     return cluster
 
 
 def skewed(server: PostgresServer, folder: Path) -> Cluster:
     """Return a cluster of which one node's clock is ahead and another's behind."""
-    cluster = Cluster(server.url, folder, count=1)
-    cluster.nodes += [cluster.make("n2", skew_ms=SKEW_MS), cluster.make("n3", skew_ms=-SKEW_MS)]
+    cluster = cluster_of(1, server.url, folder)
+    for name, skew_ms in (("n2", SKEW_MS), ("n3", -SKEW_MS)):
+        cluster.nodes.append(Node(name, server.url, folder, flags=LEASE, program=(str(SKEWED), str(skew_ms))))
     return cluster
 
 

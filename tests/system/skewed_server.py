@@ -1,4 +1,4 @@
-"""A server whose clock is wrong: ``python -m tests.system.skewed_server MILLISECONDS [--name value ...]``."""
+"""A server whose clock is wrong: ``python skewed_server.py MILLISECONDS [--name value ...]``."""
 
 from __future__ import annotations
 

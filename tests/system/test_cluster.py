@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.testing.nodes import Cluster
 from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
 from tests.conftest import BUCKET
 
 from .cluster_audit import Findings
-from .cluster_chaos import Chaos, cluster_cut_at, cut_off, kill_postgres, run, skewed
+from .cluster_chaos import Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed
 from .cluster_cut import Cut
-from .cluster_nodes import Cluster
 
 STOPS_A_DAY, STOPS_IN_ALL = 2, 20
 
@@ -34,7 +34,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 def cluster_in(server: PostgresServer, folder: Path) -> Cluster:
     """Return three nodes in a namespace of their own."""
-    return Cluster(f"{server.url}&namespace={folder.name}", folder)
+    return cluster_of(3, f"{server.url}&namespace={folder.name}", folder)
 
 
 def clean(found: Findings) -> Findings:
@@ -99,6 +99,6 @@ def test_clocks_that_are_wrong_by_half_a_minute(own_postgres: PostgresServer, tm
 @pytest.mark.timeout(900)
 def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path) -> None:
     """Over S3, too, the queues of a killed node go on at the other."""
-    cluster = Cluster(s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path, count=2)
+    cluster = cluster_of(2, s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
     found = clean(run(cluster, Chaos.kill_owner, times=2, is_throttled=False))
     assert found.counts["takeovers"] >= 1

@@ -14,12 +14,13 @@ _READS: Final = frozenset(
     (
         *("get", "peek", "explain", "get_state", "stats", "queues", "inspect", "redrive_view", "redrives", "try_hook"),
         *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim", "sinks"),
+        "cluster",
     )
 )
 _SAME_TWICE: Final = frozenset(
     (
         *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim", "stage", "publish"),
+        *("register_consumer", "claim", "stage", "publish", "move_queue", "drain_node"),
     )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
