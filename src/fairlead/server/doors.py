@@ -111,6 +111,9 @@ class Router(Protocol):
             QueueElsewhere, QueueMoving, QueueNotFound: none does.
         """
 
+    def grpc_at(self, address: str) -> str | None:
+        """Return where the node that is reached at an address has its gRPC, if it has any."""
+
 
 async def _awaited(answering: Awaitable[Answer]) -> Answer:
     return await answering

@@ -69,6 +69,11 @@ class ClusterRouter:
             except QueueMoving:
                 await self._wait(patience)
 
+    def grpc_at(self, address: str) -> str | None:
+        """Return where the node that is reached at an address has its gRPC, if it has any."""
+        nodes = self.node.posting.view.nodes.values()
+        return next((entry.grpc for entry in nodes if entry.address == address), None)
+
     async def at(
         self,
         name: str,

@@ -39,6 +39,7 @@ STATUSES = {
     "state_mismatch": "ABORTED",
     "not_pending": "FAILED_PRECONDITION",
     "queue_elsewhere": "FAILED_PRECONDITION",
+    "node_not_found": "NOT_FOUND",
     "queues_apart": "FAILED_PRECONDITION",
     "journal_trimmed": "OUT_OF_RANGE",
     "key_full": "RESOURCE_EXHAUSTED",
