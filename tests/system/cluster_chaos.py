@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -117,17 +118,19 @@ def run(
     times: int,
     seed: int = 1,
     is_throttled: bool = True,
-    on_time: Callable[[int, Chaos], None] = lambda _time, _chaos: None,
+    on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
 ) -> Findings:
     """Let something happen so many times to a cluster under load, and audit what the clients saw."""
 
     async def main() -> Findings:
         async with under_load(cluster, seed=seed, is_throttled=is_throttled) as chaos:
-            for time in range(times):
+            for number in range(1, times + 1):
+                begun = time.monotonic()
                 await what(chaos)
-                on_time(time + 1, chaos)
+                on_time(number, time.monotonic() - begun, chaos)
         found = audit(chaos.load.log, throttles={THROTTLE: LIMIT} if is_throttled else None)
-        found.counts["takeovers"] = sum(group["moves"] for group in cluster.view()["groups"])
+        found.counts["moves"] = sum(group["moves"] for group in cluster.view()["groups"])
+        found.counts.update(chaos.load.woken)
         return found
 
     with cluster:
@@ -176,10 +179,12 @@ def skewed(server: PostgresServer, folder: Path) -> Cluster:
     return cluster
 
 
-def _tell(time: int, chaos: Chaos) -> None:
+def _tell(number: int, seconds: float, chaos: Chaos) -> None:
     log = chaos.load.log
     done = sum(ack.outcome == "done" for ack in log.acked)
-    sys.stdout.write(f"{time:4}  enqueued {len(log.sent):7,}  delivered {len(log.got):7,}  acked {done:7,}\n")
+    sys.stdout.write(
+        f"{number:4} {seconds:5.1f} s  enqueued {len(log.sent):7,}  delivered {len(log.got):7,}  acked {done:7,}\n"
+    )
     sys.stdout.flush()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -18,8 +19,9 @@ from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
 
 VISIBILITY_MS: Final = 4_000
 THROTTLE: Final = "api"
-LIMIT: Final = Throttle(rate=40, burst=10)
-BATCH: Final = 10
+LIMIT: Final = Throttle(rate=100, burst=20)
+BATCH, THROTTLED_BATCH = 10, 3
+"""How many messages are sent at once; what two throttled queues get in a second is more than the throttle lets go."""
 PAUSE_S: Final = 0.05
 FORGOTTEN: Final = 0.05
 """Which part of the messages is not acked in time, so that it comes again and the ack is stale."""
@@ -30,6 +32,10 @@ _WAIT_MS: Final = 500
 
 class Load:
     """Producers and consumers on some queues; those of ``throttled`` share a throttle.
+
+    Attributes:
+        log: what they saw.
+        woken: what nodes answered to what they found when they were woken, by code.
 
     Each queue has a producer, a consumer that leases and one that streams; one more acks what it should have forgotten.
     """
@@ -45,6 +51,8 @@ class Load:
         self._is_producing = True
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[AsyncClient] = []
+        self._assailant: AsyncClient | None = None
+        self.woken: Counter[str] = Counter()
 
     # ------------------------------------------------------------------------------------------------ beginning, ending
 
@@ -118,7 +126,7 @@ class Load:
         """
         transport = WebSocketTransport(address, timeout=60, follows=True)
         await transport.connect()
-        client = AsyncClient(transport, retries=Retries(patience_s=0))
+        client = self._assailant = AsyncClient(transport, retries=Retries(patience_s=0))
         asked: list[asyncio.Future[Any]] = []
 
         def assail(queues: Sequence[str]) -> None:
@@ -159,7 +167,7 @@ class Load:
 
     async def _send(self, client: AsyncClient, queue: str) -> None:
         throttles = (THROTTLE,) if queue in self._throttled else ()
-        names = [f"{queue}/{next(self._names)}" for _ in range(1 if throttles else BATCH)]
+        names = [f"{queue}/{next(self._names)}" for _ in range(THROTTLED_BATCH if throttles else BATCH)]
         messages = [
             NewMessage(payload=name.encode(), throttles=throttles, fairness_key=f"tenant{at % 3}")
             for at, name in enumerate(names)
@@ -171,6 +179,7 @@ class Load:
         except FairleadError as error:
             results = [error] * len(names)
         answered = _now()
+        self._note_answers(client, "enqueue", results)
         self.log.sent += [
             Sent(queue, name, result if isinstance(result, str) else None, asked, answered)
             for name, result in zip(names, results, strict=True)
@@ -187,9 +196,11 @@ class Load:
         asked = _now()
         try:
             leased = await client.lease(queue, 2 * BATCH, wait_ms=_WAIT_MS, visibility_ms=VISIBILITY_MS)
-        except FairleadError:
+        except FairleadError as error:
+            self._note_answers(client, "lease", [error])
             await asyncio.sleep(PAUSE_S)
             return []
+        self._note_answers(client, "lease", [None])
         return [(message, self._note(message, asked)) for message in leased]
 
     async def _stream(self, client: AsyncClient, queue: str) -> None:
@@ -216,10 +227,16 @@ class Load:
         except FairleadError as error:
             results = [error] * len(held)
         answered = _now()
+        self._note_answers(client, "ack", results)
         self.log.acked += [
             Acked(queue, each.id, each.token, _outcome(result), asked, answered)
             for each, result in zip(held, results, strict=True)
         ]
+
+    def _note_answers(self, client: AsyncClient, verb: str, results: Sequence[object]) -> None:
+        if client is self._assailant:
+            codes = (result.code if isinstance(result, FairleadError) else "done" for result in results)
+            self.woken.update(f"{verb} after waking: {code}" for code in codes)
 
     def _note(self, message: AsyncMessage, asked: float | None) -> Got:
         throttle = THROTTLE if message.queue in self._throttled else None
