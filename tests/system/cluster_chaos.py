@@ -1,8 +1,9 @@
 """What is done to a cluster under load, and what its clients saw: ``python -m tests.system.cluster_chaos WHAT TIMES``.
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
-then), ``postgres`` (kill the server all nodes share), ``cut`` (the way from one node to it), ``skew`` (kill owners of
-which two have clocks that are wrong by half a minute) or ``s3`` (kill owners of two nodes over S3).
+then), ``move`` (a queue, by hand, to all nodes in turn), ``postgres`` (kill the server all nodes share), ``cut`` (the
+way from one node to it), ``skew`` (move queues and kill owners where two clocks are wrong by half a minute) or ``s3``
+(kill owners of two nodes over S3).
 """
 
 from __future__ import annotations
@@ -68,6 +69,22 @@ class Chaos:
             finally:
                 victim.signal(signal.SIGCONT)
         await self.load.goes_on(patience_s=60)
+
+    async def move_around(self) -> None:
+        """Let a queue go by hand from node to node while it is in use."""
+        queue = self._chance.choice(self.load.queues)
+        for node in self._chance.sample(self.cluster.nodes, len(self.cluster.nodes)):
+            await self.load.move(queue, node.name)
+            await asyncio.to_thread(self._wait_for, queue, node)
+            await self.load.goes_on(queue)
+
+    async def mislead(self) -> None:
+        """Let a queue see all clocks, and kill the owner of one."""
+        await self.move_around()
+        await self.kill_owner()
+
+    def _wait_for(self, queue: str, node: Node) -> None:
+        wait_until(lambda: self.cluster.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
 
     def wait_for_another(self, queue: str, victim: Node) -> None:
         """Wait until a queue has another owner than it had."""
@@ -154,8 +171,8 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
         cluster = cluster_cut_at(server, cut, folder)
         return run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=times, on_time=_tell)
     if what == "skew":
-        return run(skewed(server, folder), Chaos.kill_owner, times=times, is_throttled=False, on_time=_tell)
-    step = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner}[what]
+        return run(skewed(server, folder), Chaos.mislead, times=times, is_throttled=False, on_time=_tell)
+    step = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around}[what]
     return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
 
 

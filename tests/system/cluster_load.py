@@ -112,6 +112,10 @@ class Load:
 
         await self.until(is_so, what=f"{queues or self.queues} go on", patience_s=patience_s)
 
+    async def move(self, queue: str, node: str) -> None:
+        """Let a queue go to a node by hand."""
+        await self._clients[0].move_queue(queue, node)
+
     async def is_served_by_others(self, queue: str, *, without: str) -> None:
         """Wait until a node other than that at an address answers for a queue."""
         others = ",".join(address for address in self._addresses.split(",") if address != without)

@@ -92,7 +92,7 @@ def test_a_node_that_is_cut_off_from_its_store(own_postgres: PostgresServer, tmp
 @pytest.mark.timeout(900)
 def test_clocks_that_are_wrong_by_half_a_minute(own_postgres: PostgresServer, tmp_path: Path) -> None:
     """Queues that go from a clock that is ahead to one that is behind, and back, lose and double nothing."""
-    clean(run(skewed(own_postgres, tmp_path), Chaos.kill_owner, times=4, is_throttled=False))
+    clean(run(skewed(own_postgres, tmp_path), Chaos.mislead, times=3, is_throttled=False))
 
 
 @pytest.mark.long
