@@ -44,6 +44,10 @@ class _Connection:
     def close(self) -> None:
         self._writer.close()
 
+    async def closed(self) -> None:
+        with contextlib.suppress(OSError):  # the other side was quicker
+            await self._writer.wait_closed()
+
     async def ask(self, head: bytes, body: bytes) -> tuple[int, bool, bytes]:
         """Send a request, and return the status of the answer, whether the connection stays open, and the body."""
         self._writer.write(head + body)
@@ -146,10 +150,10 @@ class Forwarder:
         if len(idle) > _KEPT:
             idle.pop(0).close()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let all connections go."""
-        for idle in self._idle.values():
-            for connection in idle:
-                with contextlib.suppress(OSError):
-                    connection.close()
+        connections = [connection for idle in self._idle.values() for connection in idle]
         self._idle.clear()
+        for connection in connections:
+            connection.close()
+            await connection.closed()

@@ -64,6 +64,13 @@ class Looking(Protocol):
 class Config(Protocol):
     """Where the config of a cluster is kept."""
 
+    def check(self) -> None:
+        """Refuse to answer while nobody else knows that this node lives.
+
+        Raises:
+            StoreFailed: the board is out of reach.
+        """
+
     async def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return config values by the beginning of their keys."""
 
@@ -232,11 +239,13 @@ class Groups:
     # ---------------------------------------------------------------------------------------------------------- config
 
     async def get_config(self, key: str) -> str | None:
-        """Return a config value of the cluster.
+        """Return a config value of the cluster, if the node is part of it.
 
         Raises:
             QueueMoving: the node has not joined yet.
+            StoreFailed: it is cut off from the others.
         """
+        self._config().check()
         return (await self._config().list_config(key)).get(key)
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:

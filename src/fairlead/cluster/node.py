@@ -36,6 +36,9 @@ _BEATS: Final = 5
 """A node shows so many times within a lease that it lives."""
 _BALANCE_S: Final = 5.0
 """So long lies between two moves that only make the load more even."""
+_LOOK_S: Final = 0.05
+_MOVES_MAX: Final = 4
+"""So many groups of drained nodes are on their way at a time."""
 _FORGET_MS: Final = 600_000
 """A node that was silent for so long is no longer on the board."""
 _log = logging.getLogger("fairlead.cluster")
@@ -76,8 +79,8 @@ class Node:
         self.groups = groups
         self._monotonic = monotonic
         self.posting = Posting(board, monotonic=monotonic)
-        self.tenancy = Tenancy(groups, opens=opens, prepare=self._prepare)
-        self.config = SharedConfig(self.posting, on_set=self._note_view)
+        self.tenancy = Tenancy(groups, opens=opens, prepare=self._prepare, on_change=self._tell_change)
+        self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self._note_view)
         self._watch = Watch(terms.lease_ms)
         self._loads = Loads(groups)
         self._incarnation = secrets.token_hex(8)
@@ -90,6 +93,8 @@ class Node:
         self._noted: BoardView | None = None
         self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
+        self._beating = asyncio.Lock()
+        self._telling: set[asyncio.Task[None]] = set()
         self._running: asyncio.Task[None] | None = None
         self.grpc: str | None = None
         """Where others reach its gRPC door, if it has one."""
@@ -167,7 +172,24 @@ class Node:
         await self._configure()
         await self.posting.wait(self._until_beat_s())
 
+    def _tell_change(self) -> None:
+        """Let others know at once what is open here."""
+        if self._running is not None and not self._running.done() and not self._telling:
+            task = asyncio.create_task(self._tell())
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self) -> None:
+        try:
+            await self._show_life()
+        except FairleadError:
+            return  # the next beat tells it
+
     async def _show_life(self) -> None:
+        async with self._beating:
+            await self._put_entry()
+
+    async def _put_entry(self) -> None:
         sent_s = self._monotonic()
         self._beat += 1
         entry = NodeEntry(
@@ -245,7 +267,7 @@ class Node:
 
     async def _decide(self) -> None:
         view, live = self.posting.view, self.live
-        moves = placing.homeless(view.groups, view.nodes, live)
+        moves = self._next_moves(placing.homeless(view.groups, view.nodes, live), view)
         if not moves and self._is_time_to_balance(view, live):
             move = placing.balancing(view.groups, view.nodes, live)
             if move is not None:
@@ -261,6 +283,17 @@ class Node:
             await self.posting.look()
             self._note_view()
         await self._forget_dead(view)
+
+    @staticmethod
+    def _next_moves(moves: list[placing.Move], view: BoardView) -> list[placing.Move]:
+        """Return the moves to make now: all that are urgent, and of the others a few at a time."""
+        on_the_way = sum(
+            entry.home in view.nodes and name not in view.nodes[entry.home].load
+            for name, entry in view.groups.items()
+            if entry.home is not None
+        )
+        others = [move for move in moves if not move.is_urgent]
+        return [move for move in moves if move.is_urgent] + others[: max(0, _MOVES_MAX - on_the_way)]
 
     def _is_time_to_balance(self, view: BoardView, live: frozenset[str]) -> bool:
         is_steward = placing.steward(view.nodes, live) == self.terms.name
@@ -420,8 +453,8 @@ class Node:
         try:
             async with asyncio.timeout(grace_s):
                 await self.drain_node(self.terms.name, is_draining=True)
-                while self.groups.names and self._has_heirs():
-                    await self.groups.changed(0.1)
+                while (self.groups.names or self.tenancy.is_busy) and self._has_heirs():
+                    await self.groups.changed(_LOOK_S)
         except TimeoutError:
             _log.warning("The grace is over; %d groups are still here.", len(self.groups.names))
         except StoreFailed as error:

@@ -13,6 +13,7 @@ from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, encode
 from fairlead.cluster.posting import Posting
 from fairlead.core.checks import text_fault
 from fairlead.core.decide.queues import value_fault
+from fairlead.errors import StoreFailed
 from fairlead.model import limits
 
 _CHANGES_MAX: Final = 1_000
@@ -22,9 +23,19 @@ _CHANGES_MAX: Final = 1_000
 class SharedConfig:
     """What is set by the verbs for config, and by those for keys. Every value is set on its own."""
 
-    def __init__(self, posting: Posting, *, on_set: Callable[[], None]) -> None:
+    def __init__(self, posting: Posting, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
         self._posting = posting
+        self._is_joined = is_joined
         self._on_set = on_set
+
+    def check(self) -> None:
+        """Refuse to answer while nobody else knows that this node lives.
+
+        Raises:
+            StoreFailed: the board is out of reach.
+        """
+        if not self._is_joined():
+            raise StoreFailed("The node is cut off from the board of its cluster.")
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose keys begin with a prefix, by key, as they were read last."""

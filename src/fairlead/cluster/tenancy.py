@@ -25,17 +25,21 @@ _log = logging.getLogger("fairlead.cluster")
 class Tenancy:
     """Opens and closes groups, so that those are open which are wanted."""
 
-    def __init__(self, groups: Groups, *, opens: Open, prepare: Prepare) -> None:
+    def __init__(
+        self, groups: Groups, *, opens: Open, prepare: Prepare, on_change: Callable[[], None] = lambda: None
+    ) -> None:
         """Have no group open yet.
 
         Args:
             groups: where open groups are found.
             opens: opens a group's broker; it raises ``StoreLocked`` while another node has it.
             prepare: is told of a broker before anybody is served by it.
+            on_change: called when a group was opened, or let go for others to open it.
         """
         self._groups = groups
         self._opens = opens
         self._prepare = prepare
+        self._on_change = on_change
         self._wanted: dict[str, str | None] = {}
         self._addresses: dict[str, str] = {}
         self._busy: dict[str, asyncio.Task[None]] = {}
@@ -69,6 +73,11 @@ class Tenancy:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("The group %s: %r", group, error, exc_info=error)
         self._look_at(group)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a group is being opened or closed."""
+        return bool(self._busy)
 
     # --------------------------------------------------------------------------------------------------------- opening
 
@@ -110,6 +119,7 @@ class Tenancy:
         took_ms = round((perf_counter() - begun_s) * 1000)
         what = "was taken over from the dead node " + left if left is not None else "is served"
         _log.info("The group %s %s here, %d ms after it was wanted.", group, what, took_ms, extra={"group": group})
+        self._on_change()
 
     # --------------------------------------------------------------------------------------------------------- closing
 
@@ -119,6 +129,7 @@ class Tenancy:
             return
         await _closed(broker, group, at=self._addresses.get(group))
         _log.info("The group %s is served here no more; it goes to another node.", group, extra={"group": group})
+        self._on_change()
 
     def drop_fenced(self) -> None:
         """Let go of groups that another node has taken over: this one answers for them no more."""

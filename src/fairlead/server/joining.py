@@ -58,15 +58,24 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
     return await open_group(BrokerConfig(path=url, durability=settings.durability, settings=settings.broker))
 
 
-def serve_as_node(doors: Doors, node: Node, settings: ServerSettings) -> None:
-    """Let doors answer for the whole cluster, and keys be good that were made at other nodes."""
+@asynccontextmanager
+async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSettings) -> AsyncIterator[None]:
+    """Let doors answer for the whole cluster, and keys be good that were made at other nodes; if there is a node."""
+    if node is None:
+        yield
+        return
     forwarder = Forwarder(node.terms.name, tls=_tls(settings))
     doors.router = ClusterRouter(node, forwarder, SPECIAL)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
 
+    on_config(node.posting.view.config)
     node.on_config = on_config
+    try:
+        yield
+    finally:
+        await forwarder.close()
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster.forwarding import Forwarder
 from fairlead.cluster.node import Node
@@ -58,16 +60,7 @@ class ClusterRouter:
         Raises:
             QueueElsewhere, QueueMoving, QueueNotFound: none does.
         """
-        patience = _Patience(PATIENCE_S)
-        while True:
-            try:
-                return self.groups.of(queue)
-            except QueueNotFound:
-                if patience.is_informed:
-                    raise
-                await self.inform(patience)
-            except QueueMoving:
-                await self._wait(patience)
+        return await self._locate(queue, _Patience(PATIENCE_S))
 
     def grpc_at(self, address: str) -> str | None:
         """Return where the node that is reached at an address has its gRPC, if it has any."""
@@ -90,44 +83,50 @@ class ClusterRouter:
             FairleadError: it was refused.
         """
         patience = _Patience(patience_s)
+        begun_s, wait_ms = asyncio.get_running_loop().time(), getattr(request, "wait_ms", 0)
         while True:
             try:
-                broker = self.groups.of(queue)
-            except QueueNotFound:
-                if patience.is_informed:
-                    raise
-                await self.inform(patience)
-                continue
-            except QueueMoving:
-                await self._wait(patience)
-                continue
+                broker, at = await self._locate(queue, patience), ""
             except QueueElsewhere as error:
                 if origin.follows or origin.is_forwarded:
                     raise
-                at = error.at
-            else:
-                try:
-                    return await HANDLERS[name](broker, request, caller)
-                except (StoreFenced, Closed):  # nothing was done, and another has it, or will have
-                    if broker in self.groups.brokers() and not broker.is_fenced:
-                        raise
-                    self.node.tenancy.drop_fenced()
-                    await self._wait(patience)
-                    continue
+                broker, at = None, error.at
+            asked_s = asyncio.get_running_loop().time()
             try:
-                return await self.ask(at, name, request, caller, origin)
-            except (QueueElsewhere, QueueMoving):  # one of us knows more than the other
+                if broker is None:
+                    return await self.ask(at, name, request, caller, origin)
+                return await HANDLERS[name](broker, request, caller)
+            except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:  # nothing was done
+                if isinstance(error, Closed) and broker is not None and broker in self.groups.brokers():
+                    raise
+            now_s = asyncio.get_running_loop().time()
+            if wait_ms:
+                patience.add(now_s - asked_s)
+                request = msgspec.structs.replace(request, wait_ms=max(0, wait_ms - round((now_s - begun_s) * 1000)))
+            self.node.tenancy.drop_fenced()
+            await self._wait(patience)
+            await self.node.inform()  # one of us knows more than the other
+
+    async def _locate(self, queue: str, patience: _Patience) -> AsyncBroker:
+        """Return the broker that serves a queue here, once there is one.
+
+        Raises:
+            QueueElsewhere, QueueMoving, QueueNotFound: there will be none, or not in time.
+        """
+        while True:
+            try:
+                return self.groups.of(queue)
+            except QueueNotFound:
+                if patience.is_informed:
+                    raise
+                patience.is_informed = True
+                await self.node.inform()  # somebody may have made it elsewhere just now
+            except QueueMoving:
                 await self._wait(patience)
-                await self.inform(patience)
 
     async def ask(self, address: str, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
         """Return what another node answers."""
         return await self._forwarder.ask(address, name, request, headers_of(caller, origin))
-
-    async def inform(self, patience: _Patience) -> None:
-        """Read the board anew: this node may not have heard yet of what somebody asks for."""
-        patience.is_informed = True
-        await self.node.inform()
 
     async def _wait(self, patience: _Patience) -> None:
         if patience.left_s <= 0:
@@ -156,8 +155,13 @@ class _Patience:
         self._end_s = asyncio.get_running_loop().time() + patience_s
         self.is_informed = False
 
+    def add(self, waited_s: float) -> None:
+        """Wait so much longer: that much was spent waiting for messages, and not for the queue."""
+        self._end_s += waited_s
+
     @property
     def left_s(self) -> float:
+        """How long it still waits."""
         return self._end_s - asyncio.get_running_loop().time()
 
 

@@ -28,7 +28,7 @@ from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import Doors
 from fairlead.server.going_down import drain
 from fairlead.server.http import HttpDoor
-from fairlead.server.joining import hand_over, joined, serve_as_node
+from fairlead.server.joining import hand_over, joined, serving_as_node
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
 from fairlead.server.settings import MEMORY, ServerSettings, check, check_tls
@@ -103,6 +103,7 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             node = opened if isinstance(opened, Node) else None
             with _on_signals(doors, server, settings.grace_ms, node):
                 async with (
+                    serving_as_node(doors, node, settings),
                     _spans(settings) as doors.spans,
                     _beside(doors.keys.keep_sweeping()),
                     _grpc(doors, settings) as grpc_address,
@@ -170,10 +171,7 @@ async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell
         await _make_first_key(keys, settings, tell)
     names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
     hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
-    doors = Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
-    if isinstance(opened, Node):
-        serve_as_node(doors, opened, settings)
-    return doors
+    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
 
 
 async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:
