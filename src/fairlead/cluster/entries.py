@@ -67,7 +67,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What of a throttle a group may use: tokens a second, and tokens saved up."""
+    """What of a throttle a group may use: millionths of a token a second, and whole tokens saved up."""
 
     rate: int = 0
     burst: int = 0
@@ -77,16 +77,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """How a throttle is split over groups; see ``budgets``.
 
     Attributes:
-        rate: tokens a second in all.
-        burst: tokens saved up in all.
+        rate: millionths of a token a second in all.
+        burst: whole tokens saved up in all.
         granted: of each group the most that its engine may use, or still uses.
         wanted: of each group what it shall have; less than is granted asks its owner to give something back.
+        openings: of each group the number of the latest opening that has come to the board.
     """
 
     rate: int
     burst: int
     granted: dict[str, Share] = {}
     wanted: dict[str, Share] = {}
+    openings: dict[str, int] = {}
 
 
 class BoardView(msgspec.Struct, frozen=True, kw_only=True):
