@@ -5,17 +5,19 @@ What a program names when it uses a broker can be imported from here.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_store import MemoryStore
 from fairlead.adapters.ownership import LEASE_MS, Claim
 from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.adapters.store_url import StoreUrl, is_url, parse_store_url, shown_url
+from fairlead.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
 from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.broker.aio import AsyncBroker
@@ -28,7 +30,11 @@ from fairlead.model.message import Delivery, NewMessage, Receipt
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.spelling import did_you_mean
 from fairlead.model.views import DeadLetterFilter
+from fairlead.ports.board import Board
 from fairlead.ports.store import Store, StoredPage
+
+if TYPE_CHECKING:
+    from fairlead.adapters.s3_bucket import S3Bucket
 
 __all__ = [
     "AsyncBroker",
@@ -41,11 +47,15 @@ __all__ = [
     "QueuePolicy",
     "Receipt",
     "Settings",
+    "SystemClock",
     "export_events",
     "export_journal",
+    "group_url",
     "is_url",
     "open_async_broker",
+    "open_board",
     "open_broker",
+    "open_group",
     "open_store",
     "shown_url",
 ]
@@ -123,6 +133,17 @@ async def open_async_broker(
     return AsyncBroker(_engine(_config(config, terms)))
 
 
+async def open_group(config: BrokerConfig) -> AsyncBroker:
+    """Open a broker beside others on the running event loop: all that takes time is done in threads.
+
+    Raises:
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
+    """
+    engine = await asyncio.get_running_loop().run_in_executor(None, _engine, config)
+    return AsyncBroker(engine, slow_sync_s=0.0)
+
+
 def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> BrokerConfig:
     for name in terms:
         if name not in BrokerTerms.__annotations__:
@@ -175,32 +196,68 @@ def open_store(path: Path | str | None, *, durability: Literal["fsync", "os"] = 
         return MemoryStore()
     if isinstance(path, str) and is_url(path):
         url = parse_store_url(path)
-        try:
+        with _needing_extra(url):
             return _postgres_store(url, durability) if url.scheme == "postgresql" else _s3_store(url)
-        except ImportError as error:
-            extra = "postgres" if url.scheme == "postgresql" else "s3"
-            raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlead[{extra}].") from error
     return RocksDbStore(Path(path), durability=durability)
 
 
+def open_board(url: str) -> Board:
+    """Return the board of the cluster whose stores are at a URL. Nothing is asked of the server yet.
+
+    Raises:
+        InvalidArgument: there can be no cluster, or what it needs is not installed.
+    """
+    if not is_url(url):
+        raise InvalidArgument("Several nodes share a store at postgresql:// or s3://; a folder has one broker.")
+    store = parse_store_url(url)
+    with _needing_extra(store):
+        return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)
+
+
+@contextmanager
+def _needing_extra(url: StoreUrl) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        extra = "postgres" if url.scheme == "postgresql" else "s3"
+        raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlead[{extra}].") from error
+
+
+def _postgres_board(url: StoreUrl) -> Board:
+    from fairlead.adapters.postgres_board import PostgresBoard  # noqa: PLC0415 - only who has it needs it
+
+    namespace = url.options.get("namespace", NAMESPACE)
+    return PostgresBoard(url.address, namespace=namespace, patience_ms=_claim(url).lease_ms)
+
+
+def _s3_board(url: StoreUrl) -> Board:
+    from fairlead.adapters.s3_board import S3Board  # noqa: PLC0415 - only who has it needs it
+
+    return S3Board(_bucket(url))
+
+
 def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"]) -> Store:
-    from fairlead.adapters.postgres_store import NAMESPACE, PostgresStore  # noqa: PLC0415 - only who has it needs it
+    from fairlead.adapters.postgres_store import PostgresStore  # noqa: PLC0415 - only who has it needs it
 
     namespace = url.options.get("namespace", NAMESPACE)
     return PostgresStore(url.address, namespace=namespace, durability=durability, claim=_claim(url))
 
 
 def _s3_store(url: StoreUrl) -> Store:
-    from fairlead.adapters.s3_bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
-    from fairlead.adapters.s3_store import WINDOW_MS, S3Store  # noqa: PLC0415 - see above
+    from fairlead.adapters.s3_store import WINDOW_MS, S3Store  # noqa: PLC0415 - only who has it needs it
 
-    bucket = S3Bucket(
+    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), claim=_claim(url))
+
+
+def _bucket(url: StoreUrl) -> S3Bucket:
+    from fairlead.adapters.s3_bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
+
+    return S3Bucket(
         url.address,
         endpoint=url.options.get("endpoint"),
         region=url.options.get("region"),
         is_anonymous=url.truth("anonymous"),
     )
-    return S3Store(bucket, window_ms=url.number("window_ms", WINDOW_MS), claim=_claim(url))
 
 
 def _claim(url: StoreUrl) -> Claim:

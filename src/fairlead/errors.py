@@ -219,6 +219,35 @@ class RedriveNotFound(RequestError):
     remedy = "Start it anew: what has been moved stays moved."
 
 
+class QueueElsewhere(RequestError):
+    """The queue belongs to another node of the cluster; nothing was done.
+
+    Attributes:
+        at: the address of that node.
+    """
+
+    code = "queue_elsewhere"
+    remedy = "Ask the node at the address that the error names, or use the client of Fairlead, which does."
+
+    def __init__(self, cause: str, *, at: str = "") -> None:
+        super().__init__(cause)
+        self.at = at
+
+
+class NodeNotFound(RequestError):
+    """No node of this name is known in the cluster; nothing was done."""
+
+    code = "node_not_found"
+    remedy = "Correct the name; the verb cluster tells the names of all nodes."
+
+
+class QueuesApart(RequestError):
+    """Two queues that an atomic step is to touch are in different groups; nothing was done."""
+
+    code = "queues_apart"
+    remedy = "Create queues that forward to each other in one group, or enqueue first and ack then."
+
+
 class Unauthenticated(RequestError):
     """The caller did not say who it is, or nobody by that key is known."""
 
@@ -273,6 +302,13 @@ class RateLimited(UnavailableError):
 
     code = "rate_limited"
     remedy = "Come back later, ask for many messages at once, or raise requests_per_second."
+
+
+class QueueMoving(UnavailableError):
+    """The queue is on its way from one node of the cluster to another; nothing was done."""
+
+    code = "queue_moving"
+    remedy = "Come back in a moment; messages and leases move with it."
 
 
 class StoreFailed(UnavailableError):

@@ -2,6 +2,7 @@
 
 ``fairlead_logs`` has a row for each namespace: who owns its log under which epoch, and how far it reaches.
 ``fairlead_pages`` and ``fairlead_bodies`` hold pages by the sequence they begin with, and bodies by their number.
+``fairlead_board`` holds what the nodes of a cluster tell each other.
 """
 
 from __future__ import annotations
@@ -50,15 +51,27 @@ _TABLES: tuple[LiteralString, ...] = (
     )""",
 )
 
-_STEPS: tuple[tuple[LiteralString, ...], ...] = (_TABLES,)
+_BOARD: tuple[LiteralString, ...] = (
+    """
+    CREATE TABLE fairlead_board (
+      namespace TEXT NOT NULL,
+      name TEXT NOT NULL,
+      value BYTEA NOT NULL,
+      version TEXT NOT NULL,
+      PRIMARY KEY (namespace, name)
+    )""",
+)
+
+_STEPS: tuple[tuple[LiteralString, ...], ...] = (_TABLES, _BOARD)
 """What leads from each version to the next."""
 
 _COMFORTS: tuple[LiteralString, ...] = (
     # Payloads are written once and read once: to compress them costs more than it saves.
     "ALTER TABLE fairlead_bodies ALTER COLUMN body SET STORAGE EXTERNAL",
     "ALTER TABLE fairlead_pages ALTER COLUMN page SET STORAGE EXTERNAL",
-    # The row of a log changes with every commit, in place while there is room.
+    # The row of a log changes with every commit, and that of a node with every beat: in place while there is room.
     "ALTER TABLE fairlead_logs SET (fillfactor = 50)",
+    "ALTER TABLE fairlead_board SET (fillfactor = 50)",
 )
 """What makes PostgreSQL faster, and other engines of its kind may not know."""
 

@@ -20,13 +20,13 @@ from fairlead.adapters.ownership import Claim, Keeper, Tenure, keeper_of
 from fairlead.adapters.postgres_connection import Connection, connect, failure, is_transient
 from fairlead.adapters.postgres_log import PostgresLog
 from fairlead.adapters.postgres_schema import migrate
+from fairlead.adapters.store_url import NAMESPACE
 from fairlead.adapters.succession import EMPTY, check_unbroken
 from fairlead.adapters.unsynced import Unsynced
 from fairlead.errors import InvalidArgument, StoreFailed
 from fairlead.ports.store import Commit, Extent, StoredPage
 
 Durability = Literal["fsync", "os"]
-NAMESPACE = "default"
 
 _NAMESPACE_LENGTH_MAX = 200
 _SLICE_COUNT_MAX = 64

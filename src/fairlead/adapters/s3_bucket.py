@@ -100,6 +100,14 @@ class S3Bucket:
 
         return self._do(names, "list")
 
+    def tags(self, folder: str) -> dict[str, str | None]:
+        """Return the names of all objects below a folder, with it in front, and their tags where the server tells."""
+
+        def tags() -> dict[str, str | None]:
+            return {each["path"]: each["e_tag"] for each in obstore.list(self._store, folder).collect()}
+
+        return self._do(tags, "list")
+
     def modified_s(self, name: str) -> float:
         """Return when an object was written, in seconds by the clock of the server."""
         return self._do(lambda: obstore.head(self._store, name), "read")["last_modified"].timestamp()

@@ -9,9 +9,11 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from fairlead.errors import InvalidArgument
+from fairlead.model.names import queue_name_fault
 
 POSTGRES: Final = frozenset(("postgresql", "postgres"))
 S3: Final = "s3"
+NAMESPACE: Final = "default"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CLAIM_OPTIONS: Final = frozenset(("owner", "lease_ms", "force"))
 _POSTGRES_OPTIONS: Final = _CLAIM_OPTIONS | {"namespace"}
@@ -85,6 +87,33 @@ def parse_store_url(url: str) -> StoreUrl:
             raise InvalidArgument("A store in S3 is named by s3://BUCKET/PREFIX; credentials come from elsewhere.")
         return StoreUrl(S3, f"{parts.netloc}{parts.path}", options)
     raise InvalidArgument(f"There are stores at postgresql:// and s3://, not at {parts.scheme}://.")
+
+
+def group_url(url: str, group: str, *, owner: str, lease_ms: int) -> str:
+    """Return the URL of the store of a group of queues, whose cluster is at a URL.
+
+    Args:
+        url: where the cluster has its board.
+        group: the name of the group, such as a queue may have.
+        owner: the name under which the store is claimed.
+        lease_ms: for how long an owner that shows no sign of life is not taken over from.
+
+    Raises:
+        InvalidArgument: the cluster can't be there, or the group has no such name.
+    """
+    if (fault := queue_name_fault(group)) is not None:
+        raise InvalidArgument(fault)
+    parse_store_url(url)
+    parts = _split(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options.pop("force", None)
+    options |= {"owner": owner, "lease_ms": str(lease_ms)}
+    path = parts.path
+    if parts.scheme == S3:
+        path = f"{path.rstrip('/')}/g/{group}"
+    else:
+        options["namespace"] = f"{options.get('namespace', NAMESPACE)}.g.{group}"
+    return f"{parts.scheme}://{parts.netloc}{path}?{urlencode(options)}"
 
 
 def shown_url(url: str) -> str:

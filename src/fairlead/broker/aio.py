@@ -23,7 +23,7 @@ from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.broker.views import queue_details
-from fairlead.errors import Closed, InvalidArgument, WrongEventLoop, WrongProcess
+from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery, Key
 from fairlead.model.views import KeyView
 
@@ -104,6 +104,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._engine.submit(asked)
         self._wake()
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether the answers of a turn are being given."""
+        return self._is_finishing
+
     def call_after_answers(self, callback: Callable[[], None]) -> None:
         """Call back when all answers of the present turn are given, or if none are being given in the next pass."""
         if self._is_finishing:
@@ -163,6 +168,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
 
+    @property
+    def sequence(self) -> int:
+        """The sequence that the next record of the journal will have; it only grows."""
+        return self._engine.ledger.next_sequence
+
     def now_ms(self) -> int:
         """Return the broker's time."""
         return self._engine.now_ms()
@@ -174,8 +184,26 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
 
-    async def _close(self) -> None:
-        self._engine.dismiss_consumers()
+    async def hand_over(self, error: FairleadError) -> None:
+        """Finish what has been asked, and let go of the store for another process to open it.
+
+        Whoever waits is refused with an error, and consumers end with it. What they have leased stays leased: its
+        receipts are good wherever the store is opened next.
+        """
+        if self._closing is None:
+            self._is_closed = True
+            self._engine.send_away(error)
+            self._closing = self._loop.create_task(self._close(keeps_leases=True))
+        await asyncio.shield(self._closing)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another process has taken over the store, for good."""
+        return self._engine.is_fenced
+
+    async def _close(self, *, keeps_leases: bool = False) -> None:
+        if not keeps_leases:
+            self._engine.dismiss_consumers()
         self._wake()
         while self._is_scheduled or self._is_syncing:
             await self._idle.wait()

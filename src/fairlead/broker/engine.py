@@ -191,6 +191,11 @@ class Engine:
             return self._calm_until_ms
         return None if at_ms is None else max(at_ms, self._calm_until_ms)
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another process has taken over the store, for good."""
+        return self._is_fenced
+
     def has_requests(self) -> bool:
         """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
         if not self._setbacks:
@@ -260,6 +265,7 @@ class Engine:
                 reply.set_exception(error)
         for consumers in list(self.dispatcher.consumers.values()):
             for consumer in list(consumers):
+                consumer.ending = error
                 self.dispatcher.detach(consumer)
                 _guarded(consumer.deliver, [])
 
@@ -534,6 +540,16 @@ class Engine:
                 asked.reply.set_exception(Closed("The broker has been closed."))
         self._inbox.clear()
         self.store.close()
+
+    def send_away(self, error: FairleadError) -> None:
+        """Refuse everybody who waits, and hand out nothing more; what has been leased stays leased."""
+        for waiter in self.dispatcher.everybody():
+            if not waiter.reply.done():
+                waiter.reply.set_exception(error)
+        for consumers in self.dispatcher.consumers.values():
+            for consumer in consumers:
+                consumer.credit = 0
+                consumer.ending = error
 
     def dismiss_consumers(self) -> None:
         """Let all consumers end, with the next turn: what they have goes back to its queue."""

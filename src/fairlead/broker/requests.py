@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fairlead.core.commands import Command
 from fairlead.core.ledger import Message
+from fairlead.errors import FairleadError
 from fairlead.model.message import Delivery, Receipt
 from fairlead.model.names import id_of
 
@@ -92,6 +93,7 @@ class Consumer:
         deliver: called with messages, once their leases are durable; with none when there will be no more.
         held: what it has in flight: the message's number and its fencing token.
         unseen: of these, what has not reached whoever reads from it, if it knows; deferred when it ends.
+        ending: why it ends, if it does because the store goes to another process; what it has in flight it keeps.
     """
 
     queue: str
@@ -104,6 +106,7 @@ class Consumer:
     unseen: Collection[Delivery] = ()
     is_listed: bool = False
     is_closed: bool = False
+    ending: FairleadError | None = None
 
     @property
     def count(self) -> int:

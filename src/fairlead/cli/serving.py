@@ -37,6 +37,8 @@ class ServeCommand(click.Command):
 @click.option("--grpc-port", type=click.IntRange(0, 65_535), help="The port for gRPC; without it there is none.")
 @click.option("--data", metavar="FOLDER", help="The folder of the data; :memory: keeps everything in memory.")
 @click.option("--store", metavar="URL", help="Keep messages in postgresql://... or s3://... instead of the folder.")
+@click.option("--node", metavar="NAME", help="Be a node of the cluster that shares the store, under this name.")
+@click.option("--advertise", metavar="URL", help="Where others reach this node; by default where it listens.")
 @click.option("--durability", type=click.Choice(["fsync", "os"]), help="Survive power loss, or only the process.")
 @click.option("--auth/--no-auth", default=None, help="Ask for API keys; by default beyond this machine only.")
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine without keys and TLS.")

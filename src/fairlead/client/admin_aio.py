@@ -11,6 +11,7 @@ from fairlead.client.shaping import checked
 from fairlead.model.message import Key
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (
+    ClusterView,
     DeadLetterFilter,
     HookStatistics,
     HookTrial,
@@ -28,9 +29,14 @@ _NOTHING = verbs.Nothing()
 class AsyncAdminVerbs(AsyncAsking):
     """What operators do with queues, config, hooks, dead letters and the journal; see the broker's verbs."""
 
-    async def create_queue(self, queue: str, policy: QueuePolicy | Mapping[str, object] | None = None) -> None:
-        """Make a queue, and its dead-letter queue ``<queue>.dlq`` with it."""
-        await self._call("create_queue", verbs.CreateQueue(queue=queue, policy=_policy(policy)))
+    async def create_queue(
+        self, queue: str, policy: QueuePolicy | Mapping[str, object] | None = None, *, group: str | None = None
+    ) -> None:
+        """Make a queue, and its dead-letter queue ``<queue>.dlq`` with it.
+
+        In a cluster, queues that are to forward to each other in one commit are made in one ``group``.
+        """
+        await self._call("create_queue", verbs.CreateQueue(queue=queue, policy=_policy(policy), group=group))
 
     async def update_queue(self, queue: str, policy: QueuePolicy | Mapping[str, object]) -> None:
         """Change the policy of a queue while it is in use: as a whole, or only the fields of a mapping."""
@@ -160,23 +166,42 @@ class AsyncAdminVerbs(AsyncAsking):
 
     # --------------------------------------------------------------------------------------------------------- journal
 
-    async def read_journal(self, after: int = 0, *, count: int = 1_000) -> verbs.Events:
-        """Return about so many events of the journal after a position, and the position they reach to."""
-        answer: verbs.Events = await self._call("read_journal", verbs.ReadJournal(after=after, count=count))
+    async def read_journal(self, after: int = 0, *, count: int = 1_000, queue: str | None = None) -> verbs.Events:
+        """Return about so many events of the journal after a position, and the position they reach to.
+
+        In a cluster each group of queues has a journal; there ``queue`` says which, here and below.
+        """
+        request = verbs.ReadJournal(after=after, count=count, queue=queue)
+        answer: verbs.Events = await self._call("read_journal", request)
         return answer
 
-    async def set_reader(self, name: str, position: int) -> None:
+    async def set_reader(self, name: str, position: int, *, queue: str | None = None) -> None:
         """Register a reader of the journal, or say how far it is: the journal after that is kept for it."""
-        await self._call("set_reader", verbs.SetReader(name=name, position=position))
+        await self._call("set_reader", verbs.SetReader(name=name, position=position, queue=queue))
 
-    async def remove_reader(self, name: str) -> None:
+    async def remove_reader(self, name: str, *, queue: str | None = None) -> None:
         """Keep nothing for a reader any more."""
-        await self._call("remove_reader", verbs.ReaderRequest(name=name))
+        await self._call("remove_reader", verbs.ReaderRequest(name=name, queue=queue))
 
-    async def readers(self) -> list[ReaderView]:
+    async def readers(self, *, queue: str | None = None) -> list[ReaderView]:
         """Return the registered readers of the journal, and how far behind they are."""
-        answer: verbs.Readers = await self._call("readers", _NOTHING)
+        answer: verbs.Readers = await self._call("readers", verbs.ReadersRequest(queue=queue))
         return answer.readers
+
+    # --------------------------------------------------------------------------------------------------------- cluster
+
+    async def cluster(self) -> ClusterView:
+        """Return the nodes of a cluster, and which groups of queues each has, as the node that answers sees it."""
+        answer: ClusterView = await self._call("cluster", _NOTHING)
+        return answer
+
+    async def move_queue(self, queue: str, node: str) -> None:
+        """Let a queue, and those of its group, go to a node and stay there while that lives. Leases go with them."""
+        await self._call("move_queue", verbs.MoveQueue(queue=queue, node=node))
+
+    async def drain_node(self, node: str, *, is_draining: bool = True) -> None:
+        """Let all that a node has go to others, so that it can be stopped; or let it have queues again."""
+        await self._call("drain_node", verbs.DrainNode(node=node, is_draining=is_draining))
 
 
 def _policy(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:

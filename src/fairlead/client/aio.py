@@ -16,6 +16,7 @@ import msgspec
 from fairlead.client.admin_aio import AsyncAdminVerbs
 from fairlead.client.batches_aio import AsyncBatchVerbs
 from fairlead.client.embedding import embedded_transport
+from fairlead.client.following import FollowingTransport
 from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
@@ -59,6 +60,8 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
         Args:
             server: the server's address such as ``ws://127.0.0.1:7420`` or ``https://queue.example``, or a transport.
+                Of a cluster, the address of any node, or better of several with commas between them: the client goes
+                itself to the node that owns a queue.
             api_key: who we are.
             timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
             retries: how to repeat what may be repeated.
@@ -67,14 +70,20 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
         """
         self.retries = retries or Retries()
+        once = Retries(patience_s=0)
         self.transport: Transport = (
-            WebSocketTransport(
+            FollowingTransport(
                 server,
-                api_key=api_key,
-                timeout=timeout,
+                lambda address: WebSocketTransport(
+                    address,
+                    api_key=api_key,
+                    timeout=timeout,
+                    retries=once,
+                    tls=tls,
+                    frame_bytes_max=frame_bytes_max,
+                    follows=True,
+                ),
                 retries=self.retries,
-                tls=tls,
-                frame_bytes_max=frame_bytes_max,
             )
             if isinstance(server, str)
             else server
@@ -195,12 +204,10 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         return await self._call(asked.verb, asked.request, wait_ms=asked.wait_ms)
 
     async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - see Asking
-        if not is_repeatable(asked.verb, asked.request, error):
-            raise error
         loop = asyncio.get_running_loop()
         until = loop.time() + self.retries.patience_s
         waits_s = self.retries.waits_s()
-        while is_passing(error) and loop.time() < until:
+        while is_passing(error) and is_repeatable(asked.verb, asked.request, error) and loop.time() < until:
             await asyncio.sleep(pause_s(error, next(waits_s)))
             try:
                 return await self.transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fairlead.client.protocol import Reply
-from fairlead.errors import Closed, FairleadError, QueueNotFound, RequestError
+from fairlead.errors import Closed, FairleadError, QueueElsewhere, QueueNotFound, RequestError
 from fairlead.wire.verbs import Shape
 
 G = TypeVar("G", bound=Hashable)
@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 _ITEMS_MAX = 1_000
 _SIZE_MAX = 4 << 20
+_OF_ALL = (Closed, QueueNotFound, QueueElsewhere)
+"""Refusals for which no single item can be at fault."""
 
 
 class Asked(NamedTuple):
@@ -139,7 +141,7 @@ class _Batch(Generic[G, I, R]):
         self._settle(self._gatherer.read(answer))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        if isinstance(exception, RequestError) and not isinstance(exception, Closed | QueueNotFound):
+        if isinstance(exception, RequestError) and not isinstance(exception, _OF_ALL):
             if len(self.items) > 1:
                 self._gatherer.split(self)
                 return

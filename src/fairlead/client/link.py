@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fairlead.client.protocol import Conversation, Reply, Sink, grouped, message_of
-from fairlead.client.socket import Socket, connect
+from fairlead.client.socket import PING_S, Socket, connect
 from fairlead.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlead.wire.frames import SUBPROTOCOL, Consume
 from fairlead.wire.trace import TraceContext
@@ -32,10 +32,18 @@ class Link:
         self._sweep: asyncio.TimerHandle | None = None
         self.is_live = False
 
-    async def connect(self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+    async def connect(
+        self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None, ping_s: float = PING_S
+    ) -> None:
         """Make the connection; it may raise whatever the network raises."""
         self._socket = await connect(
-            url, headers=headers, subprotocol=SUBPROTOCOL, tls=tls, on_message=self._take, on_lost=self._lost
+            url,
+            headers=headers,
+            subprotocol=SUBPROTOCOL,
+            tls=tls,
+            on_message=self._take,
+            on_lost=self._lost,
+            ping_s=ping_s,
         )
         self.is_live = True
         self._sweep = self._loop.call_later(_SWEEP_S, self._expire)

@@ -7,22 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.errors import Disconnected, FairleadError, RateLimited, StoreFailed
+from fairlead.errors import Disconnected, FairleadError, QueueElsewhere, QueueMoving, RateLimited, StoreFailed
 from fairlead.wire.verbs import Enqueue, Shape
 
 _READS: Final = frozenset(
     (
         *("get", "peek", "explain", "get_state", "stats", "queues", "inspect", "redrive_view", "redrives", "try_hook"),
         *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim", "sinks"),
+        "cluster",
     )
 )
 _SAME_TWICE: Final = frozenset(
     (
         *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim", "stage", "publish"),
+        *("register_consumer", "claim", "stage", "publish", "move_queue", "drain_node"),
     )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
+_NOTHING_DONE: Final = (RateLimited, QueueMoving, QueueElsewhere)
+"""Errors of those who have not done anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +54,20 @@ class Retries:
 
 def is_passing(error: FairleadError) -> bool:
     """Tell whether an error speaks of the way or the server's bad day rather than of the request."""
-    return isinstance(error, Disconnected | StoreFailed | RateLimited)
+    return isinstance(error, Disconnected | StoreFailed | RateLimited | QueueMoving | QueueElsewhere)
 
 
 def pause_s(error: FairleadError, wait_s: float) -> float:
     """Return how long to wait before a repetition: as long as was meant, or until the server says that it helps."""
+    if isinstance(error, QueueMoving) and error.retry_after_ms is not None:
+        return min(wait_s, error.retry_after_ms / 1000)  # it is a matter of moments, and the first to come is served
     told_ms = error.retry_after_ms if isinstance(error, RateLimited) else None
     return wait_s if told_ms is None else max(wait_s, told_ms / 1000)
 
 
 def is_repeatable(verb: str, request: Shape, error: FairleadError) -> bool:
     """Tell whether a call may be repeated: nothing was done, or doing it twice comes to the same."""
-    if isinstance(error, RateLimited):
+    if isinstance(error, _NOTHING_DONE):
         return True
     if isinstance(request, Enqueue):
         return all(message.dedup_id is not None for message in request.messages)

@@ -41,8 +41,10 @@ class Socket(asyncio.Protocol):
         headers: Mapping[str, str],
         on_message: Callable[[bytes], None],
         on_lost: Callable[[str], None],
+        ping_s: float,
     ) -> None:
         self._protocol = protocol
+        self._ping_s = ping_s
         self._headers = headers
         self._on_message = on_message
         self._on_lost = on_lost
@@ -157,7 +159,7 @@ class Socket(asyncio.Protocol):
     def _answered(self) -> None:
         if self._protocol.state is State.OPEN and not self.opened.done():
             self.opened.set_result(None)
-            self._ping = self._loop.call_later(PING_S, self._on_ping)
+            self._ping = self._loop.call_later(self._ping_s, self._on_ping)
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
@@ -177,7 +179,7 @@ class Socket(asyncio.Protocol):
         with suppress(WebSocketException):
             self._protocol.send_ping(b"")
             self._write()
-        self._ping = self._loop.call_later(PING_S, self._on_ping)
+        self._ping = self._loop.call_later(self._ping_s, self._on_ping)
 
     def _write(self) -> None:
         transport = self._transport
@@ -198,15 +200,16 @@ async def connect(
     tls: ssl.SSLContext | None,
     on_message: Callable[[bytes], None],
     on_lost: Callable[[str], None],
+    ping_s: float = PING_S,
 ) -> Socket:
-    """Return a socket to an address, after its handshake.
+    """Return a socket to an address, after its handshake. One that is silent for two pings is lost.
 
     Raises:
         OSError, WebSocketException: there is nobody who answers, or not as it should.
     """
     uri = parse_uri(url)
     protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
-    made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost)
+    made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost, ping_s=ping_s)
     secured = (tls or ssl.create_default_context()) if uri.secure else None
     await asyncio.get_running_loop().create_connection(lambda: made, uri.host, uri.port, ssl=secured)
     try:

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from fairlead.client.message_aio import AsyncMessage, AsyncSettling
-from fairlead.client.retrying import Retries, is_passing
+from fairlead.client.retrying import Retries, is_passing, pause_s
 from fairlead.client.transport import Channel, Transport
-from fairlead.errors import Closed, Disconnected, FairleadError
+from fairlead.errors import Closed, Disconnected, FairleadError, QueueElsewhere, QueueMoving
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import NackIntent
@@ -37,7 +37,8 @@ class AsyncStream:
 
     At most its credit of messages is in the stream or out of it and not yet acked, nacked or expired. Leaving it gives
     back what was not acked: what it still holds was never seen, and is deferred; what it has given out counts as a
-    failed attempt. When the connection is lost, what it holds is given back by the server, and it opens anew.
+    failed attempt. When the connection is lost, what it holds is given back by the server, and it opens anew. When its
+    queue moves to another node of a cluster, it opens anew there, and what it holds stays leased.
     """
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
@@ -127,9 +128,11 @@ class AsyncStream:
         self._arrived.set()
 
     async def _reopen(self, error: FairleadError) -> None:
-        unseen = tuple(self._ready)
-        self._ready.clear()
         self._channel = None
+        unseen: tuple[Delivery, ...] = ()
+        if not isinstance(error, QueueMoving | QueueElsewhere):  # leases move with their queue
+            unseen = tuple(self._ready)
+            self._ready.clear()
         if unseen and not isinstance(error, Disconnected):
             with suppress(FairleadError):  # it goes down, but still takes what was not seen, and acks of the rest
                 await self._client.nack_many(self._request.queue, unseen, intent="defer")
@@ -142,9 +145,10 @@ class AsyncStream:
                     self._error = refused
                     self._arrived.set()
                     return
+                pause = pause_s(refused, wait_s)
             else:
                 return
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(pause)
 
     async def _wait(self) -> None:
         if self._error is not None:

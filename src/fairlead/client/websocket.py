@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from fairlead.client.link import Link
 from fairlead.client.protocol import Reply, Sink
 from fairlead.client.retrying import Retries
+from fairlead.client.socket import PING_S
 from fairlead.client.tracing import current_trace
 from fairlead.errors import (
     Closed,
@@ -29,6 +30,8 @@ from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
 
 PATH: Final = "/v1/stream"
+FOLLOWS: Final = "x-fairlead-follows"
+"""The header of a handshake by which a client says that it goes itself to the node that owns a queue."""
 _SCHEMES: Final = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 FRAME_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + (8 << 20)
 """Bytes in one request: what a server takes by default."""
@@ -61,16 +64,51 @@ class WebSocketTransport:
         retries: Retries | None = None,
         tls: ssl.SSLContext | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        follows: bool = False,
     ) -> None:
+        """Prepare, without connecting yet. Arguments are those of ``AsyncClient``.
+
+        Args:
+            url: the server's address.
+            api_key: who we are.
+            timeout: how many seconds to wait for a connection or an answer.
+            retries: how long to go on trying to connect.
+            tls: how to verify a server at an address with ``wss`` or ``https``, and who we are.
+            frame_bytes_max: bytes in one request.
+            follows: whether a node of a cluster is to say who owns a queue, rather than to ask it for us.
+        """
+        self.address = url
         self._url = stream_url(url)
         self._frame_bytes_max = frame_bytes_max
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        if follows:
+            self._headers[FOLLOWS] = "1"
         self._timeout = timeout
         self._retries = retries or Retries()
         self._tls = tls
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
         self._is_closed = False
+        self._ping_s = PING_S
+        self._connect_s = timeout
+
+    def hasten(self, *, connect_s: float, ping_s: float) -> None:
+        """Find out sooner from now on that this server does not answer, because there are others to ask."""
+        self._connect_s = min(connect_s, self._timeout)
+        self._ping_s = ping_s
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a connection."""
+        return self._link is not None and self._link.is_live
+
+    async def ready(self) -> None:
+        """Connect, unless there is a connection.
+
+        Raises:
+            Disconnected, Unauthenticated, Forbidden: there is nobody who answers, or not to us.
+        """
+        await self._linked()
 
     async def connect(self) -> None:
         """Connect at once or not at all; see ``Transport``."""
@@ -136,8 +174,8 @@ class WebSocketTransport:
     async def _connect(self) -> Link:
         link = Link(frame_bytes_max=self._frame_bytes_max)
         try:
-            async with asyncio.timeout(self._timeout):
-                await link.connect(self._url, headers=self._headers, tls=self._tls)
+            async with asyncio.timeout(self._connect_s):
+                await link.connect(self._url, headers=self._headers, tls=self._tls, ping_s=self._ping_s)
         except InvalidStatus as error:
             raise _refusal(error, self._url) from error
         except _LOST as error:

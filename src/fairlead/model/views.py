@@ -179,3 +179,53 @@ class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     is_open: bool
     """Whether the breaker is open, so that no script is run."""
     last_fault: str | None
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a cluster, as another sees it.
+
+    Attributes:
+        address: where its HTTP door is reached, and ``grpc`` its other one.
+        is_live: whether it has shown within the lease that it lives.
+        is_draining: whether its groups shall go elsewhere.
+        beat: how often it has shown that it lives; ``silent_ms`` is how long ago whoever answers has seen the last.
+        groups: the groups that it says it has open, each with its load in records a second.
+        takeovers: how many groups it has taken over from nodes that had died.
+    """
+
+    name: str
+    address: str
+    grpc: str | None
+    is_live: bool
+    is_draining: bool
+    beat: int
+    silent_ms: int
+    version: str
+    groups: dict[str, float]
+    takeovers: int
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of queues that share a journal and an owner.
+
+    Attributes:
+        home: the node that shall own it.
+        owner: the live node that says that it has it open; None while it is on its way.
+        is_pinned: whether it stays at its home while that lives.
+        moves: how often its home has changed.
+    """
+
+    name: str
+    queues: list[str]
+    home: str | None
+    owner: str | None
+    is_pinned: bool
+    moves: int
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster as one of its nodes sees it."""
+
+    node: str
+    nodes: list[NodeView]
+    groups: list[GroupView]

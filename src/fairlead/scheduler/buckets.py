@@ -59,7 +59,7 @@ class Bucket:
         else:
             self.at_ms = now_ms
         self.rate, self.burst = rate, burst
-        self.rate_steps = math.floor(rate * _RATE_STEPS)  # never faster than asked
+        self.rate_steps = math.floor(rate * _RATE_STEPS) if burst else 0  # never faster than asked
         self.burst_steps = round(burst * TOKEN)
         if tokens is not None:
             self.level = round(tokens * TOKEN)
@@ -124,12 +124,13 @@ class Throttles:
         Args:
             name: what items call it.
             rate: tokens a second; 0 lets through only what is already in the bucket.
-            burst: the most tokens the bucket holds, at least 1; without it one second's worth.
+            burst: the most tokens the bucket holds: at least 1, or 0 to let nothing through; without it one second's
+                worth.
             tokens: what the bucket holds now; without it a new one is full and a known one keeps what it has.
             now_ms: the present instant.
 
         Raises:
-            ValueError: a number is negative or not finite, or the burst is below 1, which nothing could ever pass.
+            ValueError: a number is negative or not finite, or the burst is between 0 and 1.
         """
         for number in (rate, burst, tokens):
             if number is not None and not isinstance(number, (int, float)):
@@ -137,8 +138,8 @@ class Throttles:
         burst = max(1.0, rate) if burst is None else burst
         if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
             raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, not {rate!r}.")
-        if not (math.isfinite(burst) and burst >= 1):
-            raise ValueError(f"The burst of throttle {name!r} must be a finite number of at least 1, not {burst!r}.")
+        if not (math.isfinite(burst) and (burst == 0 or burst >= 1)):
+            raise ValueError(f"The burst of throttle {name!r} must be 0, or finite and at least 1, not {burst!r}.")
         if tokens is not None and not (math.isfinite(tokens) and tokens >= 0):
             raise ValueError(f"The tokens of throttle {name!r} must be a finite number of at least 0, not {tokens!r}.")
         bucket = self._named(name)

@@ -39,6 +39,12 @@ async def config(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     await exchange.answer(await doors.call("list_config", ListConfig(prefix=prefix), caller))
 
 
+async def cluster(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Show the cluster as this node sees it."""
+    exchange.query()
+    await exchange.answer(await doors.call("cluster", Nothing(), caller))
+
+
 async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show what is counted, for Prometheus."""
     caller.check("admin", EVERY)

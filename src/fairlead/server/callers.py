@@ -29,11 +29,19 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls: a name for the journal, grants, and the id of the key. Without any nobody asks for keys here."""
+    """Who calls: a name for the journal, grants, and the id of the key. Without any nobody asks for keys here.
+
+    Attributes:
+        authorization: how the caller says who it is, for another node that is asked on its behalf; never shown.
+    """
 
     name: str | None = None
     grants: tuple[Grant, ...] | None = None
     id: str | None = None
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Caller(name={self.name!r}, grants={self.grants!r}, id={self.id!r})"
 
     def may(self, right: Right, queue: str) -> bool:
         """Tell whether the caller has a right on a queue."""

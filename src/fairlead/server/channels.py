@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
+from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.requests import Consumer
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.errors import Closed, FairleadError, InvalidArgument, QueueNotFound
@@ -24,8 +25,9 @@ _NOTHING = Nothing()
 class Channel:
     """One consumer that stays: what it is handed goes out as frames."""
 
-    def __init__(self, number: int, request: Consume, doors: Doors, outbox: Outbox) -> None:
+    def __init__(self, number: int, request: Consume, doors: Doors, broker: AsyncBroker, outbox: Outbox) -> None:
         self.number = number
+        self.broker = broker
         self._doors = doors
         self._outbox = outbox
         self._is_answered = False
@@ -62,6 +64,8 @@ class Channel:
             if self._doors.spans is not None:
                 self._doors.spans.delivered(self.consumer.queue, deliveries)
             self._outbox.put(Deliver(self.number, deliveries))
+        elif self.consumer.ending is not None:
+            self.end(self._doors.told(self.consumer.ending))
         elif self.consumer.is_closed:
             self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
 
@@ -123,19 +127,22 @@ class Channels:
         """Open a channel, and answer the call that asks for it.
 
         Raises:
-            InvalidArgument, QueueNotFound, TooManyWaiters: there is no new channel.
+            InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: there is no new channel.
         """
         check_taking(request.credit, 0, request.visibility_ms, request.owner)
+        broker = await self._doors.broker_of(request.queue)
         if number in self._open:
             raise InvalidArgument(f"Channel {number} is open already.")
-        channel = Channel(number, request, self._doors, self._outbox)
+        channel = Channel(number, request, self._doors, broker, self._outbox)
         self._open[number] = channel
         try:
-            await self._doors.broker.attach(channel.consumer)
+            await broker.attach(channel.consumer)
         except BaseException as error:
             del self._open[number]
             if isinstance(error, asyncio.CancelledError):
-                self._doors.broker.abandon(channel.consumer)  # it may have begun all the same
+                broker.abandon(channel.consumer)  # it may have begun all the same
+            if isinstance(error, FairleadError):
+                raise self._doors.told(error) from error
             raise
         channel.answer()
         if self._doors.draining.is_set():
@@ -151,7 +158,8 @@ class Channels:
         if channel is None:
             raise InvalidArgument(f"There is no channel {request.channel}.")
         channel.stop(request)
-        await self._doors.broker.detach(channel.consumer)
+        if channel.consumer.ending is None:  # else it keeps what it has, and there is nobody to be told
+            await channel.broker.detach(channel.consumer)
         return _NOTHING
 
     def end_all(self) -> None:
@@ -164,8 +172,10 @@ class Channels:
         channels, self._open = list(self._open.values()), {}
         for channel in channels:
             channel.stop(Stop(channel=channel.number))
+            if channel.consumer.ending is not None:
+                continue
             with suppress(FairleadError):  # the broker is closed, or has had to recover, and then nothing is held
-                await self._doors.broker.detach(channel.consumer)
+                await channel.broker.detach(channel.consumer)
 
 
 def going_down() -> Closed:

@@ -63,12 +63,17 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "set_reader": admin.set_reader,
     "remove_reader": admin.remove_reader,
     "readers": admin.readers,
+    "cluster": admin.alone,
+    "move_queue": admin.alone,
+    "drain_node": admin.alone,
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairleadError``."""
 
 NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim", "stage"))
 """The verbs that a server which goes down refuses; all else helps to finish what has begun."""
 
+_ABOUT_MORE: Final = frozenset(("read_journal", "set_reader", "remove_reader", "readers", "move_queue"))
+"""The verbs that name a queue, and are about all queues of its group."""
 _PATH = re.compile(r" - at `\$(.*)`$")
 
 
@@ -83,7 +88,8 @@ def check_rights(name: str, request: Shape, caller: Caller) -> None:
     if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return
-    caller.check(VERBS[name].right, getattr(request, "queue", EVERY))
+    about = EVERY if name in _ABOUT_MORE else getattr(request, "queue", EVERY)
+    caller.check(VERBS[name].right, about)
     if isinstance(request, Forward):
         for queue, news in request.messages.items():
             caller.check_producing(queue, news)

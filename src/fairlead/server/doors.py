@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.requests import Reply
+from fairlead.cluster.house import RETRY_AFTER_MS, Groups, Looking
 from fairlead.errors import (
     Closed,
     FairleadError,
     Forbidden,
     InternalError,
     InvalidArgument,
+    QueueMoving,
+    StoreFenced,
     TooManyWaiters,
     Unauthenticated,
 )
@@ -32,7 +35,6 @@ from fairlead.server.origin import Origin, marked
 from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
 from fairlead.server.spans import Spans
-from fairlead.server.verbs import messages
 from fairlead.server.verbs.quick import QUICK
 from fairlead.wire.verbs import Enqueue, Lease, Shape, Stage
 
@@ -40,6 +42,7 @@ Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlead.server")
 _ROOM_FOR_THE_REST: Final = 8 * 1024 * 1024
 _RETRY_AFTER_MS: Final = 1_000
+_NOWHERE: Final = Origin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +98,48 @@ class Tally:
     subscriptions: int = 0
 
 
+class Router(Protocol):
+    """How a node of a cluster answers what may be for others to answer."""
+
+    def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Awaitable[Answer]:  # noqa: ANN401 - by verb
+        """Do what a verb says, here or elsewhere."""
+
+    async def find(self, queue: str) -> AsyncBroker:
+        """Return the broker that serves a queue here.
+
+        Raises:
+            QueueElsewhere, QueueMoving, QueueNotFound: none does.
+        """
+
+    def grpc_at(self, address: str) -> str | None:
+        """Return where the node that is reached at an address has its gRPC, if it has any."""
+
+
+async def _awaited(answering: Awaitable[Answer]) -> Answer:
+    return await answering
+
+
 class Doors:
     """What HTTP and the stream are opened upon."""
 
     def __init__(
         self,
-        broker: AsyncBroker,
+        broker: AsyncBroker | Groups,
         *,
         keys: KeyRing | None = None,
         limits: DoorLimits | None = None,
         hosts: frozenset[str] | None = None,
         spans: Spans | None = None,
+        router: Router | None = None,
     ) -> None:
-        self.broker = broker
+        self.broker: Looking = broker
+        """What is served here, to be looked at."""
+        self.one = broker if isinstance(broker, AsyncBroker) else None
+        """The broker of all queues; None at a node of a cluster, which has many."""
+        self.groups = broker if isinstance(broker, Groups) else None
+        """The brokers of a node of a cluster."""
+        self.router = router
+        """How a node of a cluster comes by the answers of others."""
         self.spans = spans
         """Who is told of every call, to trace it; usually nobody."""
         self.hosts = hosts
@@ -147,9 +179,9 @@ class Doors:
             if origin is not None:
                 request = marked(request, origin)
             if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
-                answer = await self._lease_while_good(request, caller)
+                answer = await self._lease_while_good(request, caller, origin)
             else:
-                answer = await HANDLERS[name](self.broker, request, caller)
+                answer = await self._answering(name, request, caller, origin)
         except Exception as error:
             told = self.refusal(name, error)
             if span is not None:
@@ -165,6 +197,28 @@ class Doors:
             if span is not None:
                 span.end()
 
+    def _answering(self, name: str, request: Shape, caller: Caller, origin: Origin | None) -> Awaitable[Answer]:
+        if self.one is not None:
+            return HANDLERS[name](self.one, request, caller)
+        return self._router().call(name, request, caller, origin or _NOWHERE)
+
+    def _router(self) -> Router:
+        if self.router is None:
+            raise QueueMoving("The node has not joined the cluster yet.", retry_after_ms=_RETRY_AFTER_MS)
+        return self.router
+
+    async def broker_of(self, queue: str) -> AsyncBroker:
+        """Return the broker that serves a queue here.
+
+        Raises:
+            QueueElsewhere, QueueMoving, QueueNotFound: none does.
+        """
+        return self.one if self.one is not None else await self._router().find(queue)
+
+    def brokers(self) -> list[AsyncBroker]:
+        """Return all brokers that are open here."""
+        return [self.one] if self.one is not None else self.groups.brokers() if self.groups is not None else []
+
     def ask(self, name: str, request: Shape, caller: Caller, reply: Reply) -> None:
         """Let a quick verb be done, whose outcome goes to a reply; what the reply refuses is to be counted by it.
 
@@ -173,12 +227,16 @@ class Doors:
         """
         try:
             self._check(name, request, caller)
-            self.broker.submit(QUICK[name].ask(request, reply))
+            broker = self.one if self.one is not None else self._here(request)
+            broker.submit(QUICK[name].ask(request, reply))
         except Exception as error:
             refusal = self.refusal(name, error)
             if refusal is error:
                 raise
             raise refusal from error
+
+    def _here(self, request: Shape) -> AsyncBroker:
+        return cast("Groups", self.groups).of(request.queue)  # type: ignore[attr-defined] # quick verbs are about a queue
 
     def _check(self, name: str, request: Shape, caller: Caller) -> None:
         self.tally.calls[name] += 1
@@ -187,13 +245,19 @@ class Doors:
 
     def refusal(self, name: str, error: BaseException) -> FairleadError:
         """Return the error by which a verb is refused that has failed, and count it."""
-        refusal = error if isinstance(error, FairleadError) else self.fault(name, error)
+        refusal = self.told(error) if isinstance(error, FairleadError) else self.fault(name, error)
         self.tally.errors[refusal.code] += 1
         return refusal
 
-    async def _lease_while_good(self, request: Lease, caller: Caller) -> Answer:
+    def told(self, error: FairleadError) -> FairleadError:
+        """Return an error as callers are told it: where a broker gives up a store, another node has the queue soon."""
+        if self.one is None and not self.closing.is_set() and isinstance(error, (Closed, StoreFenced)):
+            return QueueMoving("The queue is on its way to another node.", retry_after_ms=RETRY_AFTER_MS)
+        return error
+
+    async def _lease_while_good(self, request: Lease, caller: Caller, origin: Origin | None) -> Answer:
         """Lease messages, as long as the caller's key is good."""
-        leasing = messages.lease(self.broker, request, caller)
+        leasing = _awaited(self._answering("lease", request, caller, origin))
         leased = await leased_unless(self.broker, leasing, self.keys.ended(caller))
         if leased is None:
             raise Unauthenticated(f"The key {caller.name!r} has been revoked, or has expired.")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge, UnavailableError
-from fairlead.server.asgi import Receive, Scope, Send, header
+from fairlead.server.asgi import FOLLOWS, FORWARDED, Receive, Scope, Send, header
 from fairlead.server.dispatch import decoded
 from fairlead.server.origin import Origin, checked_correlation_id
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
@@ -74,8 +74,12 @@ class Exchange:
         """Return where the request comes from."""
         traceparent = header(self.scope, b"traceparent")
         if traceparent is None:
-            return Origin(self.correlation_id)
-        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")))
+            return Origin(self.correlation_id, None, *self._route())
+        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")), *self._route())
+
+    def _route(self) -> tuple[bool, bool]:
+        """Return whether the caller follows by itself, and whether it is another node."""
+        return header(self.scope, FOLLOWS) is not None, header(self.scope, FORWARDED) is not None
 
     # --------------------------------------------------------------------------------------------------------- request
 

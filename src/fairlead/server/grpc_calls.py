@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 import grpc
 import msgspec
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, QueueElsewhere
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.grpc_messages import write_error
@@ -97,6 +97,8 @@ class Call:
         extra = {"code": error.code, "correlation_id": self.correlation_id}
         _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
         body = body_of(error)
+        if isinstance(error, QueueElsewhere) and self._doors.router is not None:
+            body = msgspec.structs.replace(body, at=self._doors.router.grpc_at(error.at) or "")
         status = _STATUSES[grpc_status(error.code)]
         details = f"{body.cause[:_CAUSE_LENGTH_MAX]} {body.remedy}"
         await self._context.abort(status, details, self.trailing() + _of_error(body))

@@ -103,6 +103,8 @@ def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see a
     message.code, message.cause, message.remedy = error.code, error.cause, error.remedy
     if error.retry_after_ms is not None:
         message.retry_after_ms = error.retry_after_ms
+    if error.at is not None:
+        message.at = error.at
 
 
 def write_leased(answer: wire.Leased, message: Any) -> None:  # noqa: ANN401 - see above

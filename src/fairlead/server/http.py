@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.errors import FairleadError, RouteNotFound
+from fairlead.errors import FairleadError, QueueElsewhere, RouteNotFound
 from fairlead.server import browsing, journal_page, key_verbs, live, raw, subscribing
 from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
@@ -73,12 +73,20 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("GET", "/v1/config"): browsing.config,
         ("GET", "/v1/journal"): journal_page.journal,
         ("GET", "/v1/live"): live.live,
+        ("GET", "/v1/cluster"): browsing.cluster,
         ("GET", "/metrics"): browsing.metrics,
     }
 
 
 ROUTES: Final = _routes()
 _QUEUE: Final = "/v1/queues/"
+_STREAMS: Final = frozenset(
+    (
+        *("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch"),
+        *("/v1/live", "/v1/journal"),
+    )
+)
+"""What is answered bit by bit: whoever asks at a node that has not got the queue is sent to the one that has."""
 _METHODS: Final = {path: {method for method, at in ROUTES if at == path} for _, path in ROUTES}
 
 
@@ -108,7 +116,12 @@ class HttpDoor:
     async def _refuse(self, exchange: Exchange, error: FairleadError) -> None:
         extra = {"code": error.code, "correlation_id": exchange.correlation_id}
         _log.log(level_of(error), "%s %s was refused: %s", exchange.method, exchange.path, error.code, extra=extra)
-        if not exchange.is_begun:
+        if exchange.is_begun:
+            return
+        if isinstance(error, QueueElsewhere) and exchange.path in _STREAMS:
+            query = f"?{exchange.query_string}" if exchange.query_string else ""
+            await exchange.refuse(error, status=307, location=f"{error.at}{exchange.path}{query}")
+        else:
             await exchange.refuse(error)
 
     async def _route(self, exchange: Exchange) -> None:

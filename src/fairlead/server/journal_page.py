@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.journal_reading import JournalSlice
 from fairlead.errors import InvalidArgument
 from fairlead.journal.events import COLUMNS, KINDS, Columns, rows
@@ -22,7 +23,7 @@ from fairlead.server.verbs.admin import EVENTS_MAX, without_secret
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARAMETERS: Final = (
-    *("after", "count", "until", "on_trimmed"),
+    *("queue", "after", "count", "until", "on_trimmed"),
     *("kinds", "queues", "message_ids", "since_ms", "until_ms", "columns"),
 )
 NUMBERS: Final = ("after", "count", "until", "since_ms", "until_ms")
@@ -38,7 +39,7 @@ async def journal(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show events of the journal: as lines of JSON, or as an Arrow stream."""
     query = exchange.query(*PARAMETERS)
     caller.check("admin", EVERY)
-    reading = _Reading(doors, query)
+    reading = _Reading(await _journal_of(doors, query.get("queue")), query)
     doors.tally.calls["read_journal"] += 1
     if exchange.accepts(ARROW):
         await _answer_arrow(reading, exchange)
@@ -47,6 +48,15 @@ async def journal(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     events = [event for page in slice_.pages for event in rows(reading.wanted.of_page(page))]
     lines = [line_of(reading.shown(event), JSON) for event in events if reading.is_wanted(event)]
     await exchange.answer_bytes(b"".join(lines), "application/jsonl", headers=reading.headers(slice_, slice_.position))
+
+
+async def _journal_of(doors: Doors, queue: str | None) -> AsyncBroker:
+    """Return the broker whose journal is meant: the only one, or in a cluster that of the group of a queue."""
+    if doors.one is not None:
+        return doors.one
+    if queue is None:
+        raise InvalidArgument("In a cluster every group has a journal of its own: say whose, by a queue of it.")
+    return await doors.broker_of(queue)
 
 
 async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:
@@ -91,8 +101,8 @@ def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a 
 class _Reading:
     """What is asked for, and how far it is read."""
 
-    def __init__(self, doors: Doors, query: dict[str, str]) -> None:
-        self._doors = doors
+    def __init__(self, broker: AsyncBroker, query: dict[str, str]) -> None:
+        self._broker = broker
         self.after = _whole(query, "after", 0)
         self.until = _whole(query, "until", _FOR_EVER)
         self._is_bounded = "until" in query
@@ -119,8 +129,7 @@ class _Reading:
         return await self._slice(slice_.position)
 
     async def _slice(self, after: int) -> JournalSlice:
-        broker = self._doors.broker
-        return await broker.read_journal(after, count=self._count, skips_trimmed=self._skips_trimmed)
+        return await self._broker.read_journal(after, count=self._count, skips_trimmed=self._skips_trimmed)
 
     def reaches_to(self, slice_: JournalSlice) -> int:
         """Return the position that the answer reaches to."""

@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from fairlead.assembly import PRIVATE_PREFIX, AsyncBroker
+from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.cluster.house import Looking
 from fairlead.errors import InvalidArgument, RouteNotFound, Unauthenticated
 from fairlead.server.callers import ANYBODY, Caller, Grant, check_grant
 from fairlead.wire.verbs import Shape
@@ -69,9 +71,9 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeyRing:
-    """The keys that are good. It is the only writer of them, so what it remembers is what is kept."""
+    """The keys that are good. It remembers what is kept, as far as it has written that itself or has loaded it."""
 
-    def __init__(self, broker: AsyncBroker, *, is_required: bool = False) -> None:
+    def __init__(self, broker: Looking, *, is_required: bool = False) -> None:
         self._broker = broker
         self._kept: dict[str, _Kept] = {}
         self._endings: dict[str, asyncio.Event] = {}
@@ -82,8 +84,12 @@ class KeyRing:
 
     async def load(self) -> None:
         """Remember the keys that are kept."""
-        values = await self._broker.list_config(PREFIX)
+        self.keep(await self._broker.list_config(PREFIX))
+
+    def keep(self, values: Mapping[str, str]) -> None:
+        """Remember these keys and no others; whoever has one that is not among them is told."""
         self._kept = {key.removeprefix(PREFIX): msgspec.json.decode(value, type=_Kept) for key, value in values.items()}
+        self.sweep()
 
     def caller(self, authorization: str | None) -> Caller:
         """Return who calls, from the header of that name.
@@ -102,7 +108,7 @@ class KeyRing:
         key_id, kept = found
         if self._has_expired(kept):
             raise Unauthenticated(f"The key {kept.name!r} has expired.")
-        return Caller(kept.name, kept.grants, key_id)
+        return Caller(kept.name, kept.grants, key_id, authorization)
 
     def _find(self, token: str) -> tuple[str, _Kept] | None:
         mark, _, rest = token.partition("_")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fairlead.broker.aio import AsyncBroker
+from fairlead.cluster.house import Looking
 from fairlead.journal.records import AnyRecord
 from fairlead.server.live_fold import KeyWindows, LiveFold
 
@@ -14,7 +14,7 @@ from fairlead.server.live_fold import KeyWindows, LiveFold
 class Viewers:
     """The viewers of a server."""
 
-    def __init__(self, broker: AsyncBroker, listeners: set[Callable[[Sequence[AnyRecord]], None]]) -> None:
+    def __init__(self, broker: Looking, listeners: set[Callable[[Sequence[AnyRecord]], None]]) -> None:
         self._broker = broker
         self._listeners = listeners
         self._watchers: Counter[str] = Counter()

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlead import __version__
 from fairlead.model.message import Delivery
-from fairlead.model.views import QueueView
+from fairlead.model.views import ClusterView, QueueView
 from fairlead.server import journal_page, live
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
@@ -49,6 +49,7 @@ _EVENTS: Final = ("application/jsonl", "application/vnd.apache.arrow.stream")
 _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str, tuple[str, ...]]]] = {
     "/v1/queues": ("get_queues", Queues, (), "All queues.", _KINDS),
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
+    "/v1/cluster": ("get_cluster", ClusterView, (), "Nodes, and groups of queues with their owners.", _KINDS),
     "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys.", _KINDS),
     "/v1/journal": (
         "get_journal",

@@ -17,10 +17,14 @@ class Origin(msgspec.Struct, frozen=True):
     Attributes:
         correlation_id: what the caller names it by, or what the door has made up; the stream has none.
         trace: the span under which it is made, if the caller tells.
+        follows: whether the caller goes by itself to the node that has a queue, and only has to be told which.
+        is_forwarded: whether it is a node of the cluster that asks, for somebody else: it is answered from here only.
     """
 
     correlation_id: str | None = None
     trace: TraceContext | None = None
+    follows: bool = False
+    is_forwarded: bool = False
 
 
 def checked_correlation_id(given: str, name: str) -> str:
@@ -36,6 +40,8 @@ def checked_correlation_id(given: str, name: str) -> str:
 
 def marked(request: Shape, origin: Origin) -> Shape:
     """Return the request with the correlation id and the trace on each new message that has none of its own."""
+    if origin.correlation_id is None and origin.trace is None:
+        return request
     if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, origin))
     if isinstance(request, Forward):

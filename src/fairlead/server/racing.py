@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, cast
 
-from fairlead.broker.aio import AsyncBroker
+from fairlead.cluster.house import Looking
 from fairlead.wire.verbs import Leased
 
 
 async def leased_unless(
-    broker: AsyncBroker, leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
+    broker: Looking, leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
 ) -> Leased | None:
     """Return what is leased, or None if the ending comes first: then the wait is over, and what was leased goes back.
 
@@ -32,12 +32,12 @@ async def leased_unless(
     return cast("Leased", lease.result()) if is_taken else None
 
 
-def _given_back(broker: AsyncBroker, lease: asyncio.Future[Any]) -> None:
+def _given_back(broker: Looking, lease: asyncio.Future[Any]) -> None:
     if not lease.cancelled() and lease.exception() is None:
         give_back(broker, lease.result())
 
 
-def give_back(broker: AsyncBroker, leased: Leased) -> None:
+def give_back(broker: Looking, leased: Leased) -> None:
     """Let messages go back that were leased for somebody who is gone."""
     if leased.deliveries:
         broker.give_back(leased.deliveries[0].queue, leased.deliveries)

@@ -18,14 +18,17 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fairlead import __version__
 from fairlead.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
+from fairlead.cluster.node import Node
 from fairlead.errors import InvalidArgument
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.doors import Doors
 from fairlead.server.going_down import drain
 from fairlead.server.http import HttpDoor
+from fairlead.server.joining import hand_over, joined, serving_as_node
 from fairlead.server.keys import CreateKey, KeyRing
 from fairlead.server.logs import set_up_logs
 from fairlead.server.settings import MEMORY, ServerSettings, check, check_tls
@@ -94,20 +97,47 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
     with _listening(settings) as listener:
-        path = _store_of(settings)
-        config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
-        async with await open_async_broker(config) as broker:
-            doors = await _open_doors(broker, settings, tell)
+        async with _opened(settings, listener) as opened:
+            doors = await _open_doors(opened, settings, tell)
             server = _Server(_uvicorn(HttpDoor(doors), settings))
-            with _on_signals(doors, server, settings.grace_ms):
+            node = opened if isinstance(opened, Node) else None
+            with _on_signals(doors, server, settings.grace_ms, node):
                 async with (
+                    serving_as_node(doors, node, settings),
                     _spans(settings) as doors.spans,
                     _beside(doors.keys.keep_sweeping()),
                     _grpc(doors, settings) as grpc_address,
+                    _beside(_attended(node, grpc_address, server)),
                 ):
                     _tell_all(settings, listener, grpc_address, tell)
                     await server.serve(sockets=[listener])
     _log.info("The server has gone down in good order.")
+
+
+def _opened(
+    settings: ServerSettings, listener: socket.socket
+) -> contextlib.AbstractAsyncContextManager[AsyncBroker | Node]:
+    """Open the broker of a server alone, or join the cluster."""
+    if settings.node is not None:
+        return joined(settings, _address_of(settings, listener))
+    return _broker(settings)
+
+
+@contextlib.asynccontextmanager
+async def _broker(settings: ServerSettings) -> AsyncIterator[AsyncBroker]:
+    path = _store_of(settings)
+    config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
+    async with await open_async_broker(config) as broker:
+        yield broker
+
+
+async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn.Server) -> None:
+    """Tell others where gRPC is, and end if another process takes the place of this node."""
+    if node is None:
+        return
+    node.grpc = grpc_address
+    await node.usurped.wait()
+    server.should_exit = True
 
 
 @contextlib.asynccontextmanager
@@ -133,12 +163,14 @@ def _store_of(settings: ServerSettings) -> Path | str | None:
     return path
 
 
-async def _open_doors(broker: AsyncBroker, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
+async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
+    broker = opened.groups if isinstance(opened, Node) else opened
     keys = KeyRing(broker, is_required=settings.asks_for_keys)
     await keys.load()
     if keys.is_required and not len(keys):
         await _make_first_key(keys, settings, tell)
-    hosts = _LOOPBACK_NAMES | {settings.host.lower()} if settings.is_loopback else None
+    names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
+    hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
     return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
 
 
@@ -220,9 +252,9 @@ def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
 def _tell_all(
     settings: ServerSettings, listener: socket.socket, grpc_address: str | None, tell: Callable[[str], None]
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    scheme, stream = ("https", "wss") if settings.has_tls else ("http", "ws")
+    address = _address_of(settings, listener)
+    scheme, _, at = address.partition("://")
+    stream = "wss" if settings.has_tls else "ws"
     tell(f"Fairlead {__version__} listens on {scheme}://{at}")
     tell(f"  stream   {stream}://{at}/v1/stream")
     if grpc_address is not None:
@@ -233,7 +265,15 @@ def _tell_all(
     if settings.otlp_endpoint is not None:
         tell(f"  traces   {settings.otlp_endpoint}")
     tell(f"  data     {_place_of(settings)}")
+    if settings.node is not None:
+        tell(f"  node     {settings.node}, reached by others at {settings.advertise or address}")
     tell(f"  keys     {'asked for' if settings.asks_for_keys else 'not asked for'}")
+
+
+def _address_of(settings: ServerSettings, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{'https' if settings.has_tls else 'http'}://{at}"
 
 
 def _place_of(settings: ServerSettings) -> str:
@@ -255,7 +295,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator[None]:
+def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int, node: Node | None) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     going: set[asyncio.Task[None]] = set()
 
@@ -263,7 +303,7 @@ def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator
         if going:
             doors.closing.set()  # somebody is in a hurry
         else:
-            going.add(loop.create_task(_go_down(doors, server, grace_ms / 1000)))
+            going.add(loop.create_task(_go_down(doors, server, grace_ms / 1000, node)))
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
@@ -275,6 +315,8 @@ def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int) -> Iterator
             loop.remove_signal_handler(number)
 
 
-async def _go_down(doors: Doors, server: uvicorn.Server, grace_s: float) -> None:
-    await drain(doors, grace_s=grace_s)
+async def _go_down(doors: Doors, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
+    if node is not None:
+        grace_s -= await hand_over(node, doors, grace_s=grace_s)
+    await drain(doors, grace_s=max(0.0, grace_s))
     server.should_exit = True

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from fairlead.assembly import Settings as BrokerSettings
 from fairlead.assembly import is_url
+from fairlead.cluster.node import GROUPS_MAX, LEASE_MS
 from fairlead.errors import InvalidArgument
+from fairlead.model.names import queue_name_fault
 from fairlead.model.spelling import did_you_mean
 from fairlead.server.doors import DoorLimits
 
@@ -23,6 +25,8 @@ OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 MEMORY: Final = ":memory:"
 PORT: Final = 7420
 _PORT_MAX: Final = 65_535
+_LEASE_MS_MIN, _LEASE_MS_MAX = 500, 60_000
+_ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - to be refused, not to be listened on
 _TRUTHS: Final = {
     "1": True,
     "true": True,
@@ -45,6 +49,11 @@ class ServerSettings:
         grpc_port: the port to listen on for gRPC, at the same address; 0 for any that is free, None for no gRPC.
         data: the folder of the data; ``:memory:`` keeps everything in memory, for trials.
         store: the URL of the store, ``postgresql://`` or ``s3://``, where messages shall not be in the folder.
+        node: the name of this node, if it is one of several that share the store; None for a server alone.
+        advertise: the address by which clients and other nodes reach this node, such as ``https://a.example:7420``; by
+            default the one it listens on.
+        lease_ms: a node that shows no sign of life for so long is dead to the others, which take over its queues.
+        groups_max: how many groups new queues make, each with a journal of its own, before they join those there are.
         durability: ``fsync`` survives power loss, ``os`` only the death of the process.
         auth: whether keys are asked for; by default beyond loopback only.
         insecure: listen beyond loopback without keys or TLS all the same.
@@ -63,6 +72,10 @@ class ServerSettings:
     grpc_port: int | None = None
     data: str = ""
     store: str | None = None
+    node: str | None = None
+    advertise: str | None = None
+    lease_ms: int = LEASE_MS
+    groups_max: int = GROUPS_MAX
     durability: Literal["fsync", "os"] = "fsync"
     auth: bool | None = None
     insecure: bool = False
@@ -213,6 +226,7 @@ def check(settings: ServerSettings) -> None:
     if settings.grpc_port is not None and not 0 <= settings.grpc_port <= _PORT_MAX:
         raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.grpc_port}.")
     _check_store(settings)
+    _check_node(settings)
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms is at least 0, not {settings.grace_ms}.")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
@@ -267,3 +281,25 @@ def _check_store(settings: ServerSettings) -> None:
         raise InvalidArgument(f"store is a URL, not {settings.store!r}; a folder is named by data.")
     if settings.store is not None and settings.data == MEMORY:
         raise InvalidArgument("store and data=:memory: exclude each other.")
+
+
+def _check_node(settings: ServerSettings) -> None:
+    if settings.node is None:
+        if settings.advertise is not None:
+            raise InvalidArgument("advertise is for the nodes of a cluster: give this one a name with node.")
+        return
+    if settings.store is None:
+        raise InvalidArgument("The nodes of a cluster share a store: name it by its URL with store.")
+    if (fault := queue_name_fault(settings.node)) is not None:
+        raise InvalidArgument(fault.replace("A queue's name", "The name of a node"))
+    if not _LEASE_MS_MIN <= settings.lease_ms <= _LEASE_MS_MAX:
+        raise InvalidArgument(f"lease_ms is from {_LEASE_MS_MIN} to {_LEASE_MS_MAX}, not {settings.lease_ms}.")
+    if settings.groups_max < 1:
+        raise InvalidArgument(f"groups_max is at least 1, not {settings.groups_max}.")
+    if settings.advertise is None:
+        if settings.host in _ANY_ADDRESS:
+            raise InvalidArgument(f"{settings.host} is no address that others could call: say which with advertise.")
+        return
+    parts = urlsplit(settings.advertise)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise InvalidArgument(f"advertise is a URL such as https://a.example:7420, not {settings.advertise!r:.100}.")

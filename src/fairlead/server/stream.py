@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
-from fairlead.server.asgi import SHORT_WAY, Receive, Scope, Send, ShortWay, address_of, header
+from fairlead.server.asgi import FOLLOWS, SHORT_WAY, Receive, Scope, Send, ShortWay, address_of, header
 from fairlead.server.callers import Caller
 from fairlead.server.channels import Channels
 from fairlead.server.dispatch import decoded
@@ -37,6 +37,7 @@ PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
+_FOLLOWED: Final = Origin(follows=True)
 _LOOKS: Final = frozenset(("get", "peek", "read_journal"))
 _LOOKS_MAX: Final = 8
 """How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
@@ -102,6 +103,8 @@ class _Stream:
             soon = doors.broker.call_after_answers
             self._outbox = QuickOutbox(send, self._way, call_soon=soon, on_room=self._go_on)
         self._channels = Channels(doors, self._outbox)
+        self._groups = doors.groups
+        self._follows = header(scope, FOLLOWS) is not None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun = 0
         self._calls = 0
@@ -233,7 +236,10 @@ class _Stream:
         """Begin a call whose answer comes by itself."""
         reply = _Reply(self, call.number, call.verb)
         try:
-            request = decoded(_DECODERS[call.verb], call.request, call.verb)
+            request: Any = decoded(_DECODERS[call.verb], call.request, call.verb)
+            if self._groups is not None and not self._groups.has(request.queue):  # it takes a while to find out where
+                self._begin(call)
+                return
             if self.doors.rates is not None:
                 self.doors.admit(self._caller, self._address)
             if isinstance(request, Lease):
@@ -305,8 +311,8 @@ class _Stream:
         if isinstance(request, Lease):
             self.doors.lessees.add(self)
         if isinstance(request, Lease) and request.wait_ms:
-            return await self._wait(request, _origin_of(call))
-        return await self.doors.call(name, request, self._caller, _origin_of(call))
+            return await self._wait(request, self._origin_of(call))
+        return await self.doors.call(name, request, self._caller, self._origin_of(call))
 
     async def _wait(self, request: Lease, origin: Origin | None) -> Any:  # noqa: ANN401 - see _run
         self._begin_waiting()
@@ -315,10 +321,11 @@ class _Stream:
         finally:
             self._waits -= 1
 
-
-def _origin_of(call: Call) -> Origin | None:
-    given = call.trace
-    return None if given is None else Origin(None, trace_of(given.traceparent, given.tracestate))
+    def _origin_of(self, call: Call) -> Origin | None:
+        given = call.trace
+        if given is None:
+            return _FOLLOWED if self._follows else None
+        return Origin(None, trace_of(given.traceparent, given.tracestate), self._follows)
 
 
 class _Reply:

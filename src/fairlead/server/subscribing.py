@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from fairlead.errors import InvalidArgument, QueueNotFound
+from fairlead.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlead.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
@@ -36,7 +36,8 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
     doors.check_open("consume")
     caller.check("consume", request.queue)
     kind = exchange.kind
-    deliveries = doors.broker.consume(
+    broker = await doors.broker_of(request.queue)
+    deliveries = broker.consume(
         request.queue,
         credit=request.credit,
         visibility_ms=request.visibility_ms,
@@ -82,7 +83,7 @@ async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     doors.tally.calls["watch"] += 1
     doors.check_open("consume")
     caller.check("consume", queue)
-    await doors.broker.queue(queue)  # or it is not found
+    await (await doors.broker_of(queue)).queue(queue)  # or it is not found
 
     with doors.subscription():
         async with _arrivals(doors, queue) as arrived:
@@ -129,7 +130,7 @@ async def _tell(doors: Doors, exchange: Exchange, queue: str, arrived: asyncio.E
         arrived.clear()
         try:
             view = await doors.broker.queue(queue)
-        except QueueNotFound:
+        except (QueueNotFound, QueueElsewhere, QueueMoving):
             return
         if view.waiting:
             word = msgspec.json.encode({"queue": queue, "waiting": view.waiting, "leased": view.leased})

@@ -23,6 +23,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "claim_not_found": 404,
     "sink_not_found": 404,
     "redrive_not_found": 404,
+    "node_not_found": 404,
     "route_not_found": 404,
     "queue_exists": 409,
     "lease_mismatch": 409,
@@ -30,13 +31,16 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "consumer_fenced": 409,
     "stage_mismatch": 409,
     "not_pending": 409,
+    "queues_apart": 409,
     "journal_trimmed": 410,
     "payload_too_large": 413,
+    "queue_elsewhere": 421,
     "key_full": 429,
     "too_many_waiters": 429,
     "rate_limited": 429,
     "queue_full": 503,
     "global_full": 503,
+    "queue_moving": 503,
     "store_failed": 503,
     "store_locked": 503,
     "store_fenced": 503,
@@ -72,6 +76,7 @@ GRPC_STATUS: Final[dict[str, int]] = {
     "claim_not_found": _NOT_FOUND,
     "sink_not_found": _NOT_FOUND,
     "redrive_not_found": _NOT_FOUND,
+    "node_not_found": _NOT_FOUND,
     "route_not_found": _NOT_FOUND,
     "queue_exists": _EXISTS,
     "lease_mismatch": _ABORTED,
@@ -79,6 +84,8 @@ GRPC_STATUS: Final[dict[str, int]] = {
     "consumer_fenced": _ABORTED,
     "stage_mismatch": _ABORTED,
     "not_pending": _PRECONDITION,
+    "queue_elsewhere": _PRECONDITION,
+    "queues_apart": _PRECONDITION,
     "journal_trimmed": _OUT_OF_RANGE,
     "key_full": _EXHAUSTED,
     "queue_full": _EXHAUSTED,
@@ -103,6 +110,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str
     remedy: str
     retry_after_ms: int | None = None
+    at: str | None = None
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -114,7 +122,8 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 def body_of(error: FairleadError) -> ErrorBody:
     """Return an error in the shape of the wire."""
     retry_after_ms = error.retry_after_ms if isinstance(error, UnavailableError) else None
-    return ErrorBody(code=error.code, cause=error.cause, remedy=error.remedy, retry_after_ms=retry_after_ms)
+    at = error.at if isinstance(error, errors.QueueElsewhere) else None
+    return ErrorBody(code=error.code, cause=error.cause, remedy=error.remedy, retry_after_ms=retry_after_ms, at=at)
 
 
 def _leaves() -> dict[str, type[FairleadError]]:
@@ -132,4 +141,6 @@ def error_of(body: ErrorBody) -> FairleadError:
         return errors.InternalError(f"{body.code}: {body.cause} {body.remedy}")
     if issubclass(kind, UnavailableError):
         return kind(body.cause, retry_after_ms=body.retry_after_ms)
+    if issubclass(kind, errors.QueueElsewhere):
+        return kind(body.cause, at=body.at or "")
     return kind(body.cause)

@@ -17,6 +17,7 @@ from fairlead.model.message import Delivery, Key, MessageView, NewMessage
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.staging import Published, SinkView, Staged
 from fairlead.model.views import (
+    ClusterView,
     DeadLetterFilter,
     Explained,
     HookStatistics,
@@ -211,10 +212,11 @@ class Etag(Shape, frozen=True, kw_only=True):
 
 
 class CreateQueue(Shape, frozen=True, kw_only=True):
-    """Make a queue."""
+    """Make a queue, in a cluster in a group that is named or in one that is chosen for it."""
 
     queue: str
     policy: QueuePolicy = QueuePolicy()
+    group: str | None = None
 
 
 class UpdateQueue(Shape, frozen=True, kw_only=True):
@@ -308,10 +310,11 @@ class Redrives(Shape, frozen=True, kw_only=True):
 
 
 class ReadJournal(Shape, frozen=True, kw_only=True):
-    """Read events of the journal after a position."""
+    """Read events of the journal after a position; in a cluster of the group of a queue."""
 
     after: int = 0
     count: int = 1_000
+    queue: str | None = None
 
 
 class Events(Shape, frozen=True, kw_only=True):
@@ -322,16 +325,24 @@ class Events(Shape, frozen=True, kw_only=True):
 
 
 class SetReader(Shape, frozen=True, kw_only=True):
-    """Register a reader of the journal, or say how far it is."""
+    """Register a reader of the journal, or say how far it is; in a cluster of the group of a queue."""
 
     name: str
     position: int
+    queue: str | None = None
 
 
 class ReaderRequest(Shape, frozen=True, kw_only=True):
-    """A request about a reader of the journal."""
+    """A request about a reader of the journal; in a cluster of the group of a queue."""
 
     name: str
+    queue: str | None = None
+
+
+class ReadersRequest(Shape, frozen=True, kw_only=True):
+    """Ask for the readers of the journal; in a cluster of the group of a queue."""
+
+    queue: str | None = None
 
 
 class Readers(Shape, frozen=True, kw_only=True):
@@ -428,6 +439,23 @@ class Sinks(Shape, frozen=True, kw_only=True):
     sinks: list[SinkView]
 
 
+# -------------------------------------------------------------------------------------------------------------- cluster
+
+
+class MoveQueue(Shape, frozen=True, kw_only=True):
+    """Let the group of a queue go to a node, and stay there while that lives."""
+
+    queue: str
+    node: str
+
+
+class DrainNode(Shape, frozen=True, kw_only=True):
+    """Let all groups of a node go to others, or let it have groups again."""
+
+    node: str
+    is_draining: bool = True
+
+
 # ------------------------------------------------------------------------------------------------------------ the table
 
 
@@ -484,6 +512,9 @@ VERBS: Mapping[str, Verb] = {
     "read_journal": Verb("journal/read", ReadJournal, Events, "admin"),
     "set_reader": Verb("journal/reader/set", SetReader, Nothing, "admin"),
     "remove_reader": Verb("journal/reader/remove", ReaderRequest, Nothing, "admin"),
-    "readers": Verb("journal/reader/list", Nothing, Readers, "admin"),
+    "readers": Verb("journal/reader/list", ReadersRequest, Readers, "admin"),
+    "cluster": Verb("cluster", Nothing, ClusterView, "admin"),
+    "move_queue": Verb("cluster/move", MoveQueue, Nothing, "admin"),
+    "drain_node": Verb("cluster/drain", DrainNode, Nothing, "admin"),
 }
 """All verbs, by name."""

@@ -11,7 +11,16 @@ from typing import Final, cast
 
 from fairlead.client.aio import AsyncClient
 from fairlead.client.transport import Channel
-from fairlead.errors import Closed, Disconnected, FairleadError, Forbidden, InternalError, Unauthenticated
+from fairlead.errors import (
+    Closed,
+    Disconnected,
+    FairleadError,
+    Forbidden,
+    InternalError,
+    QueueElsewhere,
+    QueueMoving,
+    Unauthenticated,
+)
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
 from fairlead.worker.counters import Counters
@@ -166,7 +175,7 @@ class Consumer:
         error = await self._ended
         if isinstance(error, Closed):
             await self._hand_over()
-        elif not isinstance(error, Disconnected):
+        elif not isinstance(error, Disconnected | QueueMoving | QueueElsewhere):  # leases move with their queue
             await self._stop_channel()
         self._channel = None
         return error

@@ -41,6 +41,22 @@ def test_a_rate_of_zero_gives_no_token_ever() -> None:
     assert bucket.token_at(10**9) is None
 
 
+def test_a_burst_of_zero_closes_a_throttle_and_leaves_no_token_behind() -> None:
+    """Nothing passes while the burst is 0, whatever the rate; when it is opened again it begins without a token."""
+    throttles = Throttles()
+    throttles.set("t", rate=10, burst=5, now_ms=0)
+    throttles.set("t", rate=10, burst=0, now_ms=0)
+    bucket = throttles.get("t")
+    assert bucket is not None
+    assert bucket.token_at(10**9) is None
+    throttles.set("t", rate=10, burst=5, now_ms=10**9)
+    assert bucket.token_at(10**9) == 10**9 + 100
+    throttles.set("new", rate=0, burst=0, now_ms=0)
+    new = throttles.get("new")
+    assert new is not None
+    assert new.tokens(0) == 0
+
+
 def test_changing_a_rate_keeps_the_tokens_up_to_the_new_burst() -> None:
     """Tokens earned at the old rate stay, and those above the new burst go."""
     throttles = Throttles()

@@ -35,9 +35,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 class House:
     """The doors, and an HTTP client in front of them."""
 
-    def __init__(self, doors: Doors, http: httpx.AsyncClient) -> None:
+    def __init__(self, doors: Doors, broker: AsyncBroker, http: httpx.AsyncClient) -> None:
         self.doors = doors
-        self.broker = doors.broker
+        self.broker = broker
         self.http = http
 
     async def post(self, path: str, body: object = None, *, key: str | None = None, **headers: str) -> httpx.Response:
@@ -75,7 +75,7 @@ async def opened(
         await broker.create_queue("orders")
         transport = httpx.ASGITransport(app=HttpDoor(doors))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield House(doors, http)
+            yield House(doors, broker, http)
 
 
 class Leave(asyncio.Event):

@@ -42,6 +42,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "stage": {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0, "messages": [{}]},
     "publish": {"queue": "orders", "sink": "s", "batch": 0, "parts": []},
     "drop_sink": {"queue": "orders", "sink": "s"},
+    "move_queue": {"queue": "orders", "node": "a"},
+    "drain_node": {"node": "a"},
 }
 ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
 

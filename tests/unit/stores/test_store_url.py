@@ -10,8 +10,8 @@ from fairlead.adapters.memory_store import MemoryStore
 from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.adapters.rocksdb_store import RocksDbStore
 from fairlead.adapters.s3_store import S3Store
-from fairlead.adapters.store_url import is_url, parse_store_url, shown_url
-from fairlead.assembly import open_store
+from fairlead.adapters.store_url import group_url, is_url, parse_store_url, shown_url
+from fairlead.assembly import open_board, open_store
 from fairlead.errors import InvalidArgument
 
 
@@ -67,3 +67,32 @@ def test_secrets_are_not_shown() -> None:
 def test_a_folder_is_no_url() -> None:
     """Paths of any kind are folders."""
     assert [is_url(text) for text in ("/var/lib", "data", "./s3:/x", "C:\\data", "s3://b")] == [False] * 4 + [True]
+
+
+def test_a_group_has_a_store_of_its_own_beside_the_board() -> None:
+    """The URL of a cluster gives that of each group: another namespace or prefix, the owner, and all the rest."""
+    url = group_url("postgres://ann:pass@/db?host=/run/pg&namespace=x&force=true", "orders", owner="a b", lease_ms=500)
+    assert parse_store_url(url).address == "postgresql://ann:pass@/db?host=%2Frun%2Fpg"
+    assert dict(parse_store_url(url).options) == {"namespace": "x.g.orders", "owner": "a b", "lease_ms": "500"}
+    unnamed = group_url("postgresql:///db", "orders", owner="a", lease_ms=500)
+    assert parse_store_url(unnamed).options["namespace"] == "default.g.orders"
+    s3 = group_url("s3://bucket/some/prefix/?anonymous=true&owner=z", "orders", owner="a", lease_ms=500)
+    assert parse_store_url(s3).address == "bucket/some/prefix/g/orders"
+    assert dict(parse_store_url(s3).options) == {"anonymous": "true", "owner": "a", "lease_ms": "500"}
+    bare = group_url("s3://bucket", "orders", owner="a", lease_ms=500)
+    assert parse_store_url(bare).address == "bucket/g/orders"
+
+
+@pytest.mark.parametrize(
+    ("url", "group"), [("/folder", "x"), ("mysql://x", "x"), ("s3://bucket", "a/b"), ("s3://b", "")]
+)
+def test_a_group_that_can_be_nowhere_is_refused(url: str, group: str) -> None:
+    """A folder has no groups, and what can't name a queue names no group."""
+    with pytest.raises(InvalidArgument):
+        group_url(url, group, owner="a", lease_ms=500)
+
+
+def test_a_folder_has_no_board() -> None:
+    """Several nodes need a store that all of them reach."""
+    with pytest.raises(InvalidArgument, match="postgresql:// or s3://"):
+        open_board("/some/folder")

@@ -138,8 +138,8 @@ def _throttle_fault(key: str, value: str) -> str | None:
         return f"{key} is a number, not {value!r:.60}."
     if not math.isfinite(number) or number > _NUMBER_MOST:
         return f"{key} is a finite number of at most 1e9, not {value!r:.60}."
-    if setting == "burst" and number < 1:
-        return f"{key} is at least 1, since below it nothing could ever pass, not {value!r:.60}."
+    if setting == "burst" and not (number == 0 or number >= 1):
+        return f"{key} is at least 1, or 0 to let nothing through, not {value!r:.60}."
     if setting == "rate" and not (number == 0 or number >= _RATE_LEAST):
         return f"{key} is 0 or at least 0.000001, not {value!r:.60}."
     return None

@@ -16,6 +16,8 @@ from fairlead.wire import verbs as wire
 
 EVENTS_MAX: Final = 100_000
 """Events in one answer."""
+AT: Final = "@"
+"""In a cluster, the name of the dead-letter queue is behind it in the id of a redrive."""
 _DONE: Final = wire.Nothing()
 
 
@@ -89,7 +91,7 @@ async def redrive(broker: AsyncBroker, request: wire.Redrive, caller: Caller) ->
 
 async def redrive_view(broker: AsyncBroker, request: wire.RedriveRequest, _: Caller) -> RedriveView:
     """Return how far a redrive is."""
-    return await broker.redrive_view(request.id)
+    return await broker.redrive_view(request.id.partition(AT)[0])
 
 
 async def redrives(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wire.Redrives:
@@ -99,7 +101,7 @@ async def redrives(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wi
 
 async def stop_redrive(broker: AsyncBroker, request: wire.RedriveRequest, _: Caller) -> RedriveView:
     """Stop a redrive."""
-    return await broker.stop_redrive(request.id)
+    return await broker.stop_redrive(request.id.partition(AT)[0])
 
 
 async def try_hook(broker: AsyncBroker, request: wire.TryHook, _: Caller) -> HookTrial:
@@ -168,6 +170,11 @@ async def remove_reader(broker: AsyncBroker, request: wire.ReaderRequest, _: Cal
     return _DONE
 
 
-async def readers(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wire.Readers:
+async def readers(broker: AsyncBroker, _request: wire.ReadersRequest, _: Caller) -> wire.Readers:
     """Return the readers."""
     return wire.Readers(readers=await broker.readers())
+
+
+async def alone(_broker: AsyncBroker, _request: wire.Shape, _: Caller) -> wire.Nothing:
+    """Refuse what only a node of a cluster can do."""
+    raise InvalidArgument("This server is no node of a cluster: it was started without a name for its node.")

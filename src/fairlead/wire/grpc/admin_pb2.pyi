@@ -82,12 +82,14 @@ class QueuePolicy(_message.Message):
     def __init__(self, visibility_timeout_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_factor: _Optional[float] = ..., backoff_max_ms: _Optional[int] = ..., backoff_jitter: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., deadline_action: _Optional[str] = ..., waiting_max: _Optional[int] = ..., waiting_bytes_max: _Optional[int] = ..., key_waiting_max: _Optional[int] = ..., key_waiting_bytes_max: _Optional[int] = ..., backpressure: _Optional[str] = ..., dedup_window_ms: _Optional[int] = ..., on_enqueue: _Optional[str] = ..., on_failure: _Optional[str] = ..., fairness_key_from: _Optional[_Iterable[str]] = ..., weight_from: _Optional[str] = ..., cost_from: _Optional[str] = ..., priority_from: _Optional[str] = ..., cap_from: _Optional[str] = ..., throttles_from: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, int]] = ..., caps: _Optional[_Mapping[str, int]] = ..., quantum: _Optional[int] = ..., strict_priority: _Optional[bool] = ..., throttle_scope: _Optional[str] = ..., journal_retention_ms: _Optional[int] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
-    __slots__ = ("queue", "policy")
+    __slots__ = ("queue", "policy", "group")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     queue: str
     policy: QueuePolicy
-    def __init__(self, queue: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ...) -> None: ...
+    group: str
+    def __init__(self, queue: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class CreateQueueResponse(_message.Message):
     __slots__ = ()
@@ -596,12 +598,14 @@ class HookStatisticsResponse(_message.Message):
     def __init__(self, calls: _Optional[int] = ..., faults: _Optional[int] = ..., bypassed: _Optional[int] = ..., elapsed_us: _Optional[int] = ..., is_open: _Optional[bool] = ..., last_fault: _Optional[str] = ...) -> None: ...
 
 class ReadJournalRequest(_message.Message):
-    __slots__ = ("after", "count")
+    __slots__ = ("after", "count", "queue")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     after: int
     count: int
-    def __init__(self, after: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    queue: str
+    def __init__(self, after: _Optional[int] = ..., count: _Optional[int] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class ReadJournalResponse(_message.Message):
     __slots__ = ("events", "position")
@@ -612,30 +616,36 @@ class ReadJournalResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[str]] = ..., position: _Optional[int] = ...) -> None: ...
 
 class SetReaderRequest(_message.Message):
-    __slots__ = ("name", "position")
+    __slots__ = ("name", "position", "queue")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     position: int
-    def __init__(self, name: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    queue: str
+    def __init__(self, name: _Optional[str] = ..., position: _Optional[int] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class SetReaderResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class RemoveReaderRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "queue")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    queue: str
+    def __init__(self, name: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class RemoveReaderResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ListReadersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class ListReadersResponse(_message.Message):
     __slots__ = ("readers",)
@@ -656,3 +666,88 @@ class ReaderView(_message.Message):
     behind: int
     is_passed: bool
     def __init__(self, name: _Optional[str] = ..., position: _Optional[int] = ..., at_ms: _Optional[int] = ..., behind: _Optional[int] = ..., is_passed: _Optional[bool] = ...) -> None: ...
+
+class GetClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetClusterResponse(_message.Message):
+    __slots__ = ("node", "nodes", "groups")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeView]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupView]
+    def __init__(self, node: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
+
+class NodeView(_message.Message):
+    __slots__ = ("name", "address", "grpc", "is_live", "is_draining", "beat", "silent_ms", "version", "groups", "takeovers")
+    class GroupsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    IS_LIVE_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    TAKEOVERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    grpc: str
+    is_live: bool
+    is_draining: bool
+    beat: int
+    silent_ms: int
+    version: str
+    groups: _containers.ScalarMap[str, float]
+    takeovers: int
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., grpc: _Optional[str] = ..., is_live: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., beat: _Optional[int] = ..., silent_ms: _Optional[int] = ..., version: _Optional[str] = ..., groups: _Optional[_Mapping[str, float]] = ..., takeovers: _Optional[int] = ...) -> None: ...
+
+class GroupView(_message.Message):
+    __slots__ = ("name", "queues", "home", "owner", "is_pinned", "moves")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    IS_PINNED_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    home: str
+    owner: str
+    is_pinned: bool
+    moves: int
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., home: _Optional[str] = ..., owner: _Optional[str] = ..., is_pinned: _Optional[bool] = ..., moves: _Optional[int] = ...) -> None: ...
+
+class MoveQueueRequest(_message.Message):
+    __slots__ = ("queue", "node")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    node: str
+    def __init__(self, queue: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class MoveQueueResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrainNodeRequest(_message.Message):
+    __slots__ = ("node", "is_draining")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    is_draining: bool
+    def __init__(self, node: _Optional[str] = ..., is_draining: _Optional[bool] = ...) -> None: ...
+
+class DrainNodeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

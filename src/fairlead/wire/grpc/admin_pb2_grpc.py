@@ -166,6 +166,21 @@ class AdminStub:
                 request_serializer=fairlead_dot_v1_dot_admin__pb2.ListReadersRequest.SerializeToString,
                 response_deserializer=fairlead_dot_v1_dot_admin__pb2.ListReadersResponse.FromString,
                 _registered_method=True)
+        self.GetCluster = channel.unary_unary(
+                '/fairlead.v1.Admin/GetCluster',
+                request_serializer=fairlead_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
+                _registered_method=True)
+        self.MoveQueue = channel.unary_unary(
+                '/fairlead.v1.Admin/MoveQueue',
+                request_serializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.FromString,
+                _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/fairlead.v1.Admin/DrainNode',
+                request_serializer=fairlead_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_admin__pb2.DrainNodeResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -339,6 +354,24 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveQueue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -471,6 +504,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListReaders,
                     request_deserializer=fairlead_dot_v1_dot_admin__pb2.ListReadersRequest.FromString,
                     response_serializer=fairlead_dot_v1_dot_admin__pb2.ListReadersResponse.SerializeToString,
+            ),
+            'GetCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCluster,
+                    request_deserializer=fairlead_dot_v1_dot_admin__pb2.GetClusterRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_admin__pb2.GetClusterResponse.SerializeToString,
+            ),
+            'MoveQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveQueue,
+                    request_deserializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=fairlead_dot_v1_dot_admin__pb2.DrainNodeRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_admin__pb2.DrainNodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1176,6 +1224,87 @@ class Admin:
             '/fairlead.v1.Admin/ListReaders',
             fairlead_dot_v1_dot_admin__pb2.ListReadersRequest.SerializeToString,
             fairlead_dot_v1_dot_admin__pb2.ListReadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Admin/GetCluster',
+            fairlead_dot_v1_dot_admin__pb2.GetClusterRequest.SerializeToString,
+            fairlead_dot_v1_dot_admin__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Admin/MoveQueue',
+            fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.SerializeToString,
+            fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Admin/DrainNode',
+            fairlead_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
+            fairlead_dot_v1_dot_admin__pb2.DrainNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

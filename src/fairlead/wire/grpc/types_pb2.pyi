@@ -7,16 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Error(_message.Message):
-    __slots__ = ("code", "cause", "remedy", "retry_after_ms")
+    __slots__ = ("code", "cause", "remedy", "retry_after_ms", "at")
     CODE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
     code: str
     cause: str
     remedy: str
     retry_after_ms: int
-    def __init__(self, code: _Optional[str] = ..., cause: _Optional[str] = ..., remedy: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    at: str
+    def __init__(self, code: _Optional[str] = ..., cause: _Optional[str] = ..., remedy: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., at: _Optional[str] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("names",)

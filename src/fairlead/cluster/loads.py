@@ -1,0 +1,38 @@
+"""How much each group has to do, by the records of its commits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from fairlead.cluster.house import Groups
+
+_SMOOTHING: Final = 0.3
+
+
+class Loads:
+    """Records a second of each group that is open here, smoothed over some beats; 0 for one that was just opened."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._sequences: Counter[str] = Counter()
+        self._rates: dict[str, float] = {}
+        self._looked_s: float | None = None
+
+    def rates(self, now_s: float) -> dict[str, float]:
+        """Return the rates by now."""
+        elapsed_s = None if self._looked_s is None else max(0.001, now_s - self._looked_s)
+        self._looked_s = now_s
+        rates: dict[str, float] = {}
+        for group in self._groups.names:
+            broker = self._groups.group(group)
+            if broker is None:
+                continue
+            sequence, rate = broker.sequence, 0.0
+            if elapsed_s is not None and group in self._sequences:
+                rate = (sequence - self._sequences[group]) / elapsed_s
+            before = self._rates.get(group, rate)
+            rates[group] = round(before + _SMOOTHING * (rate - before), 1)
+            self._sequences[group] = sequence
+        self._rates = rates
+        return rates

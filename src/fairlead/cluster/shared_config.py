@@ -1,0 +1,77 @@
+"""The config of a cluster: on the board, and from there in every group that is open anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+
+from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.broker.aio import AsyncBroker
+from fairlead.broker.verbs.checking import require
+from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, encode
+from fairlead.cluster.posting import Posting
+from fairlead.core.checks import text_fault
+from fairlead.core.decide.queues import value_fault
+from fairlead.errors import StoreFailed
+from fairlead.model import limits
+
+_CHANGES_MAX: Final = 1_000
+"""Values that are changed in one commit of a group."""
+
+
+class SharedConfig:
+    """What is set by the verbs for config, and by those for keys. Every value is set on its own."""
+
+    def __init__(self, posting: Posting, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
+        self._posting = posting
+        self._is_joined = is_joined
+        self._on_set = on_set
+
+    def check(self) -> None:
+        """Refuse to answer while nobody else knows that this node lives.
+
+        Raises:
+            StoreFailed: the board is out of reach.
+        """
+        if not self._is_joined():
+            raise StoreFailed("The node is cut off from the board of its cluster.")
+
+    async def list_config(self, prefix: str = "") -> dict[str, str]:
+        """Return the config values whose keys begin with a prefix, by key, as they were read last."""
+        config = self._posting.view.config
+        return {key: value for key, value in sorted(config.items()) if key.startswith(prefix)}
+
+    async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:  # noqa: ARG002
+        """Set config values, or with None remove them. All are checked first; then each is set on its own.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+            StoreFailed: some may have been changed.
+        """
+        for key, value in values.items():
+            require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
+            require(None if value is None else value_fault(key, value))
+        for key, value in values.items():
+            entry = None if value is None else encode(ConfigEntry(value=value))
+            await self._posting.change(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
+        self._on_set()
+
+
+def config_of_groups(view: BoardView) -> dict[str, str]:
+    """Return what every group has of the config: everything but what is private to the doors."""
+    return {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
+
+
+async def apply_config(broker: AsyncBroker, wanted: Mapping[str, str]) -> None:
+    """Let the config of a broker be this, in as few commits as may be.
+
+    Raises:
+        FairleadError: it could not be, or not all of it.
+    """
+    present = await broker.list_config()
+    changes: dict[str, str | None] = {key: value for key, value in wanted.items() if present.get(key) != value}
+    changes |= dict.fromkeys(key for key in present if key not in wanted)
+    pending = iter(changes.items())
+    while part := dict(islice(pending, _CHANGES_MAX)):
+        await broker.set_config_many(part)

@@ -1,0 +1,191 @@
+"""What some verbs do at a node of a cluster: those about no queue, about several, or about where queues are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+import msgspec
+
+from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.errors import Forbidden, InvalidArgument, QueueNotFound, QueuesApart, RedriveNotFound
+from fairlead.model.names import queue_name_fault
+from fairlead.model.views import ClusterView, RedriveView, ThrottleView
+from fairlead.server.callers import Caller
+from fairlead.server.dispatch import Answer
+from fairlead.server.origin import Origin
+from fairlead.server.routing import ClusterRouter, Special
+from fairlead.server.verbs.admin import AT
+from fairlead.wire import verbs as wire
+
+_DONE: Final = wire.Nothing()
+_OPENING_S: Final = 15.0
+"""So long a request waits that makes a queue: its store has to be opened first."""
+
+
+# --------------------------------------------------------------------------------------------------------------- queues
+
+
+async def _create_queue(router: ClusterRouter, request: wire.CreateQueue, caller: Caller, origin: Origin) -> Answer:
+    """Let a queue be on the board first, and then make it where it belongs."""
+    if (fault := queue_name_fault(request.queue)) is not None:
+        raise InvalidArgument(fault)
+    if not origin.is_forwarded:
+        await router.node.list_queue(request.queue, group=request.group)
+    asking = msgspec.structs.replace(origin, follows=False)  # whoever makes a queue can't know yet where it will be
+    return await router.at("create_queue", request, request.queue, caller, asking, patience_s=_OPENING_S)
+
+
+async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, caller: Caller, origin: Origin) -> Answer:
+    """Remove a queue where it is, and then from the board."""
+    try:
+        answer = await router.at("delete_queue", request, request.queue, caller, origin)
+    except QueueNotFound:
+        await router.node.unlist_queue(request.queue)  # it was on the board, but never made
+        raise
+    await router.node.unlist_queue(request.queue)
+    return answer
+
+
+async def _queues(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Queues:
+    """Return the queues of all nodes."""
+    answers: list[wire.Queues] = await router.everywhere("queues", request, caller, origin)
+    found = {view.name: view for answer in answers for view in answer.queues}
+    return wire.Queues(queues=[found[name] for name in sorted(found)])
+
+
+async def _forward(router: ClusterRouter, request: wire.Forward, caller: Caller, origin: Origin) -> Answer:
+    """Forward within a group: what is more can't be one commit."""
+    groups = {queue: await _group_of(router, queue) for queue in (request.queue, *request.messages)}
+    for queue, group in groups.items():
+        if group != groups[request.queue]:
+            raise QueuesApart(
+                f"Queue {queue!r} is in the group {group!r}, and {request.queue!r} in {groups[request.queue]!r}."
+            )
+    return await router.at("forward", request, request.queue, caller, origin)
+
+
+async def _group_of(router: ClusterRouter, queue: str) -> str:
+    place = router.groups.place_of(queue)
+    if place is None:
+        await router.node.inform()
+        place = router.groups.place_of(queue)
+    if place is None:
+        raise QueueNotFound(f"There is no queue {queue!r:.150}.")
+    return place.group
+
+
+# ------------------------------------------------------------------------------------------------------------- redrives
+
+
+async def _redrive(router: ClusterRouter, request: wire.Redrive, caller: Caller, origin: Origin) -> RedriveView:
+    """Start a redrive; its id tells where it runs."""
+    view = cast("RedriveView", await router.at("redrive", request, request.queue, caller, origin))
+    return _named(view)
+
+
+async def _of_redrive(
+    name: str, router: ClusterRouter, request: wire.RedriveRequest, caller: Caller, origin: Origin
+) -> RedriveView:
+    """Look at a redrive, or stop it, where it runs."""
+    queue = request.id.partition(AT)[2]
+    if not queue:
+        raise RedriveNotFound(f"There is no redrive {request.id!r:.100}.")
+    return _named(cast("RedriveView", await router.at(name, request, queue, caller, origin)))
+
+
+async def _redrives(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Redrives:
+    """Return the redrives of all nodes."""
+    answers: list[wire.Redrives] = await router.everywhere("redrives", request, caller, origin)
+    found = [_named(view) for answer in answers for view in answer.redrives]
+    return wire.Redrives(redrives=sorted(found, key=lambda view: view.started_ms))
+
+
+def _named(view: RedriveView) -> RedriveView:
+    return view if AT in view.id else msgspec.structs.replace(view, id=f"{view.id}{AT}{view.queue}")
+
+
+# --------------------------------------------------------------------------------------------------- config and journal
+
+
+async def _set_config(router: ClusterRouter, request: wire.SetConfig, caller: Caller, _: Origin) -> wire.Nothing:
+    """Set config values for all groups."""
+    if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
+        raise Forbidden(f"What begins with {PRIVATE_PREFIX} belongs to the server; keys are made with keys/create.")
+    await router.node.config.set_config_many(request.values, by=caller.name)
+    return _DONE
+
+
+async def _list_config(router: ClusterRouter, request: wire.ListConfig, _: Caller, __: Origin) -> wire.Config:
+    """Return config values."""
+    await router.node.inform()
+    values = await router.node.config.list_config(request.prefix)
+    return wire.Config(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
+
+
+async def _throttles(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Throttles:
+    """Return throttles: what all groups have of each."""
+    answers: list[wire.Throttles] = await router.everywhere("throttles", request, caller, origin)
+    found: dict[str, ThrottleView] = {}
+    for view in (view for answer in answers for view in answer.throttles):
+        before = found.get(view.name, ThrottleView(name=view.name, rate=0.0, burst=0.0, tokens=0))
+        found[view.name] = ThrottleView(
+            name=view.name,
+            rate=before.rate + view.rate,
+            burst=before.burst + view.burst,
+            tokens=before.tokens + view.tokens,
+        )
+    return wire.Throttles(throttles=[found[name] for name in sorted(found)])
+
+
+async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
+    """Read the journal of the group of a queue."""
+    queue = getattr(request, "queue", None)
+    if queue is None:
+        raise InvalidArgument("In a cluster every group has a journal of its own: say whose, by a queue of it.")
+    return await router.at(name, request, queue, caller, origin)
+
+
+# -------------------------------------------------------------------------------------------------------------- cluster
+
+
+async def _cluster(router: ClusterRouter, _request: wire.Nothing, _: Caller, __: Origin) -> ClusterView:
+    """Return the cluster as this node sees it."""
+    await router.node.inform()
+    return router.node.seen()
+
+
+async def _move_queue(router: ClusterRouter, request: wire.MoveQueue, _: Caller, __: Origin) -> wire.Nothing:
+    """Let a queue, with its group, go to a node."""
+    await router.node.move_queue(request.queue, request.node)
+    return _DONE
+
+
+async def _drain_node(router: ClusterRouter, request: wire.DrainNode, _: Caller, __: Origin) -> wire.Nothing:
+    """Drain a node, or let it have groups again."""
+    await router.node.drain_node(request.node, is_draining=request.is_draining)
+    return _DONE
+
+
+SPECIAL: Final[Mapping[str, Special]] = {
+    "create_queue": _create_queue,
+    "delete_queue": _delete_queue,
+    "queues": _queues,
+    "forward": _forward,
+    "redrive": _redrive,
+    "redrive_view": partial(_of_redrive, "redrive_view"),
+    "stop_redrive": partial(_of_redrive, "stop_redrive"),
+    "redrives": _redrives,
+    "set_config": _set_config,
+    "list_config": _list_config,
+    "throttles": _throttles,
+    "read_journal": partial(_of_journal, "read_journal"),
+    "set_reader": partial(_of_journal, "set_reader"),
+    "remove_reader": partial(_of_journal, "remove_reader"),
+    "readers": partial(_of_journal, "readers"),
+    "cluster": _cluster,
+    "move_queue": _move_queue,
+    "drain_node": _drain_node,
+}
+"""The verbs for which it is not enough to find the broker of their queue."""

@@ -1,0 +1,220 @@
+"""What is done to a cluster under load, and what its clients saw: ``python -m tests.system.cluster_chaos WHAT TIMES``.
+
+``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
+then), ``move`` (a queue, by hand, to all nodes in turn), ``postgres`` (kill the server all nodes share), ``cut`` (the
+way from one node to it), ``skew`` (move queues and kill owners where two clocks are wrong by half a minute) or ``s3``
+(kill owners of two nodes over S3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from fairlead.testing.nodes import Cluster, Node
+from fairlead.testing.servers import PostgresServer, S3Server, wait_until
+
+from .cluster_audit import Findings, audit
+from .cluster_cut import Cut
+from .cluster_load import LIMIT, THROTTLE, Load
+
+QUEUES: Final = ("a", "b", "c")
+THROTTLED: Final = ("slow1", "slow2")
+SKEW_MS: Final = 30_000
+LEASE: Final = ("--lease-ms", "1500")
+SKEWED: Final = Path(__file__).with_name("skewed_server.py")
+
+
+class Chaos:
+    """A cluster under load."""
+
+    def __init__(self, cluster: Cluster, load: Load, *, seed: int) -> None:
+        self.cluster = cluster
+        self.load = load
+        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self.takeovers_s: list[float] = []
+
+    async def kill_owner(self) -> None:
+        """Kill the owner of a queue, let the others go on with all it had, and start it again."""
+        queue = self._chance.choice(self.load.queues)
+        victim = await asyncio.to_thread(self.cluster.owner, queue)
+        begun = asyncio.get_running_loop().time()
+        victim.kill()
+        await self.load.goes_on(queue, acks=1, patience_s=60)
+        self.takeovers_s.append(asyncio.get_running_loop().time() - begun)
+        await self.load.goes_on(patience_s=60)
+        await asyncio.to_thread(self.cluster.start, [victim])
+        await self.load.goes_on(patience_s=60)
+
+    async def stop_owner(self) -> None:
+        """Stop the owner of a queue until another owns it, fill its ears meanwhile, and wake it."""
+        queue = self._chance.choice(self.load.queues)
+        victim = await asyncio.to_thread(self.cluster.owner, queue)
+        mine = [each for each, name in (await asyncio.to_thread(self.cluster.owners)).items() if name == victim.name]
+        async with self.load.assailing(victim.url) as assail:
+            victim.signal(signal.SIGSTOP)
+            try:
+                assail([each for each in mine if each in self.load.queues])
+                await asyncio.to_thread(self.wait_for_another, queue, victim)
+                await self.load.is_served_by_others(queue, without=victim.url)
+                await asyncio.sleep(self._chance.uniform(0, 0.3))
+            finally:
+                victim.signal(signal.SIGCONT)
+        await self.load.goes_on(patience_s=60)
+
+    async def move_around(self) -> None:
+        """Let a queue go by hand from node to node while it is in use."""
+        queue = self._chance.choice(self.load.queues)
+        for node in self._chance.sample(self.cluster.nodes, len(self.cluster.nodes)):
+            await self.load.move(queue, node.name)
+            await asyncio.to_thread(self._wait_for, queue, node)
+            await self.load.goes_on(queue)
+
+    async def mislead(self) -> None:
+        """Let a queue see all clocks, and kill the owner of one."""
+        await self.move_around()
+        await self.kill_owner()
+
+    def _wait_for(self, queue: str, node: Node) -> None:
+        wait_until(lambda: self.cluster.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
+
+    def wait_for_another(self, queue: str, victim: Node) -> None:
+        """Wait until a queue has another owner than it had."""
+
+        def is_so() -> bool:
+            return self.cluster.owners().get(queue) not in (None, victim.name)
+
+        wait_until(is_so, what=f"{queue} gets another owner than {victim.name}")
+
+
+async def kill_postgres(chaos: Chaos, server: PostgresServer) -> None:
+    """Kill PostgreSQL under all nodes, and start it again."""
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+    await chaos.load.goes_on(patience_s=60)
+
+
+async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
+    """Cut a node off from PostgreSQL until others have what it had, and let it back."""
+    await asyncio.to_thread(wait_until, lambda: node.name in chaos.cluster.owners().values(), what="it owns a queue")
+    mine = [queue for queue, name in (await asyncio.to_thread(chaos.cluster.owners)).items() if name == node.name]
+    cut.cut()
+    for queue in mine:
+        await asyncio.to_thread(chaos.wait_for_another, queue, node)
+    await chaos.load.goes_on(patience_s=90)
+    cut.heal()
+    await asyncio.to_thread(wait_until, lambda: chaos.cluster.answers(node), what=f"{node.name} answers")
+    await chaos.load.goes_on(patience_s=60)
+
+
+@asynccontextmanager
+async def under_load(cluster: Cluster, *, seed: int, is_throttled: bool = True) -> AsyncIterator[Chaos]:
+    """Put load on a cluster for as long as the context lasts, and then let the queues run empty."""
+    load = Load(cluster.addresses, queues=QUEUES, throttled=THROTTLED if is_throttled else (), seed=seed)
+    try:
+        await load.start()
+        await load.goes_on()
+        yield Chaos(cluster, load, seed=seed)
+        await load.drain()
+    finally:
+        await load.stop()
+
+
+def run(
+    cluster: Cluster,
+    what: Callable[[Chaos], Awaitable[None]],
+    *,
+    times: int,
+    seed: int = 1,
+    is_throttled: bool = True,
+    on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
+) -> Findings:
+    """Let something happen so many times to a cluster under load, and audit what the clients saw."""
+
+    async def main() -> Findings:
+        async with under_load(cluster, seed=seed, is_throttled=is_throttled) as chaos:
+            for number in range(1, times + 1):
+                begun = time.monotonic()
+                await what(chaos)
+                on_time(number, time.monotonic() - begun, chaos)
+        found = audit(chaos.load.log, throttles={THROTTLE: LIMIT} if is_throttled else None)
+        found.counts["moves"] = sum(group["moves"] for group in cluster.view()["groups"])
+        found.counts.update(chaos.load.woken)
+        return found
+
+    with cluster:
+        return asyncio.run(main())
+
+
+def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findings:
+    """Do what a command line says, with servers of its own."""
+    if what == "s3":
+        s3 = stack.enter_context(S3Server())
+        s3.make_bucket("chaos")
+        cluster = cluster_of(2, s3.url("chaos", "cluster") + "&window_ms=5", folder)
+        return run(cluster, Chaos.kill_owner, times=times, is_throttled=False, on_time=_tell)
+    server = stack.enter_context(PostgresServer(fsync=True))
+    if what == "postgres":
+        return run(
+            cluster_of(3, server.url, folder), lambda chaos: kill_postgres(chaos, server), times=times, on_time=_tell
+        )
+    if what == "cut":
+        cut = stack.enter_context(Cut(server))
+        cluster = cluster_cut_at(server, cut, folder)
+        return run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=times, on_time=_tell)
+    if what == "skew":
+        return run(skewed(server, folder), Chaos.mislead, times=times, is_throttled=False, on_time=_tell)
+    step = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around}[what]
+    return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
+
+
+def cluster_of(count: int, store: str, folder: Path) -> Cluster:
+    """Return nodes that are soon taken for dead."""
+    return Cluster.of(count, store, folder, flags=LEASE)
+
+
+def cluster_cut_at(server: PostgresServer, cut: Cut, folder: Path) -> Cluster:
+    """Return a cluster whose last node can be cut off."""
+    cluster = cluster_of(2, server.url, folder)
+    cluster.nodes.append(Node("n3", cut.url, folder, flags=LEASE))
+    return cluster
+
+
+def skewed(server: PostgresServer, folder: Path) -> Cluster:
+    """Return a cluster of which one node's clock is ahead and another's behind."""
+    cluster = cluster_of(1, server.url, folder)
+    for name, skew_ms in (("n2", SKEW_MS), ("n3", -SKEW_MS)):
+        cluster.nodes.append(Node(name, server.url, folder, flags=LEASE, program=(str(SKEWED), str(skew_ms))))
+    return cluster
+
+
+def _tell(number: int, seconds: float, chaos: Chaos) -> None:
+    log = chaos.load.log
+    done = sum(ack.outcome == "done" for ack in log.acked)
+    sys.stdout.write(
+        f"{number:4} {seconds:5.1f} s  enqueued {len(log.sent):7,}  delivered {len(log.got):7,}  acked {done:7,}\n"
+    )
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line says, and print what came of it."""
+    what, times = arguments[0], int(arguments[1])
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-chaos-")))
+        found = chaos_of(what, folder, stack, times=times)
+    sys.stdout.write("\n".join(f"{count:8,} {kind}" for kind, count in found.counts.most_common()) + "\n")
+    sys.stdout.write("\n".join([f"{len(found.faults)} faults", *found.faults[:20]]) + "\n")
+    return 1 if found.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

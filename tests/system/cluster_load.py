@@ -1,0 +1,268 @@
+"""Clients of a cluster that enqueue, lease, stream and ack all the time, and write down what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, Final
+
+from fairlead.client import AsyncClient, AsyncMessage, NewMessage, Retries
+from fairlead.client.shaping import Leased
+from fairlead.client.websocket import WebSocketTransport
+from fairlead.errors import FairleadError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
+
+from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
+
+VISIBILITY_MS: Final = 4_000
+THROTTLE: Final = "api"
+LIMIT: Final = Throttle(rate=100, burst=20)
+BATCH, THROTTLED_BATCH = 10, 3
+"""How many messages are sent at once; what two throttled queues get in a second is more than the throttle lets go."""
+PAUSE_S: Final = 0.05
+FORGOTTEN: Final = 0.05
+"""Which part of the messages is not acked in time, so that it comes again and the ack is stale."""
+_REFUSED: Final = (LeaseMismatch, MessageNotFound, QueueMoving, QueueElsewhere)
+"""Errors that say that nothing was done."""
+_WAIT_MS: Final = 500
+
+
+class Load:
+    """Producers and consumers on some queues; those of ``throttled`` share a throttle.
+
+    Attributes:
+        log: what they saw.
+        woken: what nodes answered to what they found when they were woken, by code.
+
+    Each queue has a producer, a consumer that leases and one that streams; one more acks what it should have forgotten.
+    """
+
+    def __init__(self, addresses: str, *, queues: Sequence[str], throttled: Sequence[str] = (), seed: int = 1) -> None:
+        self.log = Log()
+        self.queues = (*queues, *throttled)
+        self._addresses = addresses
+        self._throttled = frozenset(throttled)
+        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._names = count()
+        self._late: list[tuple[float, Got]] = []
+        self._is_producing = True
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clients: list[AsyncClient] = []
+        self._assailant: AsyncClient | None = None
+        self.woken: Counter[str] = Counter()
+
+    # ------------------------------------------------------------------------------------------------ beginning, ending
+
+    async def start(self) -> None:
+        """Make the queues, and begin."""
+        operator = await self._client()
+        await operator.set_config(f"throttle:{THROTTLE}:rate", str(LIMIT.rate))
+        await operator.set_config(f"throttle:{THROTTLE}:burst", str(LIMIT.burst))
+        for queue in self.queues:
+            with suppress(QueueExists):  # a repeated request may find what the first had made
+                await operator.create_queue(queue, {"max_attempts": 0, "backoff_ms": 0})
+        for queue in self.queues:
+            self._begin(self._produce(await self._client(), queue))
+            self._begin(self._lease(await self._client(), queue))
+            self._begin(self._stream(await self._client(), queue))
+        self._begin(self._ack_late(await self._client()))
+
+    async def drain(self, *, patience_s: float = 60.0) -> None:
+        """Produce no more, and wait until nothing is left in the queues."""
+        self._is_producing = False
+        operator = await self._client()
+        async with asyncio.timeout(patience_s):
+            for queue in self.queues:
+                while not await self._is_empty(operator, queue):  # noqa: ASYNC110 - it is a server that empties
+                    await asyncio.sleep(PAUSE_S)
+
+    async def stop(self) -> None:
+        """End, whatever is left."""
+        for task in self._tasks:
+            task.cancel()
+        ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+        faults = [fault for fault in ended if isinstance(fault, Exception)]
+        if faults:
+            raise ExceptionGroup("Clients broke down", faults)
+
+    async def until(self, is_so: Callable[[], bool], *, what: str, patience_s: float = 30.0) -> None:
+        """Wait for something, for a limited time; a client that breaks down is told at once."""
+        end = _now() + patience_s
+        while not is_so():
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if _now() > end:
+                raise TimeoutError(f"{what}: not within {patience_s:.0f} s.")
+            await asyncio.sleep(PAUSE_S / 2)
+
+    async def goes_on(self, *queues: str, acks: int = 30, patience_s: float = 30.0) -> None:
+        """Wait until so much of what is enqueued from now on is acked in each queue, all of them by default."""
+        begun = _now()
+
+        def is_so() -> bool:
+            new = {(sent.queue, sent.id) for sent in self.log.sent if sent.asked > begun}
+            done = [ack.queue for ack in self.log.acked if ack.outcome == "done" and (ack.queue, ack.id) in new]
+            return all(done.count(queue) >= acks for queue in queues or self.queues)
+
+        await self.until(is_so, what=f"{queues or self.queues} go on", patience_s=patience_s)
+
+    async def move(self, queue: str, node: str) -> None:
+        """Let a queue go to a node by hand."""
+        await self._clients[0].move_queue(queue, node)
+
+    async def is_served_by_others(self, queue: str, *, without: str) -> None:
+        """Wait until a node other than that at an address answers for a queue."""
+        others = ",".join(address for address in self._addresses.split(",") if address != without)
+        async with AsyncClient(others, timeout=15, retries=Retries(longest_s=0.1)) as client:
+            await client.queue(queue)
+
+    @asynccontextmanager
+    async def assailing(self, address: str) -> AsyncIterator[Callable[[Sequence[str]], None]]:
+        """Return what fills the ears of one node: enqueues, leases and acks that it finds when it is woken.
+
+        What it answers to them is written down as the answers to all others are.
+        """
+        transport = WebSocketTransport(address, timeout=60, follows=True)
+        await transport.connect()
+        client = self._assailant = AsyncClient(transport, retries=Retries(patience_s=0))
+        asked: list[asyncio.Future[Any]] = []
+
+        def assail(queues: Sequence[str]) -> None:
+            for queue in queues:
+                held = [got for got in self.log.got[-500:] if got.queue == queue][-20:]
+                asked.extend(asyncio.ensure_future(self._ack(client, queue, [got])) for got in held)
+                for _ in range(5):
+                    asked.append(asyncio.ensure_future(self._send(client, queue)))
+                    asked.append(asyncio.ensure_future(self._lease_once(client, queue)))
+
+        try:
+            yield assail
+            await asyncio.gather(*asked)
+        finally:
+            for task in asked:
+                task.cancel()
+            await client.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def _client(self) -> AsyncClient:
+        client = AsyncClient(self._addresses, timeout=15, retries=Retries(longest_s=0.5))
+        await client.connect()
+        self._clients.append(client)
+        return client
+
+    async def _is_empty(self, client: AsyncClient, queue: str) -> bool:
+        view = await client.queue(queue)
+        return view.waiting + view.leased == 0
+
+    # ----------------------------------------------------------------------------------------------------- what they do
+
+    async def _produce(self, client: AsyncClient, queue: str) -> None:
+        while self._is_producing:
+            await self._send(client, queue)
+            await asyncio.sleep(PAUSE_S * self._chance.uniform(0.5, 1.5))
+
+    async def _send(self, client: AsyncClient, queue: str) -> None:
+        throttles = (THROTTLE,) if queue in self._throttled else ()
+        names = [f"{queue}/{next(self._names)}" for _ in range(THROTTLED_BATCH if throttles else BATCH)]
+        messages = [
+            NewMessage(payload=name.encode(), throttles=throttles, fairness_key=f"tenant{at % 3}")
+            for at, name in enumerate(names)
+        ]
+        asked = _now()
+        results: Sequence[str | FairleadError]
+        try:
+            results = await client.enqueue_many(queue, messages)
+        except FairleadError as error:
+            results = [error] * len(names)
+        answered = _now()
+        self._note_answers(client, "enqueue", results)
+        self.log.sent += [
+            Sent(queue, name, result if isinstance(result, str) else None, asked, answered)
+            for name, result in zip(names, results, strict=True)
+        ]
+
+    async def _lease(self, client: AsyncClient, queue: str) -> None:
+        while True:
+            leased = await self._lease_once(client, queue)
+            due = [message for message, got in leased if not self._is_forgotten(got)]
+            if due:
+                await self._ack(client, queue, due)
+
+    async def _lease_once(self, client: AsyncClient, queue: str) -> list[tuple[AsyncMessage, Got]]:
+        asked = _now()
+        try:
+            leased = await client.lease(queue, 2 * BATCH, wait_ms=_WAIT_MS, visibility_ms=VISIBILITY_MS)
+        except FairleadError as error:
+            self._note_answers(client, "lease", [error])
+            await asyncio.sleep(PAUSE_S)
+            return []
+        self._note_answers(client, "lease", [None])
+        return [(message, self._note(message, asked)) for message in leased]
+
+    async def _stream(self, client: AsyncClient, queue: str) -> None:
+        async with client.consume(queue, credit=2 * BATCH, visibility_ms=VISIBILITY_MS) as stream:
+            async for message in stream:
+                if not self._is_forgotten(self._note(message, None)):
+                    await self._ack(client, queue, [message])
+
+    async def _ack_late(self, client: AsyncClient) -> None:
+        """Ack what was forgotten, after its lease has ended; mostly somebody else has it then."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            now = _now()
+            due = [got for at, got in self._late if at <= now]
+            self._late = [(at, got) for at, got in self._late if at > now]
+            for got in due:
+                await self._ack(client, got.queue, [got])
+
+    async def _ack(self, client: AsyncClient, queue: str, held: Sequence[Leased]) -> None:
+        asked = _now()
+        results: Sequence[FairleadError | None]
+        try:
+            results = await client.ack_many(queue, held)
+        except FairleadError as error:
+            results = [error] * len(held)
+        answered = _now()
+        self._note_answers(client, "ack", results)
+        self.log.acked += [
+            Acked(queue, each.id, each.token, _outcome(result), asked, answered)
+            for each, result in zip(held, results, strict=True)
+        ]
+
+    def _note_answers(self, client: AsyncClient, verb: str, results: Sequence[object]) -> None:
+        if client is self._assailant:
+            codes = (result.code if isinstance(result, FairleadError) else "done" for result in results)
+            self.woken.update(f"{verb} after waking: {code}" for code in codes)
+
+    def _note(self, message: AsyncMessage, asked: float | None) -> Got:
+        throttle = THROTTLE if message.queue in self._throttled else None
+        leased_ms = message.expires_ms - VISIBILITY_MS
+        got = Got(
+            message.queue, message.payload.decode(), message.id, message.token, asked, _now(), leased_ms, throttle
+        )
+        self.log.got.append(got)
+        return got
+
+    def _is_forgotten(self, got: Got) -> bool:
+        if not self._is_producing or self._chance.random() >= FORGOTTEN:
+            return False
+        self._late.append((_now() + VISIBILITY_MS / 1_000 * self._chance.uniform(0.9, 1.5), got))
+        return True
+
+
+def _outcome(error: FairleadError | None) -> Outcome:
+    if error is None:
+        return "done"
+    return "refused" if isinstance(error, _REFUSED) else "unknown"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,23 @@
+"""A server whose clock is wrong: ``python skewed_server.py MILLISECONDS [--name value ...]``."""
+
+from __future__ import annotations
+
+import sys
+
+from fairlead.adapters.system_clock import SystemClock
+from fairlead.server.__main__ import main
+
+
+def skew(by_ms: int) -> None:
+    """Let every system clock of this process be ahead by so much, or behind."""
+    now_ms = SystemClock.now_ms
+
+    def skewed(self: SystemClock) -> int:
+        return now_ms(self) + by_ms
+
+    SystemClock.now_ms = skewed  # type: ignore[method-assign] # that is what this process is for
+
+
+if __name__ == "__main__":
+    skew(int(sys.argv[1]))
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,104 @@
+"""Real nodes over one real store, killed, stopped, cut off and misled, under load; and what their clients saw.
+
+What is short runs with every gate. ``python -m tests.system.cluster_chaos stop 20`` is the long run by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.testing.nodes import Cluster
+from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
+from tests.conftest import BUCKET
+
+from .cluster_audit import Findings
+from .cluster_chaos import Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed
+from .cluster_cut import Cut
+
+STOPS_A_DAY, STOPS_IN_ALL = 2, 20
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that may be killed."""
+    try:
+        server = PostgresServer(fsync=True)
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+def cluster_in(server: PostgresServer, folder: Path) -> Cluster:
+    """Return three nodes in a namespace of their own."""
+    return cluster_of(3, f"{server.url}&namespace={folder.name}", folder)
+
+
+def clean(found: Findings) -> Findings:
+    """Tell what was found, and demand that nothing is wrong."""
+    print("\n" + "\n".join(f"{count:8,} {kind}" for kind, count in found.counts.most_common()))
+    assert found.faults == [], found.faults[:5]
+    assert found.counts["acks done"] > 300
+    return found
+
+
+def test_an_owner_that_is_stopped_changes_nothing_when_it_wakes(
+    durable_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Woken after another has taken over, with its ears full of requests, an owner does nothing that counts."""
+    found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_A_DAY))
+    assert found.counts["moves"] >= STOPS_A_DAY
+
+
+def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Nothing is lost, doubled or overtaken when an owner is killed, and then PostgreSQL itself."""
+
+    async def both(chaos: Chaos) -> None:
+        await chaos.kill_owner()
+        await kill_postgres(chaos, own_postgres)
+
+    found = clean(run(cluster_in(own_postgres, tmp_path), both, times=1))
+    assert found.counts["moves"] >= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_owners_that_are_stopped_many_times(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Twenty owners that are stopped, replaced and woken leave nothing behind that a client could see."""
+    found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_IN_ALL, seed=2))
+    assert found.counts["moves"] >= STOPS_IN_ALL
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_postgres_that_is_killed_again_and_again(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """All nodes come back by themselves, and nothing that was answered is lost."""
+    clean(run(cluster_in(own_postgres, tmp_path), lambda chaos: kill_postgres(chaos, own_postgres), times=4))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_node_that_is_cut_off_from_its_store(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """While what a node sends to PostgreSQL vanishes, others take over; it comes back and does no harm."""
+    with Cut(own_postgres) as cut:
+        cluster = cluster_cut_at(own_postgres, cut, tmp_path)
+        clean(run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_clocks_that_are_wrong_by_half_a_minute(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Queues that go from a clock that is ahead to one that is behind, and back, lose and double nothing."""
+    clean(run(skewed(own_postgres, tmp_path), Chaos.mislead, times=3, is_throttled=False))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path) -> None:
+    """Over S3, too, the queues of a killed node go on at the other."""
+    cluster = cluster_of(2, s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
+    found = clean(run(cluster, Chaos.kill_owner, times=2, is_throttled=False))
+    assert found.counts["moves"] >= 1

@@ -1,0 +1,243 @@
+"""A cluster in one process: nodes with doors that listen on loopback, over a board and stores with owners in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import uvicorn
+
+from fairlead.adapters.lua_hooks import LuaHooks
+from fairlead.adapters.memory_board import MemoryBoard
+from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.system_clock import SystemClock
+from fairlead.adapters.system_entropy import SystemEntropy
+from fairlead.broker.aio import AsyncBroker
+from fairlead.broker.engine import Engine
+from fairlead.cluster.house import Groups
+from fairlead.cluster.node import Node, NodeTerms
+from fairlead.errors import StoreFailed, StoreFenced, StoreLocked
+from fairlead.ports.board import Entry
+from fairlead.ports.store import Commit, Extent, StoredPage
+from fairlead.server.doors import Doors
+from fairlead.server.http import HttpDoor
+from fairlead.server.joining import serving_as_node
+from fairlead.server.keys import KeyRing
+from fairlead.server.settings import ServerSettings
+from fairlead.server.websocket import QuickSocket
+
+LEASE_MS = 500
+PATIENCE_S = 20.0
+
+
+async def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for something, for a limited time."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110 - what it waits for knows of no event
+            await asyncio.sleep(0.01)
+    assert is_so(), what
+
+
+@dataclass
+class Shelf:
+    """One store of a group, which one node at a time may own."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    epoch: int = 0
+    owner: str | None = None
+
+
+@dataclass
+class Shelves:
+    """The stores of all groups, and which owners still show signs of life."""
+
+    of: dict[str, Shelf] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+
+    def shelf(self, group: str) -> Shelf:
+        return self.of.setdefault(group, Shelf())
+
+
+class OwnedStore:
+    """A store on a shelf, whose owner is fenced by the epoch."""
+
+    def __init__(self, shelves: Shelves, group: str, owner: str) -> None:
+        self._shelves = shelves
+        self._shelf = shelves.shelf(group)
+        self._owner = owner
+        self._epoch: int | None = None
+
+    def recover(self) -> Extent:
+        if self._epoch is not None:
+            self.check_owned()
+        holder = self._shelf.owner
+        if holder not in (None, self._owner) and holder not in self._shelves.dead:
+            raise StoreLocked(f"It belongs to {holder}.", retry_after_ms=10)
+        self._shelf.epoch += 1
+        self._shelf.owner, self._epoch = self._owner, self._shelf.epoch
+        return self._shelf.store.recover()
+
+    def check_owned(self) -> None:
+        if self._epoch != self._shelf.epoch:
+            raise StoreFenced("Another node has taken over.")
+
+    def write(self, commit: Commit) -> None:
+        self.check_owned()
+        self._shelf.store.write(commit)
+
+    def sync(self) -> None:
+        self.check_owned()
+
+    def pages(self, after: int) -> Iterator[StoredPage]:
+        return self._shelf.store.pages(after)
+
+    def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
+        return self._shelf.store.bodies(numbers)
+
+    def size(self) -> int:
+        return self._shelf.store.size()
+
+    def close(self) -> None:
+        if self._epoch == self._shelf.epoch:
+            self._shelf.owner = None
+
+
+class Line:
+    """A board that a node may be cut off from."""
+
+    def __init__(self, board: MemoryBoard) -> None:
+        self._board = board
+        self.is_cut = False
+
+    def _through(self) -> MemoryBoard:
+        if self.is_cut:
+            raise StoreFailed("The board is out of reach.")
+        return self._board
+
+    def read(self) -> dict[str, Entry]:
+        return self._through().read()
+
+    def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
+        return self._through().put(name, value, version=version)
+
+    def remove(self, name: str, *, version: str) -> bool:
+        return self._through().remove(name, version=version)
+
+    def wait(self, timeout_s: float) -> None:
+        self._through().wait(timeout_s)
+
+    def close(self) -> None:
+        self._board.close()
+
+
+class Member:
+    """One node: its loop, its doors, and an HTTP client in front of them."""
+
+    def __init__(self, name: str, cluster: Cluster, *, asks_for_keys: bool) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.groups = Groups(node=name, clock_ms=SystemClock().now_ms)
+        self.line = Line(cluster.board.another())
+        terms = NodeTerms(name=name, address=self.address, lease_ms=LEASE_MS, groups_max=cluster.groups_max)
+        self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
+        self.doors = Doors(self.groups, keys=KeyRing(self.groups, is_required=asks_for_keys))
+        self.http = httpx.AsyncClient(base_url=self.address, timeout=PATIENCE_S)
+        self._open_parts = contextlib.AsyncExitStack()
+        self._server: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def _open(self, group: str) -> AsyncBroker:
+        store = OwnedStore(self._cluster.shelves, group, self.name)
+        hooks = LuaHooks(lambda _key: None)
+        engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy())
+        engine.open()
+        return AsyncBroker(engine)
+
+    async def start(self) -> None:
+        await self.node.join()
+        await self.doors.keys.load()
+        await self._open_parts.enter_async_context(serving_as_node(self.doors, self.node, ServerSettings()))
+        config = uvicorn.Config(
+            HttpDoor(self.doors), lifespan="off", log_config=None, ws=QuickSocket, timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # older ones install them
+        self._serving = asyncio.create_task(self._serve(self._server))
+        await until(lambda: self._server is not None and self._server.started, "the node listens")
+
+    async def _serve(self, server: uvicorn.Server) -> None:
+        await server._serve(sockets=[self._listener])
+
+    async def post(self, path: str, body: object = None, **headers: str) -> httpx.Response:
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.post(f"/v1/{path}", json={} if body is None else body, headers=fields)
+
+    async def done(self, path: str, body: object = None, **headers: str) -> Any:
+        """Return the answer to what must not be refused."""
+        answer = await self.post(path, body, **headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def freeze(self) -> None:
+        """Let it show no sign of life any more, though its doors are still there."""
+        assert self.node._running is not None
+        self.node._running.cancel()
+        self._cluster.shelves.dead.add(self.name)
+
+    async def stop(self) -> None:
+        await self.http.aclose()
+        self.doors.draining.set()
+        self.doors.closing.set()
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+        await self._open_parts.aclose()
+        await self.node.leave()
+
+
+@dataclass
+class Cluster:
+    """Nodes by name, and what they share."""
+
+    board: MemoryBoard = field(default_factory=MemoryBoard)
+    shelves: Shelves = field(default_factory=Shelves)
+    groups_max: int = 32
+    members: dict[str, Member] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Member:
+        return self.members[name]
+
+    async def add(self, name: str, *, asks_for_keys: bool = False) -> Member:
+        """Let one more node join."""
+        member = Member(name, self, asks_for_keys=asks_for_keys)
+        await member.start()
+        self.members[name] = member
+        return member
+
+    def owner(self, queue: str) -> Member:
+        """Return the node that serves a queue."""
+        return next(member for member in self.members.values() if member.groups.has(queue))
+
+    def others(self, queue: str) -> list[Member]:
+        """Return the nodes that do not."""
+        return [member for member in self.members.values() if not member.groups.has(queue)]
+
+
+@contextlib.asynccontextmanager
+async def cluster_of(names: str, *, asks_for_keys: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
+    """Let nodes of these names, a letter each, join one after the other."""
+    cluster = Cluster(groups_max=groups_max)
+    try:
+        for name in names:
+            await cluster.add(name, asks_for_keys=asks_for_keys)
+        yield cluster
+    finally:
+        for member in cluster.members.values():
+            await member.stop()

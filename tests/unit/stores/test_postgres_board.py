@@ -1,0 +1,148 @@
+"""What a board in PostgreSQL does that no contract tells."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from fairlead.adapters.postgres_board import PostgresBoard
+from fairlead.adapters.postgres_schema import VERSION
+from fairlead.adapters.postgres_store import PostgresStore
+from fairlead.errors import InvalidArgument, StoreFailed
+from fairlead.ports.board import Entry
+from fairlead.testing.servers import PostgresServer
+from fairlead.testing.store_samples import commit_of
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def database(server: PostgresServer) -> Iterator[str]:
+    """Lend a database with nothing in it."""
+    name = f"boards{next(_numbers)}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(server.url, dbname=name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def boards(url: str, count: int = 1) -> Iterator[list[PostgresBoard]]:
+    """Lend nodes' boards of one cluster."""
+    chance = random.Random(1)  # noqa: S311  no secret
+    made = [PostgresBoard(url, namespace="x", patience_ms=10_000, chance=chance) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for board in made:
+            board.close()
+
+
+def heard(board: PostgresBoard, name: str) -> threading.Thread:
+    """Return a thread that ends once a board has an entry, which it only looks for when it is woken."""
+
+    def has() -> bool:
+        try:
+            return name in board.read()
+        except StoreFailed:
+            return False
+
+    def look() -> None:
+        while not has():
+            board.wait(600)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    return thread
+
+
+def test_a_board_comes_back_after_its_sessions_have_ended(postgres: PostgresServer) -> None:
+    """Where the server ends the sessions, calls fail until they connect anew, and who waits hears again."""
+    with database(postgres) as url, boards(url, 2) as (board, other):
+        entry = board.put("x", b"1", version=None)
+        waiting = heard(other, "late")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE %s",
+                ("fairlead board%",),
+            )
+        with pytest.raises(StoreFailed, match="could not read the board"):
+            board.read()
+        assert board.read() == {"x": entry}
+        assert board.put("late", b"1", version=None) is not None
+        waiting.join(30)
+        assert not waiting.is_alive()
+
+
+def test_without_a_word_from_the_server_changes_are_still_seen(postgres: PostgresServer) -> None:
+    """Where nothing can be told, as in engines without NOTIFY, a board changes as ever, and who waits looks."""
+    with database(postgres) as url, boards(url) as (maker,):
+        maker.read()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+            connection.execute("DROP ROLE IF EXISTS mute")
+            connection.execute("CREATE ROLE mute LOGIN")
+            connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON fairlead_schema, fairlead_board TO mute")
+        with boards(make_conninfo(url, user="mute"), 2) as (board, other):
+            waiting = heard(board, "late")
+            assert other.put("late", b"1", version=None) is not None
+            waiting.join(30)
+            assert not waiting.is_alive()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP OWNED BY mute")
+            connection.execute("DROP ROLE mute")
+
+
+def test_a_database_from_before_there_were_boards_gets_one(postgres: PostgresServer) -> None:
+    """Tables of the first version get the new one, once, whoever comes first, and stores in them stay as they are."""
+    with database(postgres) as url:
+        store = PostgresStore(url, namespace="old")
+        store.recover()
+        store.write(commit_of(1, 1, bodies=[(1, b"one")]))
+        store.close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP TABLE fairlead_board")
+            connection.execute("UPDATE fairlead_schema SET version = 1")
+        with boards(url) as (board,):
+            entry = board.put("x", b"1", version=None)
+            assert isinstance(entry, Entry)
+            assert board.read() == {"x": entry}
+        again = PostgresStore(url, namespace="old")
+        assert again.recover().next_sequence == 2
+        assert again.bodies([1]) == [b"one"]
+        again.close()
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT version FROM fairlead_schema").fetchone() == (VERSION,)
+
+
+def test_clusters_in_one_database_are_apart(postgres: PostgresServer) -> None:
+    """Two namespaces have two boards."""
+    with database(postgres) as url, boards(url) as (board,):
+        assert board.put("x", b"1", version=None) is not None
+        other = PostgresBoard(url, namespace="y", patience_ms=10_000)
+        assert other.read() == {}
+        other.close()
+
+
+def test_a_namespace_leaves_room_for_its_groups() -> None:
+    """What is too long for the stores of the longest names of groups is refused at once."""
+    with pytest.raises(InvalidArgument, match="1 to 64"):
+        PostgresBoard("", namespace="n" * 65, patience_ms=10_000)
+
+
+def test_a_server_that_is_not_there_is_a_failure_and_waiting_is_not() -> None:
+    """A database that can't be reached fails who reads, without any secret; who waits waits, and does not spin."""
+    with boards("postgresql://fairlead:hidden@/postgres?host=/nowhere/at/all") as (board,):
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match="could not be reached") as caught:
+                board.read()
+            assert "hidden" not in str(caught.value)
+        board.wait(0.01)
+        board.wait(600)
