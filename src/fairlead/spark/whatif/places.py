@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fairlead.core.ledger import PRIORITIES, Aftermath, Queue
 from fairlead.core.schedule import Line
 from fairlead.scheduler.item import Item
+from fairlead.scheduler.kernel import Kernel
+from fairlead.spark.whatif.attempts import ACKED, EXPIRED
 from fairlead.spark.whatif.recording import Recording
 
+BITS: Final = 26
+"""What runs is held as one number: the instant at which it ends, and in so many bits below the number of the lease."""
+USUAL, OTHERWISE, UNHELD = range(3)
+"""How an attempt goes: acked at the cost that was thought; in another way; in one that takes no consumer's time."""
 LATER: Final = 1 << 62
 STEP: Final = 1 << 20
 """How far apart the places in line of two parts are that came one after the other: room for those that come back."""
 
 
 class Part(Item):
-    """A message's stay in a queue, as the kernel sees it; ``weight`` and ``after`` are what key policies look at."""
+    """A message's stay in a queue, as the kernel sees it; ``weight`` and ``after`` are what key policies look at.
 
-    __slots__ = ("after", "line", "number", "place", "weight")
+    Attributes:
+        at: which attempt is next, or goes on.
+        hold: how long that lasts, in milliseconds above ``BITS``.
+        course: whether it goes as usual.
+    """
+
+    __slots__ = ("after", "at", "course", "hold", "line", "number", "place", "weight")
 
     def __init__(self, recording: Recording, number: int) -> None:
         # Not through Item.__init__: what comes from a journal has been checked before it was written there.
@@ -39,6 +51,15 @@ class Part(Item):
         if recording.cap[number] is not None:
             self.after = Aftermath()
             self.after.cap = recording.cap[number]
+        self.begin(recording, recording.first[number])
+
+    def begin(self, recording: Recording, at: int) -> None:
+        """Let an attempt be the next."""
+        self.at = at
+        self.hold = recording.hold_ms[at] << BITS
+        end = recording.end[at]
+        is_usual = end == ACKED and not recording.settle[at]
+        self.course = USUAL if is_usual else OTHERWISE if end < EXPIRED else UNHELD
 
 
 @dataclass(slots=True)
@@ -62,26 +83,52 @@ class Played:
 
 
 class Place:
-    """One queue of the recording, while it is played."""
+    """One queue of the recording, while it is played.
 
-    __slots__ = ("changes_at", "free", "held", "is_there", "line", "queue", "slots", "wake_ms")
+    Attributes:
+        free: how many more leases consumers would hold.
+        wake_ms: when something happens there by itself.
+        changes_at: when there are other consumers.
+        kernel, offer_many, take, release: what the loop calls, at hand.
+    """
+
+    __slots__ = (
+        "changes_at",
+        "free",
+        "kernel",
+        "line",
+        "offer_many",
+        "queue",
+        "release",
+        "slots",
+        "take",
+        "there",
+        "wake_ms",
+    )
 
     def __init__(self, queue: Queue, line: Line, slots: list[tuple[int, int]]) -> None:
         self.queue = queue
-        self.line = line
         self.slots = slots[::-1]
-        self.held = 0
+        self.there = 0
         self.free = 0
         self.wake_ms = LATER
         self.changes_at = 0
-        self.is_there = False
+        self.set_line(line)
         self.pass_time(0)
+
+    def set_line(self, line: Line) -> None:
+        """Let a line be the one that is played."""
+        self.line = line
+        kernel: Any = line.kernel  # which takes any items, though the broker's says that they are messages
+        self.kernel: Kernel[Part] = kernel
+        self.offer_many, self.take, self.release = self.kernel.offer_many, self.kernel.take, self.kernel.release
 
     def pass_time(self, now_ms: int) -> None:
         """Let as many slots be there as at this instant."""
         while self.slots and self.slots[-1][0] <= now_ms:
-            self.free += self.slots[-1][1] - (self.free + self.held)
-            self.slots.pop()
+            _, there = self.slots.pop()
+            self.free += there - self.there
+            self.there = there
         self.changes_at = self.slots[-1][0] if self.slots else LATER
 
 
