@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
@@ -106,8 +107,11 @@ class Doors:
         limits: DoorLimits | None = None,
         hosts: frozenset[str] | None = None,
         spans: Spans | None = None,
+        reports: Path | None = None,
     ) -> None:
         self.broker = broker
+        self.reports = reports
+        """The folder of what the data pipeline has made, if one is named."""
         self.spans = spans
         """Who is told of every call, to trace it; usually nobody."""
         self.hosts = hosts

@@ -133,13 +133,17 @@ def _store_of(settings: ServerSettings) -> Path | str | None:
     return path
 
 
+def _reports_of(settings: ServerSettings) -> Path | None:
+    return None if settings.reports is None else Path(settings.reports).expanduser()
+
+
 async def _open_doors(broker: AsyncBroker, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
     keys = KeyRing(broker, is_required=settings.asks_for_keys)
     await keys.load()
     if keys.is_required and not len(keys):
         await _make_first_key(keys, settings, tell)
     hosts = _LOOPBACK_NAMES | {settings.host.lower()} if settings.is_loopback else None
-    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
+    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts, reports=_reports_of(settings))
 
 
 async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:
