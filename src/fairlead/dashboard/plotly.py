@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -15,6 +16,7 @@ from fairlead.dashboard.assets import PREFIX
 PLOTLY: Final = PREFIX + "plotly.js"
 KIND: Final = "text/javascript; charset=utf-8"
 _QUICK: Final = 5
+_STYLES: Final = re.compile(rb'if\(!document\.getElementById\("([0-9a-f]{40,})"\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,18 @@ class Script:
     etag: str
 
 
+def _preface(shipped: bytes) -> bytes:
+    """Return what goes before the script, so that it writes no styles for maps into the page.
+
+    The page's policy would refuse them, and say so. It writes each unless there is something with its id.
+    """
+    marks = b"".join(
+        b'document.head.append(Object.assign(document.createElement("meta"),{id:"%s"}));' % found
+        for found in sorted(set(_STYLES.findall(shipped)))
+    )
+    return marks + b"\n"
+
+
 @cache
 def plotly_script() -> Script | None:
     """Return the script; None where the package is not installed. The first call takes a good part of a second."""
@@ -35,5 +49,6 @@ def plotly_script() -> Script | None:
     path = Path(next(iter(spec.submodule_search_locations)), "package_data", "plotly.min.js")
     if not path.is_file():
         return None
-    data = path.read_bytes()
+    shipped = path.read_bytes()
+    data = _preface(shipped) + shipped
     return Script(data, gzip.compress(data, _QUICK, mtime=0), f'"{sha256(data).hexdigest()[:16]}"')
