@@ -67,7 +67,7 @@ function told(page, age) {
 function section(made) {
   const table = new Table(made.title, made.columns.map(([title, unit], at) => ({ title, class: columnOf(at, unit), text: row => row[at] })));
   table.update(made.rows, row => made.rows.indexOf(row));
-  return el("section", { class: "panel" }, el("h2", {}, made.title), el("p", { class: "faint" }, made.meaning), ...made.figures.map(drawn), table.node,
+  return el("section", { class: "panel short" }, el("h2", {}, made.title), el("p", { class: "faint" }, made.meaning), ...made.figures.map(drawn), table.node,
     made.rows_left_off ? el("p", { class: "faint" }, `${number(made.rows_left_off)} more rows are in the CSV and JSON files.`) : null);
 }
 
