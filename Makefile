@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help setup demo dashboard test test-long lint bench clean
 
 help:
-	@echo "make demo       see a noisy and a quiet tenant, a durable queue that crashes, and what Spark makes of a journal"
+	@echo "make demo       see a noisy neighbour in a browser, and in the terminal a queue that crashes and what Spark makes of a journal"
 	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
 	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
 	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
@@ -23,11 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python examples/noisy_neighbour.py
-	@echo
-	@$(BIN)/python examples/embedded.py
-	@echo
-	@$(BIN)/python examples/pipeline.py
+	@$(BIN)/python examples/demo.py
 
 dashboard: $(READY)
 	@$(BIN)/python examples/busy_server.py

@@ -24,11 +24,18 @@ POLICY = {
     "max_attempts": 2,
     "backoff_ms": 200,
 }
+FAILING = 0.2
 ERRORS = ["550 mailbox unavailable", "421 try again later", "451 greylisted"]
 TICK_S = 0.1
 TRIAL_S = 3
-SERVED = 12
-"""So many messages are handled in a tick: less than acme alone sends."""
+WORKERS = ("mail-worker-1", "mail-worker-2")
+RATE = 60
+"""So many messages a worker handles in a second: both together less than acme alone sends."""
+ON_ENQUEUE = """
+function on_enqueue(msg)
+  return { fairness_key = msg.headers["tenant"], cost = msg.payload_size > 1000 and 5 or 1 }
+end
+"""
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +58,7 @@ async def server(*flags: str) -> AsyncIterator[str]:
 async def set_up(client: AsyncClient) -> None:
     """Make queues and a throttle."""
     await client.create_queue("mail", POLICY)
-    await client.create_queue("invoices", {"fairness_key_from": "header:tenant"})
+    await client.create_queue("invoices", {"on_enqueue": ON_ENQUEUE})
     await client.create_queue("exports")
     await client.set_throttle("smtp-post", rate=4, burst=4)
     await client.enqueue_many("exports", [NewMessage(payload=b"a table", fairness_key="acme")] * 40)
@@ -67,19 +74,30 @@ async def send(client: AsyncClient, tenant: str, rate: int) -> None:
         if count:
             await client.enqueue_many("mail", [NewMessage(payload=b"Dear customer", headers=headers)] * count)
         if random.random() < TICK_S:
-            await client.enqueue("invoices", b"an invoice", headers=headers)
+            order = f"order-{random.randrange(10_000)}"
+            await client.enqueue("invoices", b"an invoice", headers=headers, correlation_id=order)
         await asyncio.sleep(TICK_S)
 
 
-async def handle(client: AsyncClient, queue: str, count: int, *, failing: float) -> None:
-    """Handle so many messages a tick, of which some fail. What is handled takes as long as the tick."""
+async def deliver(client: AsyncClient, worker: str) -> None:
+    """Handle mails as they are streamed, some of which fail."""
+    async with client.consume("mail", credit=6, owner=worker) as stream:
+        async for message in stream:
+            await asyncio.sleep(1 / RATE)
+            if message.fairness_key == "bakery" and random.random() < FAILING:
+                await message.nack(random.choice(ERRORS))
+            else:
+                await message.ack()
+
+
+async def book(client: AsyncClient) -> None:
+    """Handle invoices a few at a time, and keep beside each how far it is."""
     while True:
-        messages = await client.lease(queue, count, wait_ms=5_000, owner=f"{queue}-worker")
-        await asyncio.sleep(TICK_S)
-        bad = [each for each in messages if each.fairness_key == "bakery" and random.random() < failing]
-        await client.ack_many(queue, [each for each in messages if each not in bad])
-        for message in bad:
-            await message.nack(random.choice(ERRORS))
+        messages = await client.lease("invoices", 5, wait_ms=5_000, owner="bookkeeper")
+        for message in messages:
+            await message.set_state(b'{"step": "booked"}')
+        await asyncio.sleep(5 * TICK_S)
+        await client.ack_many("invoices", messages)
 
 
 async def load(address: str) -> None:
@@ -88,8 +106,9 @@ async def load(address: str) -> None:
         await set_up(client)
         for tenant, rate in TENANTS.items():
             tasks.create_task(send(client, tenant, rate))
-        tasks.create_task(handle(client, "mail", SERVED, failing=0.2))
-        tasks.create_task(handle(client, "invoices", 5, failing=0.0))
+        for worker in WORKERS:
+            tasks.create_task(deliver(client, worker))
+        tasks.create_task(book(client))
 
 
 async def main() -> None:

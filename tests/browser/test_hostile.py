@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from urllib.parse import quote
 
-from tests.browser.viewer import Served, Viewer
+from tests.browser.viewer import Served, Viewer, streaming
 
 HOSTILE = (
     "<script>window.owned = 1; alert('owned')</script><img src=x onerror=\"window.owned = 1\">"
@@ -20,10 +21,11 @@ def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
     terms = {
         "headers": {"x": HOSTILE, HOSTILE[:100]: "y"},
         "payload": base64.b64encode(HOSTILE.encode()).decode(),
-        "correlation_id": "correlated",
+        "correlation_id": HOSTILE[:128],
     }
     dead, _ = server.enqueue("open", HOSTILE, 2, **terms)
-    receipts = server.lease("open")
+    receipts = server.lease("open", owner=HOSTILE)
+    server.post("queue/state/put", {"queue": "open", "receipt": receipts[0], "state": terms["payload"]})
     server.post("queue/nack", {"queue": "open", "receipts": receipts, "intent": "dead", "error": HOSTILE})
     for place, shown in (
         ("", "Who is noisy"),
@@ -32,10 +34,26 @@ def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
         (f"message/open.dlq/{dead}", HOSTILE),
         ("dead/open", HOSTILE),
         ("controls", HOSTILE),
+        ("hooks/open", "Hooks of open"),
+        (f"message/-/{quote(HOSTILE[:128], safe='')}", "2 messages have this correlation id"),
         (f"queue/{HOSTILE.replace('/', '%2F')}", "Not there"),
         (f"message/{HOSTILE.replace('/', '%2F')}/{dead}", "Its life"),
     ):
         page = viewer.open(server, place)
         page.reload()
         page.get_by_text(shown, exact=False).first.wait_for()
+        assert page.evaluate(MADE) == [None, 0]
+
+
+def test_a_hostile_key_runs_nothing_in_a_chart(server: Served, viewer: Viewer) -> None:
+    """Plotly reads some of HTML in labels, so a key, and a name in a report, reaches it as text."""
+    server.post("queues/create", {"queue": "drawn"})
+    page = viewer.open(server, "queue/drawn")
+    viewer.sees("Nobody waits")
+    server.enqueue("drawn", f"<b>{HOSTILE}", 4)
+    server.enqueue("drawn", "<a href='javascript:alert(1)'>acme</a>", 4)
+    with streaming(server, "drawn", credit=2, owner=HOSTILE):
+        page.locator("figure text", has_text="<b><script>").first.wait_for()
+        assert viewer.cells(HOSTILE[:20])
+        assert page.locator("figure a").count() == 0
         assert page.evaluate(MADE) == [None, 0]

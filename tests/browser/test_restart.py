@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.browser.viewer import Viewer, served
+from tests.browser.viewer import Viewer, loaded, served
 
 
 def test_a_queue_that_is_deleted_leaves_the_others(tmp_path: Path, viewer: Viewer) -> None:
@@ -33,3 +33,19 @@ def test_the_page_comes_back_with_the_server(tmp_path: Path, viewer: Viewer) -> 
         server.enqueue("orders", "acme", 4)
         page.locator("#state", has_text="live").wait_for()
         page.locator("tbody td", has_text="7").first.wait_for()
+
+
+def test_a_page_under_load_lives_through_a_crash(tmp_path: Path, viewer: Viewer) -> None:
+    """While messages come and go the server is killed and started again, and the numbers and charts go on."""
+    with served(tmp_path) as server:
+        server.post("queues/create", {"queue": "busy"})
+        with loaded(server, "busy"):
+            page = viewer.open(server, "queue/busy")
+            viewer.sees("acme is noisy")
+            viewer.drawn("Messages a second")
+            server.kill()
+            page.locator("#state", has_text="reconnecting").wait_for()
+            server.start()
+            page.locator("#state", has_text="live").wait_for()
+            viewer.sees("seen so far")
+            viewer.sees("acme is noisy")

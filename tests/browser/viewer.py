@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
 from tests.unit.client.serving import ServerProcess
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page
 
 PATIENCE_MS = 15_000
 
@@ -37,10 +38,41 @@ class Served(ServerProcess):
         messages = [{"fairness_key": key, **terms}] * count
         return [each["id"] for each in self.post("queue/enqueue", {"queue": queue, "messages": messages})["results"]]
 
-    def lease(self, queue: str, count: int = 1) -> list[dict[str, Any]]:
+    def lease(self, queue: str, count: int = 1, **terms: Any) -> list[dict[str, Any]]:
         """Lease messages, and return what an ack or a nack needs of each."""
-        deliveries = self.post("queue/dequeue", {"queue": queue, "count": count})["deliveries"]
+        deliveries = self.post("queue/dequeue", {"queue": queue, "count": count, **terms})["deliveries"]
         return [{"id": each["id"], "token": each["token"]} for each in deliveries]
+
+
+@contextmanager
+def streaming(server: Served, queue: str, **terms: Any) -> Iterator[None]:
+    """Stream messages of a queue for as long as the context lasts, once the first has come."""
+    request = {"queue": queue, **terms}
+    with httpx.stream("POST", f"{server.address}/v1/queue/subscribe", json=request, timeout=30) as answer:
+        lines = answer.iter_lines()  # which would end the stream if it went out of sight
+        next(lines)
+        yield
+
+
+@contextmanager
+def loaded(server: Served, queue: str) -> Iterator[None]:
+    """Enqueue, lease and ack for as long as the context lasts, whether the server is there or not."""
+    is_over = Event()
+
+    def work() -> None:
+        while not is_over.is_set():
+            with suppress(httpx.HTTPError):
+                for key, count in (("acme", 20), ("bakery", 2), ("clinic", 1)):
+                    server.enqueue(queue, key, count)
+                server.post("queue/ack", {"queue": queue, "receipts": server.lease(queue, 20)})
+
+    worker = Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        worker.join()
 
 
 @contextmanager
@@ -53,8 +85,9 @@ def served(data: Path, *flags: str) -> Iterator[Served]:
 class Viewer:
     """A tab. What it should never do is noted: errors of scripts, refused content, dialogs of the browser's own."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._context = browser.new_context(viewport={"width": 1200, "height": 900})
+    def __init__(self, browser: Browser, *, is_dark: bool = False, width: int = 1200) -> None:
+        scheme: Literal["dark", "light"] = "dark" if is_dark else "light"
+        self._context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.faults: list[str] = []
@@ -80,6 +113,12 @@ class Viewer:
         found = self.page.locator("tbody tr", has_text=row).first
         found.wait_for()
         return found.locator("th,td").all_inner_texts()
+
+    def drawn(self, caption: str) -> Locator:
+        """Return the chart with a caption, once it is drawn."""
+        figure = self.page.locator("figure", has=self.page.locator("figcaption", has_text=caption))
+        figure.locator(".main-svg .trace").first.wait_for(state="attached")
+        return figure
 
     def sees(self, text: str) -> None:
         """Wait until a text is to be seen."""

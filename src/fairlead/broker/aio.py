@@ -22,10 +22,10 @@ from fairlead.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlead.broker.views import queue_details
+from fairlead.broker.views import queue_details, stream_views
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery, Key
-from fairlead.model.views import KeyView
+from fairlead.model.views import KeyView, StreamView
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -154,6 +154,15 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             return queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted).keys
 
         return await self._read(look)
+
+    async def streams(self, queue: str) -> list[StreamView]:
+        """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        engine = self._engine
+        return await self._read(lambda: stream_views(engine.ledger, engine.dispatcher, queue))
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
         """Return fairness keys and costs of those messages that are in a queue now, for taps."""

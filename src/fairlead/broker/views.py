@@ -20,7 +20,7 @@ from fairlead.model.claims import ConsumerView
 from fairlead.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
 from fairlead.model.names import dlq_of, id_of, is_dlq, number_of
 from fairlead.model.staging import SinkView
-from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, ThrottleView
+from fairlead.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
 from fairlead.scheduler.survey import KeyState
 
 KEYS_SHOWN = 100
@@ -121,6 +121,7 @@ def queue_details(
 
 def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> KeyView:
     key, policy = state.key, engine.schedule.key_policy(queue.name, state.key)
+    waits = engine.waits.p50_and_p99_ms(queue.name, key, now_ms)
     return KeyView(
         key=key,
         messages=state.waiting + state.in_use,
@@ -129,7 +130,8 @@ def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> Key
         cap=policy.cap if policy is not None else None,
         deficit=engine.schedule.kernel(queue.name).deficit(key),
         is_paused=any(above in queue.paused_keys for above in _above(key)),
-        wait_p99_ms=engine.waits.p99_ms(queue.name, key, now_ms),
+        wait_p50_ms=None if waits is None else waits[0],
+        wait_p99_ms=None if waits is None else waits[1],
         throttle=state.throttle,
         throttled_until_ms=state.until_ms,
     )
@@ -169,6 +171,25 @@ def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[Consu
         )
         for name, consumer in sorted(found.consumers.items())
     ]
+
+
+def stream_views(ledger: Ledger, dispatcher: Dispatcher, queue: str) -> list[StreamView]:
+    """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    known(ledger, queue)
+    views = [
+        StreamView(
+            owner=each.owner,
+            credit=each.credit,
+            leased=len(each.held),
+            oldest_token=min(each.held.values(), default=None),
+        )
+        for each in dispatcher.consumers.get(queue, ())
+    ]
+    return sorted(views, key=lambda view: (view.oldest_token is None, view.oldest_token))
 
 
 def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:

@@ -18,7 +18,7 @@ WINDOW_MS: Final = 60_000
 """What is told is of the last one or two of these."""
 KEYS_MAX: Final = 4_096
 _EVERY: Final = 16
-_PER_CENT: Final = 99
+_PER_CENTS: Final = (50, 99)
 
 
 class Sketch:
@@ -37,17 +37,19 @@ class Sketch:
         step = step_of(wait_ms)
         self._now[step] = self._now.get(step, 0) + 1
 
-    def p99_ms(self, now_ms: int) -> int | None:
-        """Return the wait that 99 of 100 did not exceed; None if nothing was handed out of late."""
+    def p50_and_p99_ms(self, now_ms: int) -> tuple[int, int] | None:
+        """Return the waits that 50 and 99 of 100 did not exceed; None if nothing was handed out of late."""
         self._turn(now_ms)
-        counts = [*self._before.items(), *self._now.items()]
-        rank = sum(count for _, count in counts) * _PER_CENT / 100
-        seen = 0
-        for step, count in sorted(counts):
+        counts = sorted([*self._before.items(), *self._now.items()])
+        if not counts:
+            return None
+        total, seen = sum(count for _, count in counts), 0
+        found: list[int] = []
+        for step, count in counts:
             seen += count
-            if seen >= rank:
-                return bound_of(step)
-        return None
+            while len(found) < len(_PER_CENTS) and seen * 100 >= total * _PER_CENTS[len(found)]:
+                found.append(bound_of(step))
+        return found[0], found[1]
 
     def _turn(self, now_ms: int) -> None:
         age_ms = now_ms - self._since_ms
@@ -84,10 +86,10 @@ class Waits:
             begun_ms = message.enqueued_ms
         self._of(queue, message.key, now_ms).add(max(0, now_ms - begun_ms), now_ms)
 
-    def p99_ms(self, queue: str, key: Key, now_ms: int) -> int | None:
-        """Return how long the messages of a key waited at most, but for one of a hundred; None if nobody knows."""
+    def p50_and_p99_ms(self, queue: str, key: Key, now_ms: int) -> tuple[int, int] | None:
+        """Return how long 50 and 99 of 100 messages of a key waited at most; None if nobody knows."""
         sketch = self._sketches.get((queue, key))
-        return None if sketch is None else sketch.p99_ms(now_ms)
+        return None if sketch is None else sketch.p50_and_p99_ms(now_ms)
 
     def _of(self, queue: str, key: Key, now_ms: int) -> Sketch:
         place = (queue, key)

@@ -51,6 +51,7 @@ class ServeCommand(click.Command):
 @click.option("--requests-per-second", type=click.IntRange(min=1), help="How often one caller may ask.")
 @click.option("--requests-burst", type=click.IntRange(min=1), help="How often at once; by default a second's worth.")
 @click.option("--otlp-endpoint", metavar="URL", help="Where to send traces; as OTEL_EXPORTER_OTLP_ENDPOINT by default.")
+@click.option("--reports", metavar="FOLDER", help="Whose tables and report the dashboard shows.")
 @click.option("--set", "pairs", multiple=True, type=PAIR, help="Any other setting; may be repeated.")
 @pass_session
 def serve_command(session: Session, /, path: Path | None, **options: Any) -> None:  # noqa: ANN401 - click's

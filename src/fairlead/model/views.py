@@ -18,8 +18,9 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         messages: all that it has in the queue, leased or not.
-        wait_p99_ms: how long those that were handed out in the last minute or two had waited, but for one of a hundred;
-            from a sample if there were many, and at most an eighth too long. None if there were none.
+        wait_p50_ms: how long half of those that were handed out in the last minute or two had waited at most; from a
+            sample if there were many, and at most an eighth too long. None if there were none.
+        wait_p99_ms: the same for all but one of a hundred.
         throttle: the throttle that holds back everything of the key that is due; None if something may go.
         throttled_until_ms: when that throttle has a token again; None if it never will.
     """
@@ -31,9 +32,25 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     cap: int | None
     deficit: int
     is_paused: bool
+    wait_p50_ms: int | None = None
     wait_p99_ms: int | None = None
     throttle: str | None = None
     throttled_until_ms: int | None = None
+
+
+class StreamView(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer that messages are streamed to.
+
+    Attributes:
+        credit: how many messages it may have in flight.
+        leased: how many it has.
+        oldest_token: the fencing token of the oldest of these leases, None if it has none.
+    """
+
+    owner: str | None
+    credit: int
+    leased: int
+    oldest_token: int | None = None
 
 
 class ThrottleView(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.errors import InvalidArgument
 from fairlead.report.finding import report_of
-from fairlead.report.page import page_of
+from fairlead.report.page import page_data, page_of
 from fairlead.report.period import Period
 from fairlead.report.reading import Tables
 from fairlead.report.sections import Report, Section
@@ -26,9 +26,9 @@ def make_report(
 ) -> list[Path]:
     """Write a report from the tables of the pipeline into a folder, and return its files.
 
-    ``report.html`` is a page that needs nothing else, ``report.md`` a summary, ``report.json`` has all numbers, and the
-    folder ``csv`` has them a file a section. Each file is replaced at once or not at all. The same tables give the same
-    files.
+    ``report.html`` is a page that needs nothing else, ``report.md`` a summary, ``report.json`` has all numbers,
+    ``page.json`` what the page shows, for the dashboard, and the folder ``csv`` has them a file a section. Each file is
+    replaced at once or not at all. The same tables give the same files.
 
     Raises:
         InvalidArgument: there are no tables, or a format is not known.
@@ -44,6 +44,7 @@ def make_report(
         contents[folder / "report.md"] = summary_of(report)
     if "json" in formats:
         contents[folder / "report.json"] = _json(report)
+        contents[folder / "page.json"] = msgspec.json.encode(page_data(report)).decode() + "\n"
     if "csv" in formats:
         contents |= {folder / "csv" / f"{section.name}.csv": _csv(section) for section in report.sections}
     for path, text in contents.items():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
 from fairlead.errors import InvalidArgument
-from fairlead.report.figures import figures_of
-from fairlead.report.sections import Heading, Report, Section
+from fairlead.report.figures import Figure, figures_of
+from fairlead.report.sections import Cell, Heading, Report, Section
 from fairlead.report.summary import findings_of
 from fairlead.report.wording import shown
 
@@ -38,6 +39,33 @@ def page_of(report: Report) -> str:
         plotly=plotly_script(),
         draw=_shipped("report.js"),
     )
+
+
+def page_data(report: Report) -> dict[str, Any]:
+    """Return the same page as plain data, for whoever draws it: the dashboard does. Numbers are as people read them."""
+    figures = figures_of(report)
+    return {
+        "title": report.title,
+        "period": _period(report),
+        "findings": findings_of(report),
+        "sections": [_told(section, figures.get(section.name, [])) for section in report.sections if section.rows],
+    }
+
+
+def _told(section: Section, figures: list[Figure]) -> dict[str, Any]:
+    return {
+        "name": section.name,
+        "title": section.title,
+        "meaning": section.meaning,
+        "columns": [[heading.title, heading.unit] for heading in section.headings],
+        "rows": [_texts(section.headings, row) for row in section.rows[:ROWS_MAX]],
+        "rows_left_off": max(0, len(section.rows) - ROWS_MAX),
+        "figures": figures,
+    }
+
+
+def _texts(headings: tuple[Heading, ...], row: tuple[Cell, ...]) -> list[str]:
+    return [shown(value, heading.unit) for heading, value in zip(headings, row, strict=True)]
 
 
 def plotly_script() -> str:
@@ -76,11 +104,9 @@ def _section(section: Section, figures: int) -> str:
     )
 
 
-def _row(headings: tuple[Heading, ...], row: tuple[object, ...]) -> str:
-    cells = (
-        f'<td class="{heading.unit}">{escape(shown(value, heading.unit))}</td>'  # type: ignore[arg-type] # a row's cells
-        for heading, value in zip(headings, row, strict=True)
-    )
+def _row(headings: tuple[Heading, ...], row: tuple[Cell, ...]) -> str:
+    texts = zip(headings, _texts(headings, row), strict=True)
+    cells = (f'<td class="{heading.unit}">{escape(text)}</td>' for heading, text in texts)
     return f"<tr>{''.join(cells)}</tr>"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Final
@@ -10,6 +11,7 @@ import msgspec
 
 from fairlead import __version__
 from fairlead.dashboard.assets import HEADERS, assets
+from fairlead.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlead.errors import RouteNotFound
 from fairlead.server.asgi import header
 from fairlead.server.callers import EVERY, Caller
@@ -99,8 +101,23 @@ async def _dashboard(_doors: Doors, exchange: Exchange) -> None:
         await exchange.answer_bytes(asset.data, asset.kind, headers=headers)
 
 
+async def _plotly(_doors: Doors, exchange: Exchange) -> None:
+    """Show the script that draws charts, if it is installed. It is made ready beside the loop, once."""
+    script = await asyncio.to_thread(plotly_script)
+    if script is None:
+        raise RouteNotFound("Charts need the package plotly on the server: install fairlead[report] there.")
+    headers = {**HEADERS, "etag": script.etag, "vary": "accept-encoding"}
+    if header(exchange.scope, b"if-none-match") == script.etag:
+        await exchange.answer_bytes(b"", KIND, status=304, headers=headers)
+    elif "gzip" in (header(exchange.scope, b"accept-encoding") or ""):
+        await exchange.answer_bytes(script.gzipped, KIND, headers={**headers, "content-encoding": "gzip"})
+    else:
+        await exchange.answer_bytes(script.data, KIND, headers=headers)
+
+
 PUBLIC: Final[dict[str, Callable[[Doors, Exchange], Awaitable[Any]]]] = {
     **dict.fromkeys(assets(), _dashboard),
+    PLOTLY: _plotly,
     "/healthz": healthz,
     "/readyz": readyz,
     "/openapi.json": openapi,

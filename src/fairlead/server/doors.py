@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from fairlead.broker.aio import AsyncBroker
@@ -131,6 +132,7 @@ class Doors:
         hosts: frozenset[str] | None = None,
         spans: Spans | None = None,
         router: Router | None = None,
+        reports: Path | None = None,
     ) -> None:
         self.broker: Looking = broker
         """What is served here, to be looked at."""
@@ -140,6 +142,8 @@ class Doors:
         """The brokers of a node of a cluster."""
         self.router = router
         """How a node of a cluster comes by the answers of others."""
+        self.reports = reports
+        """The folder of what the data pipeline has made, if one is named."""
         self.spans = spans
         """Who is told of every call, to trace it; usually nobody."""
         self.hosts = hosts

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead.errors import FairleadError, QueueElsewhere, RouteNotFound
-from fairlead.server import browsing, journal_page, key_verbs, live, raw, subscribing
+from fairlead.server import browsing, journal_page, key_verbs, live, raw, reports_page, subscribing
 from fairlead.server.asgi import Receive, Scope, Send, address_of
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
@@ -74,6 +74,7 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("GET", "/v1/journal"): journal_page.journal,
         ("GET", "/v1/live"): live.live,
         ("GET", "/v1/cluster"): browsing.cluster,
+        ("GET", "/v1/reports"): reports_page.reports,
         ("GET", "/metrics"): browsing.metrics,
     }
 

@@ -24,7 +24,7 @@ from fairlead.server.verbs.admin import EVENTS_MAX, without_secret
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARAMETERS: Final = (
     *("queue", "after", "count", "until", "on_trimmed"),
-    *("kinds", "queues", "message_ids", "since_ms", "until_ms", "columns"),
+    *("kinds", "queues", "message_ids", "correlation_id", "since_ms", "until_ms", "columns"),
 )
 NUMBERS: Final = ("after", "count", "until", "since_ms", "until_ms")
 _SLICE: Final = 10_000
@@ -92,10 +92,12 @@ def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a 
     first = bisect_right(sequences, reading.after)
     batch = batch_of(columns, names=reading.columns)
     batch = batch.slice(first, bisect_right(sequences, reading.until, lo=first) - first)
-    if reading.wanted.message_ids is None:
-        return batch
-    ids = batch_of(columns, names=("message_id",)).slice(first, batch.num_rows).column(0)
-    return batch.filter(pa.compute.is_in(ids, pa.array(sorted(reading.wanted.message_ids), pa.string())))
+    count = batch.num_rows
+    kept = pa.nulls(count, pa.bool_()).fill_null(True)  # noqa: FBT003 - its only argument
+    for name, wanted in reading.wanted.named():
+        texts = batch_of(columns, names=(name,)).slice(first, count).column(0)
+        kept = pa.compute.and_(kept, pa.compute.is_in(texts, pa.array(sorted(wanted), pa.string())))
+    return batch.filter(kept) if reading.wanted.named() else batch
 
 
 class _Reading:
@@ -145,8 +147,9 @@ class _Reading:
 
     def is_wanted(self, event: dict[str, Any]) -> bool:
         """Tell whether an event of a page is among those asked for."""
-        ids = self.wanted.message_ids
-        return self.after < event["sequence"] <= self.until and (ids is None or event.get("message_id") in ids)
+        if not self.after < event["sequence"] <= self.until:
+            return False
+        return all(event.get(name) in wanted for name, wanted in self.wanted.named())
 
     def shown(self, event: dict[str, Any]) -> dict[str, Any]:
         """Return what is shown of an event."""
@@ -162,6 +165,7 @@ def _selection(query: dict[str, str]) -> Selection:
         kinds=_texts(query, "kinds", KINDS),
         queues=_texts(query, "queues", None),
         message_ids=_texts(query, "message_ids", None),
+        correlation_id=query.get("correlation_id"),
         since_ms=_whole(query, "since_ms", 0) if "since_ms" in query else None,
         until_ms=_whole(query, "until_ms", 0) if "until_ms" in query else None,
         columns=None if columns is None else tuple(name for name in COLUMNS if name in columns),

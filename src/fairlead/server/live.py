@@ -17,6 +17,7 @@ from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange
 from fairlead.server.live_fold import Counts, LiveFold
 from fairlead.server.live_picture import CONSIDERED_MAX, QUEUES_MAX, KeysNow, Picture, is_like, keys_now, queues_now
+from fairlead.server.live_streams import Streams
 from fairlead.server.subscribing import EVENTS, first_of
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
@@ -69,12 +70,15 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
     before = _copy(fold.counts)
     looked_ms = doors.broker.now_ms()
     keys_at = perf_counter()
+    watched = Streams(doors, wish.queue or "")
     while True:
         now_ms, begun, keys = doors.broker.now_ms(), perf_counter(), None
+        streams = None
         views = [view for view in await doors.broker.queues() if caller.may("consume", view.name)]
         if wish.queue is not None and begun >= keys_at:
             try:
                 keys = await _keys(doors, wish, fold, now_ms)
+                streams = await watched.now()
             except QueueNotFound:
                 return
             keys_at = begun + _SPARE * (perf_counter() - begun)
@@ -83,6 +87,7 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
             queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
+            streams=streams,
         )
         before = _copy(fold.counts)
         looked_ms = now_ms

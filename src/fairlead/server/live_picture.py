@@ -12,6 +12,7 @@ from fairlead.model.message import Key
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 from fairlead.server.fair_shares import Asked, fair_shares, jain_index
 from fairlead.server.live_fold import Counts, Held, KeyWindows
+from fairlead.server.live_streams import StreamNow
 
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 500
@@ -43,6 +44,7 @@ class KeyNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     windows: list[tuple[int, int, float]]
     cap: int | None = None
     is_paused: bool = False
+    wait_p50_ms: int | None = None
     wait_p99_ms: int | None = None
     throttle: str | None = None
     throttled_until_ms: int | None = None
@@ -77,6 +79,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queues: list[QueueNow]
     queues_left_off: int = 0
     queue: KeysNow | None = None
+    streams: list[StreamNow] | None = None
+    """Who consumes from the queue that is watched; told together with its keys."""
 
 
 def queues_now(
@@ -207,6 +211,7 @@ def _key_now(
         windows=amounts,
         cap=view.cap,
         is_paused=view.is_paused,
+        wait_p50_ms=view.wait_p50_ms,
         wait_p99_ms=view.wait_p99_ms,
         throttle=view.throttle,
         throttled_until_ms=view.throttled_until_ms,

@@ -9,7 +9,7 @@ import msgspec
 from fairlead import __version__
 from fairlead.model.message import Delivery
 from fairlead.model.views import ClusterView, QueueView
-from fairlead.server import journal_page, live
+from fairlead.server import journal_page, live, reports_page
 from fairlead.server.exchange import JSON, MSGPACK
 from fairlead.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
 from fairlead.server.raw import PARAMETERS, RAW
@@ -65,6 +65,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "Queues, rates and shares about once a second, as server-sent events.",
         ("text/event-stream",),
     ),
+    "/v1/reports": ("reports", reports_page.Reports, (), "What the data pipeline has made.", _KINDS),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
     "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
@@ -74,7 +75,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
 def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
-    shapes |= {Consume, Delivery, QueueRequest, Queues, QueueView, Config, ErrorAnswer}
+    shapes |= {Consume, Delivery, QueueRequest, Queues, QueueView, Config, ErrorAnswer, reports_page.Reports}
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     ref_of = dict(zip(ordered, refs, strict=True))

@@ -163,6 +163,10 @@ def _store_of(settings: ServerSettings) -> Path | str | None:
     return path
 
 
+def _reports_of(settings: ServerSettings) -> Path | None:
+    return None if settings.reports is None else Path(settings.reports).expanduser()
+
+
 async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
     broker = opened.groups if isinstance(opened, Node) else opened
     keys = KeyRing(broker, is_required=settings.asks_for_keys)
@@ -171,7 +175,7 @@ async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell
         await _make_first_key(keys, settings, tell)
     names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
     hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
-    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
+    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts, reports=_reports_of(settings))
 
 
 async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:

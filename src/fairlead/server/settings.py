@@ -65,6 +65,7 @@ class ServerSettings:
         grace_ms: how long a server that goes down waits for what has been leased to be acked.
         otlp_endpoint: where spans are sent over OTLP, such as ``http://localhost:4318``; by default what the variable
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` says. None for nowhere.
+        reports: a folder whose ``tables`` and ``report``, made by the data pipeline, the dashboard shows.
     """
 
     host: str = "127.0.0.1"
@@ -86,6 +87,7 @@ class ServerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     grace_ms: int = 10_000
     otlp_endpoint: str | None = None
+    reports: str | None = None
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     limits: DoorLimits = field(default_factory=DoorLimits)
 
@@ -238,6 +240,8 @@ def check(settings: ServerSettings) -> None:
         if file is not None and not Path(file).is_file():
             raise InvalidArgument(f"{name} names {file!r}, which is no file.")
     _check_endpoint(settings.otlp_endpoint)
+    if settings.reports is not None and not Path(settings.reports).expanduser().is_dir():
+        raise InvalidArgument(f"reports names {settings.reports!r:.200}, which is no folder.")
     if settings.is_loopback or settings.insecure:
         return
     if not settings.asks_for_keys:

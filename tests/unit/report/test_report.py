@@ -12,59 +12,13 @@ import pytest
 
 from fairlead.errors import InvalidArgument
 from fairlead.report import Period, make_report
-from tests.unit.report.written_tables import HOSTILE, death, latency, share, usage, write
-
-FIRST, SECOND = "2026-03-01", "2026-03-02"
+from tests.unit.report.written_tables import HOSTILE, usage, write, write_all
 
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
     folder = tmp_path / "tables"
-    write(
-        folder,
-        "tenant_usage",
-        FIRST,
-        [usage("orders", "acme", enqueued=90, acked=80, cost_true=160), usage("orders", HOSTILE, enqueued=10, acked=9)],
-    )
-    write(folder, "tenant_usage", SECOND, [usage("orders", "acme", enqueued=5, acked=5, cost_true=40, dead=1)])
-    write(folder, "latency", FIRST, [latency("orders", "acme", 1, 2, 3, 60), latency("orders", HOSTILE, 5, 50)])
-    write(folder, "latency", SECOND, [latency("orders", "acme", 1, 1)])
-    write(
-        folder,
-        "fairness_keys",
-        FIRST,
-        [
-            share("orders", "acme", 0, 30, 0.5, waited_ms=400),
-            share("orders", HOSTILE, 0, 10, 0.5),
-            share("orders", "acme", 60_000, 60, 1.0, weight=3),
-        ],
-    )
-    fairness = {"queue": "orders", "waiting_cost": 50, "keys": 2, "lag_max_key": HOSTILE, "lag_max_cost": 10.0}
-    write(
-        folder,
-        "fairness",
-        FIRST,
-        [
-            fairness | {"window_ms": 0, "jain": 0.5, "served_cost": 40},
-            fairness | {"window_ms": 60_000, "jain": 1.0, "served_cost": 60},
-        ],
-    )
-    waits = {"turn_ms": 7, "throttled_ms": 3, "capped_ms": 0, "paused_ms": 0, "backoff_ms": 0, "delayed_ms": 1}
-    message = {"queue": "orders", "top_key": "acme"} | waits
-    write(folder, "messages", FIRST, [message, message], is_open=False)
-    write(folder, "messages", SECOND, [message], is_open=True)
-    pair = {"queue": "orders", "victim": HOSTILE}
-    write(
-        folder,
-        "noisy_neighbours",
-        FIRST,
-        [
-            pair | {"neighbour": "acme", "delay_ms": 300},
-            pair | {"neighbour": HOSTILE, "delay_ms": 100},
-        ],
-    )
-    write(folder, "dead_letters", FIRST, [death("no <n>", count=3, first=100, keys=["b", "a"])])
-    write(folder, "dead_letters", SECOND, [death("no <n>", count=2, first=90_000_000, keys=["c"])])
+    write_all(folder)
     return folder
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 
-HOUR = 3_600_000
+FIRST, SECOND = "2026-03-01", "2026-03-02"
 HOSTILE = '<script>alert("x")</script>'
 
 
@@ -63,3 +63,52 @@ def death(signature: str, *, count: int, first: int, keys: list[str], day_id: st
         "sample_message_ids": [f"{first:016x}"],
         "redriven": 1,
     }
+
+
+def write_all(folder: Path) -> None:
+    """Write two days of every table that a report reads: of acme, and of one whose name would be a script."""
+    write(
+        folder,
+        "tenant_usage",
+        FIRST,
+        [usage("orders", "acme", enqueued=90, acked=80, cost_true=160), usage("orders", HOSTILE, enqueued=10, acked=9)],
+    )
+    write(folder, "tenant_usage", SECOND, [usage("orders", "acme", enqueued=5, acked=5, cost_true=40, dead=1)])
+    write(folder, "latency", FIRST, [latency("orders", "acme", 1, 2, 3, 60), latency("orders", HOSTILE, 5, 50)])
+    write(folder, "latency", SECOND, [latency("orders", "acme", 1, 1)])
+    write(
+        folder,
+        "fairness_keys",
+        FIRST,
+        [
+            share("orders", "acme", 0, 30, 0.5, waited_ms=400),
+            share("orders", HOSTILE, 0, 10, 0.5),
+            share("orders", "acme", 60_000, 60, 1.0, weight=3),
+        ],
+    )
+    fairness = {"queue": "orders", "waiting_cost": 50, "keys": 2, "lag_max_key": HOSTILE, "lag_max_cost": 10.0}
+    write(
+        folder,
+        "fairness",
+        FIRST,
+        [
+            fairness | {"window_ms": 0, "jain": 0.5, "served_cost": 40},
+            fairness | {"window_ms": 60_000, "jain": 1.0, "served_cost": 60},
+        ],
+    )
+    waits = {"turn_ms": 7, "throttled_ms": 3, "capped_ms": 0, "paused_ms": 0, "backoff_ms": 0, "delayed_ms": 1}
+    message = {"queue": "orders", "top_key": "acme"} | waits
+    write(folder, "messages", FIRST, [message, message], is_open=False)
+    write(folder, "messages", SECOND, [message], is_open=True)
+    pair = {"queue": "orders", "victim": HOSTILE}
+    write(
+        folder,
+        "noisy_neighbours",
+        FIRST,
+        [
+            pair | {"neighbour": "acme", "delay_ms": 300},
+            pair | {"neighbour": HOSTILE, "delay_ms": 100},
+        ],
+    )
+    write(folder, "dead_letters", FIRST, [death("no <n>", count=3, first=100, keys=["b", "a"])])
+    write(folder, "dead_letters", SECOND, [death("no <n>", count=2, first=90_000_000, keys=["c"])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 from fairlead.dashboard.assets import assets
 
@@ -47,3 +48,20 @@ def test_no_script_makes_markup_or_code_from_text() -> None:
                 r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", asset.data.decode()
             )
             assert not found, path
+
+
+def test_the_script_of_charts_comes_from_the_installed_package() -> None:
+    """Nothing is copied into our tree; a browser gets it compressed, and only once."""
+    shipped = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            answer = await house.http.get("/dashboard/plotly.js", headers={"accept-encoding": "gzip"})
+            assert answer.headers["content-encoding"] == "gzip"
+            assert answer.content.endswith(b"\n" + shipped)
+            plain = await house.http.get("/dashboard/plotly.js", headers={"accept-encoding": "identity"})
+            assert plain.content == answer.content
+            again = await house.http.get("/dashboard/plotly.js", headers={"if-none-match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+
+    run(main())

@@ -120,3 +120,26 @@ def test_what_can_not_be_is_refused(query: dict[str, Any], told: str) -> None:
             assert told in answer.json()["error"]["cause"]
 
     run(main())
+
+
+def test_messages_are_found_by_their_correlation_id() -> None:
+    """Lines and Arrow tell how those messages came that have it, of all that came together, and nothing else."""
+
+    async def main() -> None:
+        async with opened() as house:
+            messages = [{"correlation_id": each} for each in ("order-7, twice", "order-8", "order-7, twice")] + [{}]
+            answer = await house.post("queue/enqueue", {"queue": "orders", "messages": messages})
+            ids = [each["id"] for each in answer.json()["results"]]
+            await house.post("queue/dequeue", {"queue": "orders", "count": 4})
+            found = await lines_of(house, correlation_id="order-7, twice")
+            assert [(each["kind"], each["message_id"]) for each in found] == [
+                ("enqueued", ids[0]),
+                ("enqueued", ids[2]),
+            ]
+            table, _ = await table_of(house, correlation_id="order-7, twice", columns="sequence,message_id")
+            assert table.column("message_id").to_pylist() == [ids[0], ids[2]]
+            both = await lines_of(house, correlation_id="order-7, twice", message_ids=ids[2])
+            assert [each["message_id"] for each in both] == [ids[2]]
+            assert await lines_of(house, correlation_id="order-9") == []
+
+    run(main())

@@ -13,6 +13,7 @@ import pytest
 from fairlead.model.message import NewMessage
 from fairlead.server.callers import Grant
 from fairlead.server.http import HttpDoor
+from fairlead.testing.clock import FakeClock
 
 from .house import House, opened, run
 
@@ -112,6 +113,26 @@ def test_a_viewer_sees_who_is_held_back_and_by_what() -> None:
                     "paused": {"kind": "pause"},
                     "throttled": {"kind": "throttle", "name": "smtp"},
                 }
+
+    run(main())
+
+
+def test_a_viewer_sees_who_consumes_with_which_credit_and_since_when() -> None:
+    """A stream has its owner, its credit and the instant of its oldest lease, which extending does not move."""
+
+    async def main() -> None:
+        clock = FakeClock(1_000_000)
+        async with opened(clock=clock) as house:
+            await house.broker.enqueue_many("orders", [NewMessage()] * 3)
+            async with house.broker.consume("orders", credit=2, owner="press") as stream:
+                first = await anext(stream)
+                clock.advance(5_000)
+                await house.broker.extend(first)
+                async with viewing(house, "queue=orders") as feed:
+                    picture = await feed.read()
+                    assert picture is not None
+                    stream_now = {"owner": "press", "credit": 2, "leased": 2, "lease_ms": 1_000_000}
+                    assert picture["streams"] == [stream_now]
 
     run(main())
 

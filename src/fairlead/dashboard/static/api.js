@@ -41,6 +41,10 @@ export async function call(path, request = {}) {
   return (await asked(`/v1/${path}`, options)).json();
 }
 
+export async function get(path) {
+  return (await asked(`/v1/${path}`, {})).json();
+}
+
 // Returns events of the journal, with the position they reach to and where the journal ends.
 export async function journal(parameters) {
   const answer = await asked(`/v1/journal?${new URLSearchParams({ on_trimmed: "skip", ...parameters })}`, {});
@@ -48,6 +52,7 @@ export async function journal(parameters) {
   return {
     events: lines.map(line => JSON.parse(line)),
     position: Number(answer.headers.get("x-fairlead-position")),
+    beginning: Number(answer.headers.get("x-fairlead-beginning")),
     end: Number(answer.headers.get("x-fairlead-end")),
   };
 }

@@ -4,7 +4,9 @@ import { Live, hasKey, setKey } from "./api.js";
 import { controlsPage } from "./controls.js";
 import { deadPage } from "./dead.js";
 import { el, field, setText } from "./dom.js";
+import { hooksPage } from "./hooks.js";
 import { messagePage } from "./message.js";
+import { pipelinePage } from "./pipeline.js";
 import { queuePage } from "./queue.js";
 import { queuesPage } from "./queues.js";
 
@@ -23,8 +25,8 @@ const app = {
   act,
 };
 
-const PAGES = { "": queuesPage, queue: queuePage, message: messagePage, dead: deadPage, controls: controlsPage };
-const TABS = { "": "queues", queue: "queues" };
+const PAGES = { "": queuesPage, queue: queuePage, message: messagePage, dead: deadPage, pipeline: pipelinePage, controls: controlsPage, hooks: hooksPage };
+const TABS = { "": "queues", queue: "queues", hooks: "controls" };
 
 function route() {
   if (!location.hash.startsWith("#/") && location.hash) return;
@@ -53,7 +55,7 @@ function take(picture) {
   if (picture.queue) app.watched = picture.queue.name;
   for (const queue of picture.queues) {
     const history = histories.get(queue.name) ?? [];
-    history.push({ ...queue.rates, waiting: queue.waiting });
+    history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
     if (history.length > HISTORY_MAX) history.shift();
     histories.set(queue.name, history);
   }

@@ -1,4 +1,4 @@
-// Small charts in SVG and CSS: nothing to load, nothing to wait for.
+// Small charts in the cells of tables, in SVG and CSS: nothing to load, nothing to wait for. Large ones are in plots.js.
 
 import { el, once, percent, setText, svg } from "./dom.js";
 
@@ -25,31 +25,4 @@ export function shareBar(cell, share, fair, most) {
   bar.classList.toggle("over", share > fair * 1.1 + 0.005);
   bar.classList.toggle("under", share < fair * 0.9 - 0.005);
   setText(words, `${percent(share)}, fair ${percent(fair)}`);
-}
-
-const LINES = [["enqueued", "enqueued"], ["leased", "delivered"], ["acked", "acked"], ["failed", "failed"]];
-const WIDE = 720, TALL = 150, SLOTS = 300, FEW = 60;
-
-// Rates over the last minutes: a line each for what was enqueued, delivered, acked and failed.
-export class Timeline {
-  constructor() {
-    this.lines = LINES.map(([name]) => svg("polyline", { class: `line ${name}` }));
-    const chart = svg("svg", { viewBox: `0 0 ${WIDE} ${TALL}`, class: "timeline", preserveAspectRatio: "none", "aria-hidden": "true" }, ...this.lines);
-    this.legend = LINES.map(([name, title]) => el("li", { class: name }, title, " ", el("b", {}, "0"), "/s"));
-    this.most = el("span", { class: "most" });
-    this.node = el("figure", { class: "panel" },
-      el("figcaption", {}, "Messages a second, since this page was opened or for five minutes"),
-      el("div", { class: "plot" }, chart, this.most), el("ul", { class: "legend" }, ...this.legend));
-  }
-
-  update(history) {
-    const shown = history.slice(-SLOTS);
-    const slots = Math.min(SLOTS, Math.max(FEW, shown.length));
-    const most = Math.max(1, ...shown.flatMap(rates => LINES.map(([name]) => rates[name])));
-    setText(this.most, `${Math.round(most)}/s`);
-    LINES.forEach(([name], at) => {
-      this.lines[at].setAttribute("points", points(shown.map(rates => rates[name]), WIDE, TALL, most, slots));
-      setText(this.legend[at].querySelector("b"), (shown.at(-1)?.[name] ?? 0).toFixed(0));
-    });
-  }
 }

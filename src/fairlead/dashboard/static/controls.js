@@ -1,7 +1,7 @@
 // What an operator may change, and what was changed of late and by whom.
 
 import { call, journal } from "./api.js";
-import { Table, el, field, instant, number } from "./dom.js";
+import { Table, el, field, instant, number, once, setText } from "./dom.js";
 
 const LOOKED_BACK = 100000, SHOWN = 50;
 const KINDS = "queue_set,queue_removed,queue_paused,config_set";
@@ -26,6 +26,11 @@ export function controlsPage(app) {
   const burst = el("input", { id: "burst", type: "number", min: "1", step: "any", placeholder: "a second's worth" });
   const form = el("form", { class: "choices", onsubmit: event => { event.preventDefault(); save(); } },
     field("Throttle", name), field("Rate a second", rate), field("Burst", burst), el("button", {}, "Set throttle"));
+  const hooks = new Table("Queues and their hooks", [
+    { title: "queue", class: "name", fill: (cell, queue) =>
+      setText(once(cell, () => el("a", { href: `#/hooks/${encodeURIComponent(queue.name)}` })), queue.name) },
+    { title: "waiting", class: "number", text: queue => number(queue.waiting) },
+  ]);
   let looked = 0;
 
   function edit(throttle) {
@@ -51,10 +56,15 @@ export function controlsPage(app) {
 
   app.live.watch(app.watched);
   load();
-  const update = () => { looked += 1; if (looked % 5 === 0) load(); };
+  const update = picture => {
+    looked += 1;
+    if (looked % 5 === 0) load();
+    hooks.update(picture.queues.filter(queue => !queue.name.endsWith(".dlq")).sort((one, other) => one.name.localeCompare(other.name)), queue => queue.name);
+  };
   return { title: "Controls", update, nodes: [
     el("section", { class: "panel" }, el("h2", {}, "Throttles"), throttles.node, form),
     el("p", { class: "faint" }, "Queues and keys are paused, and weights changed, on the page of their queue."),
+    el("section", { class: "panel short" }, el("h2", {}, "Hooks"), hooks.node),
     el("section", { class: "panel" }, el("h2", {}, "What was changed, and by whom"), changes.node)] };
 }
 

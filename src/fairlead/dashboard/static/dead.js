@@ -1,7 +1,7 @@
 // Dead letters: grouped by error, looked at, and moved back.
 
 import { call } from "./api.js";
-import { Table, el, field, instant, keyText, number, once, setText } from "./dom.js";
+import { Table, el, field, instant, keyPath, keyText, number, once, setText } from "./dom.js";
 
 const PAGE = 1000, PAGES_MAX = 5, SHOWN = 100;
 
@@ -37,7 +37,7 @@ function groupsOf(letters) {
 
 function lettersPage(app, name) {
   const dlq = `${name}.dlq`;
-  let chosen = null, groups = [], seen = null;
+  let chosen = null, groups = [], found = [], seen = null;
   const count = el("p", { class: "large", id: "count" });
   const table = new Table("By error", [
     { title: "last error", class: "name", fill: (cell, group) =>
@@ -54,22 +54,32 @@ function lettersPage(app, name) {
     { title: "error", class: "why", text: each => each.errors.at(-1)?.[3] ?? "" },
   ]);
   const redrive = new Redrive(app, dlq);
+  const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => sift() });
+  const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => sift() });
 
   function choose(group) {
     chosen = chosen?.id === group?.id ? null : group;
     const all = chosen ? chosen.letters : groups.flatMap(each => each.letters);
     letters.update(all.slice(0, SHOWN), each => each.id);
-    redrive.choose(chosen);
+    const name = key.value.trim();  // one that no letter has must not mean all of them
+    redrive.choose(chosen, { ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
+  }
+
+  // Leaves only letters of one key, and only those with a text among their errors.
+  function sift() {
+    const name = key.value.trim();
+    groups = groupsOf(found.filter(letter => (!name || keyPath(letter.fairness_key) === name)
+      && (!error.value || letter.errors.some(each => each[3].includes(error.value)))));
+    table.update(groups, group => group.id);
+    const again = chosen && groups.find(group => group.id === chosen.id);
+    chosen = null;
+    choose(again ?? null);
   }
 
   async function load() {
     await app.act(async () => {
-      const found = await all(dlq);
-      groups = groupsOf(found);
-      table.update(groups, group => group.id);
-      const again = chosen && groups.find(group => group.id === chosen.id);
-      chosen = null;
-      choose(again ?? null);
+      found = await all(dlq);
+      sift();
     }, { isSilent: true });
   }
 
@@ -84,7 +94,8 @@ function lettersPage(app, name) {
   app.live.watch(app.watched);
   redrive.list();
   return { title: `Dead letters of ${name}`, update, nodes: [count,
-    el("section", { class: "panel" }, el("h2", {}, "Grouped by error"), table.node),
+    el("section", { class: "panel" }, el("h2", {}, "Grouped by error"),
+      el("div", { class: "choices" }, field("Fairness key", key), field("Text in the error", error)), table.node),
     redrive.node, el("section", { class: "panel" }, el("h2", {}, "Letters"), letters.node)] };
 }
 
@@ -101,7 +112,7 @@ async function all(dlq) {
 
 class Redrive {
   constructor(app, dlq) {
-    Object.assign(this, { app, dlq, redrives: [], group: null });
+    Object.assign(this, { app, dlq, redrives: [], wanted: {} });
     this.which = el("p", { id: "which" }, "All dead letters of the queue.");
     this.rate = el("input", { type: "number", min: "0", step: "any", placeholder: "no limit", id: "rate" });
     this.count = el("input", { type: "number", min: "1", placeholder: "all", id: "most" });
@@ -123,18 +134,15 @@ class Redrive {
       this.table.node);
   }
 
-  choose(group) {
-    this.group = group;
-    setText(this.which, group ? `Dead letters with the reason ${group.reason} and the error: ${group.error || "any"}` : "All dead letters of the queue.");
-  }
-
-  wanted() {
-    const group = this.group;
-    return group ? { reason: group.reason, ...(group.error && { error: group.error }) } : {};
+  choose(group, sifted) {
+    this.wanted = { ...sifted, ...(group && { reason: group.reason, ...(group.error && { error: group.error }) }) };
+    const { fairness_key: key, reason, error } = this.wanted;
+    const said = [key && `of the key ${keyText(key)}`, reason && `with the reason ${reason}`, error && `with the error: ${error}`].filter(Boolean);
+    setText(this.which, said.length ? `Dead letters ${said.join(", ")}` : "All dead letters of the queue.");
   }
 
   async start(isDryRun) {
-    const request = { queue: this.dlq, wanted: this.wanted(), is_dry_run: isDryRun };
+    const request = { queue: this.dlq, wanted: this.wanted, is_dry_run: isDryRun };
     if (this.rate.value) request.rate = Number(this.rate.value);
     if (this.count.value) request.count = Number(this.count.value);
     if (!isDryRun && !await this.app.confirm("Move dead letters back?", `${this.which.textContent} They wait in their queue again, with their attempts forgotten.`)) return;

@@ -63,6 +63,7 @@ export class Keys {
   at = 1;
   sort = "waiting";
   search = "";
+  shown = [];
 
   constructor({ rows, onsearch = null, actions = null }) {
     this.limit = rows;
@@ -83,6 +84,7 @@ export class Keys {
         setText(cell, why(this.queue, key, this.at));
         cell.classList.toggle("held", Boolean(key.messages > key.leased && (key.held_by || this.queue.is_paused)));
       } },
+      { title: "wait p50", class: "number minor", text: key => span(key.wait_p50_ms) },
       { title: "wait p99", class: "number", text: key => span(key.wait_p99_ms) },
       { title: "in flight", class: "number minor", text: key => key.cap === undefined ? number(key.leased) : `${number(key.leased)} of ${number(key.cap)}` },
       { title: "weight", class: "number minor", text: key => number(key.weight) },
@@ -118,6 +120,7 @@ export class Keys {
     for (const key of shown) key.shares = [key.windows[this.at][1] / total, key.windows[this.at][2] / total];
     this.most = Math.max(0.01, ...shown.flatMap(key => key.shares));
     this.table.update(shown, key => JSON.stringify(key.key));
+    this.shown = shown;
     this.tell(window, shown.length);
   }
 

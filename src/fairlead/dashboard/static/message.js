@@ -3,19 +3,19 @@
 import { call, journal } from "./api.js";
 import { Table, el, field, instant, keyText, number, span } from "./dom.js";
 
-const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, PEEKED = 50;
+const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, PEEKED = 50, FOUND_MAX = 100;
+const ID = /^[0-9a-f]{1,16}$/i;
 
 export function messagePage(app, queue, id) {
   const name = el("input", { id: "queue", value: queue ?? "", autocomplete: "off", placeholder: "any" });
-  const wanted = el("input", { id: "id", value: id ?? "", required: true, pattern: "[0-9a-fA-F]{1,16}", autocomplete: "off", placeholder: "sixteen hexadecimal digits" });
+  const wanted = el("input", { id: "id", value: id ?? "", required: true, autocomplete: "off", placeholder: "either of them" });
   const form = el("form", { class: "choices panel", onsubmit: event => {
     event.preventDefault();
-    const padded = wanted.value.trim().toLowerCase().padStart(16, "0");
-    location.hash = `#/message/${encodeURIComponent(name.value.trim() || "-")}/${padded}`;
-  } }, field("Queue", name), field("Message id", wanted), el("button", {}, "Look up"));
+    location.hash = `#/message/${encodeURIComponent(name.value.trim() || "-")}/${encodeURIComponent(wanted.value.trim())}`;
+  } }, field("Queue", name), field("Message id or correlation id", wanted), el("button", {}, "Look up"));
   const found = el("div", { id: "found" });
   app.live.watch(app.watched);
-  if (id) show(app, found, queue === "-" ? null : queue, id);
+  if (id) look(app, found, queue === "-" ? null : queue, id);
   else if (queue) listMessages(app, found, queue);
   return { title: "Message", nodes: [form, found], update() {} };
 }
@@ -35,15 +35,70 @@ async function listMessages(app, place, queue) {
   });
 }
 
-async function show(app, place, queue, id) {
+// A text that can be an id is taken for one; what no message has for its id may still be a correlation id.
+async function look(app, place, queue, text) {
   place.replaceChildren(el("p", { class: "faint", role: "status" }, "Looking it up …"));
+  if (ID.test(text) && await show(place, queue, text.toLowerCase().padStart(16, "0"))) return;
+  const found = await correlated(text);
+  const messages = found.events.filter(event => !queue || event.queue === queue);
+  if (messages.length === 1) {
+    await show(place, null, messages[0].message_id);
+    return;
+  }
+  if (!messages.length) {
+    if (ID.test(text)) return;
+    const words = found.refusal ? `${found.refusal.cause} ${found.refusal.remedy}` : "The journal knows no message with this correlation id.";
+    place.replaceChildren(el("section", { class: "panel" }, el("p", { id: "explain", class: "large" }, words)));
+    return;
+  }
+  const table = new Table(`Messages with the correlation id ${text}`, [
+    { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(each.queue)}/${each.message_id}` }, each.message_id)) },
+    { title: "queue", text: each => each.queue },
+    { title: "key", text: each => keyText(each.fairness_key ?? []) },
+    { title: "enqueued", text: each => instant(each.at_ms) },
+  ]);
+  table.update(messages.slice(0, FOUND_MAX), each => each.message_id);
+  place.replaceChildren(el("section", { class: "panel" }, el("h2", {}, `${number(messages.length)} messages have this correlation id`), table.node));
+}
+
+// Looks through the journal from its end: what is asked for is mostly of late.
+async function correlated(text) {
+  const events = new Map();
+  try {
+    let { end: until, beginning } = await journal({ after: 0, count: 1 });
+    for (let slice = 0; slice < SLICES_MAX && until > beginning; slice += 1) {
+      const after = Math.max(beginning, until - SLICE);
+      const page = await journal({ after, count: SLICE, correlation_id: text });
+      for (const event of page.events.reverse()) if (event.message_id && !events.has(event.message_id)) events.set(event.message_id, event);
+      until = after;
+    }
+    return { events: [...events.values()] };
+  } catch (error) {
+    return { events: [...events.values()], refusal: error };
+  }
+}
+
+// Shows one message, and tells whether there is or was one.
+async function show(place, queue, id) {
   const [life, told] = await Promise.all([lifeOf(id), queue ? lookedAt(queue, id) : null]);
   const at = queue ?? life.events.findLast(event => event.target ?? event.queue)?.queue;
   const dead = life.events.findLast(event => event.target)?.target;
   let view = told;
   if (!view?.message && at) view = await lookedAt(at, id);
   if (!view?.message && dead) view = (await lookedAt(dead, id)) ?? view;
-  place.replaceChildren(...explained(view, life), ...(view?.message ? content(view.message) : []), timeline(life));
+  const state = view?.message?.state_etag ? await stateOf(view.message) : [];
+  place.replaceChildren(...explained(view, life), ...(view?.message ? content(view.message) : []), ...state, timeline(life));
+  return Boolean(view?.message || life.events.length);
+}
+
+async function stateOf(message) {
+  const heading = el("h2", {}, "Workflow state");
+  try {
+    const { state, etag } = await call("queue/state/get", { queue: message.queue, id: message.id });
+    return [el("section", { class: "panel" }, heading, el("p", { class: "faint" }, `Version ${etag ?? "–"}`), el("pre", { id: "workflow", tabindex: "0" }, payloadText(state ?? "")))];
+  } catch (error) {
+    return [el("section", { class: "panel" }, heading, el("p", {}, `${error.cause} ${error.remedy}`))];
+  }
 }
 
 async function lookedAt(queue, id) {
@@ -98,7 +153,7 @@ function content(message) {
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,
-    el("details", {}, el("summary", {}, "Payload"), el("pre", { id: "payload" }, payloadText(message.payload ?? "")))) ];
+    el("details", {}, el("summary", {}, "Payload"), el("pre", { id: "payload", tabindex: "0" }, payloadText(message.payload ?? "")))) ];
 }
 
 function payloadText(base64) {

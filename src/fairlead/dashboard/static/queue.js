@@ -1,15 +1,15 @@
 // One queue: shares, waits, reasons, throttles, consumers, a timeline, and its controls.
 
 import { call } from "./api.js";
-import { Timeline } from "./charts.js";
 import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
+import { Backlog, Shares, Timeline } from "./plots.js";
 
-const SEARCH_MS = 400, LOOK_EVERY = 5;
+const SEARCH_MS = 400, LOOK_EVERY = 5, BARS = 12;
 
 export function queuePage(app, name) {
   const facts = el("dl", { class: "facts" });
-  const timeline = new Timeline();
+  const timeline = new Timeline(), backlog = new Backlog(), shares = new Shares();
   const pause = el("button", { id: "pause", onclick: () => togglePause() }, "Pause queue");
   const throttles = new Table("Throttles that its messages name", [
     { title: "throttle", class: "name", text: each => each.name },
@@ -18,6 +18,13 @@ export function queuePage(app, name) {
     { title: "tokens now", class: "number", text: each => number(each.tokens) },
   ]);
   const throttled = el("section", { class: "panel", hidden: true }, el("h2", {}, "Throttles"), throttles.node);
+  const streams = new Table("Consumers that messages are streamed to", [
+    { title: "consumer", class: "name", text: each => each.owner ?? "without a name" },
+    { title: "credit", class: "number", hint: "How many messages it may have in flight.", text: each => number(each.credit) },
+    { title: "in flight", class: "number", text: each => number(each.leased) },
+    { title: "oldest lease", class: "number", text: each => each.lease_ms === undefined ? "–" : span(Math.max(0, app.now - each.lease_ms)) },
+  ]);
+  const streaming = el("section", { class: "panel", hidden: true }, el("h2", {}, "Consumers"), streams.node);
   const consumers = new Table("Registered consumers", [
     { title: "consumer", class: "name", text: each => each.name },
     { title: "claim", class: "number", text: each => number(each.claimed) },
@@ -75,19 +82,26 @@ export function queuePage(app, name) {
     setText(pause, queue.is_paused ? "Resume queue" : "Pause queue");
     tellFacts(facts, queue, app.now);
     timeline.update(app.history(name));
+    backlog.update(app.history(name));
     if (looks % LOOK_EVERY === 0) lookForConsumers();
     looks += 1;
     if (picture.queue?.name !== name) return;
     keys.update(queue, picture.queue);
     throttled.hidden = !picture.queue.throttles.length;
     throttles.update(picture.queue.throttles, each => each.name);
+    const busiest = [...keys.shown].sort((one, other) => other.shares[0] - one.shares[0]).slice(0, BARS);
+    shares.update(busiest.map(key => ({ name: keyText(key.key), shares: key.shares })));
+    if (!picture.streams) return;
+    streaming.hidden = !picture.streams.length;
+    streams.update(picture.streams.map((each, at) => ({ ...each, at })), each => each.at);
   }
 
   app.live.watch(name);
   const links = el("p", { class: "actions" }, pause,
-    el("a", { href: `#/dead/${encodeURIComponent(name)}` }, "Dead letters"), el("a", { href: `#/message/${encodeURIComponent(name)}` }, "Messages"));
+    el("a", { href: `#/dead/${encodeURIComponent(name)}` }, "Dead letters"), el("a", { href: `#/message/${encodeURIComponent(name)}` }, "Messages"),
+    el("a", { href: `#/hooks/${encodeURIComponent(name)}` }, "Hooks"));
   const closer = el("section", { class: "panel" }, el("h2", {}, "Who is noisy, who waits, and why"), keys.node);
-  return { title: `Queue ${name}`, nodes: [facts, links, closer, timeline.node, throttled, registered], update };
+  return { title: `Queue ${name}`, nodes: [facts, links, closer, shares.node, timeline.node, backlog.node, streaming, throttled, registered], update };
 }
 
 function tellFacts(list, queue, now) {

@@ -180,7 +180,7 @@ class StatsRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., keys_max: _Optional[int] = ...) -> None: ...
 
 class KeyView(_message.Message):
-    __slots__ = ("key", "messages", "leased", "weight", "cap", "deficit", "is_paused", "wait_p99_ms", "throttle", "throttled_until_ms")
+    __slots__ = ("key", "messages", "leased", "weight", "cap", "deficit", "is_paused", "wait_p99_ms", "wait_p50_ms", "throttle", "throttled_until_ms")
     KEY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
@@ -189,6 +189,7 @@ class KeyView(_message.Message):
     DEFICIT_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     WAIT_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_P50_MS_FIELD_NUMBER: _ClassVar[int]
     THROTTLE_FIELD_NUMBER: _ClassVar[int]
     THROTTLED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     key: _containers.RepeatedScalarFieldContainer[str]
@@ -199,9 +200,10 @@ class KeyView(_message.Message):
     deficit: int
     is_paused: bool
     wait_p99_ms: int
+    wait_p50_ms: int
     throttle: str
     throttled_until_ms: int
-    def __init__(self, key: _Optional[_Iterable[str]] = ..., messages: _Optional[int] = ..., leased: _Optional[int] = ..., weight: _Optional[int] = ..., cap: _Optional[int] = ..., deficit: _Optional[int] = ..., is_paused: _Optional[bool] = ..., wait_p99_ms: _Optional[int] = ..., throttle: _Optional[str] = ..., throttled_until_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Iterable[str]] = ..., messages: _Optional[int] = ..., leased: _Optional[int] = ..., weight: _Optional[int] = ..., cap: _Optional[int] = ..., deficit: _Optional[int] = ..., is_paused: _Optional[bool] = ..., wait_p99_ms: _Optional[int] = ..., wait_p50_ms: _Optional[int] = ..., throttle: _Optional[str] = ..., throttled_until_ms: _Optional[int] = ...) -> None: ...
 
 class ThrottleView(_message.Message):
     __slots__ = ("name", "rate", "burst", "tokens")

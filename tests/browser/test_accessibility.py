@@ -1,0 +1,90 @@
+"""Anybody can use the dashboard: with a screen reader, with the keyboard, by night, and on a phone."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.viewer import Served, Viewer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+GRAVE = ("serious", "critical")
+PLACES = {
+    "": "nobody consumes",
+    "queue/seen": "nobody consumes",
+    "message/seen": "The first messages of seen",
+    "message/seen/{waiting}": "Its life",
+    "dead": "seen",
+    "dead/seen": "no ink",
+    "pipeline": "start the server with --reports",
+    "controls": "smtp",
+    "hooks/seen": "seen has no on_enqueue",
+}
+"""Every page, and what tells that it is all there."""
+LOOKS = {"day": (False, 1200), "night": (True, 1200), "phone": (False, 390)}
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """Return the script of axe-core, as a package ships it, or skip."""
+    spec = find_spec("axe_playwright_python")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("needs axe-core: install axe-playwright-python, which ships it")
+    return Path(next(iter(spec.submodule_search_locations)), "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def waiting(server: Served) -> str:
+    """Fill a queue with something of everything, and return the id of a message."""
+    server.post("queues/create", {"queue": "seen"})
+    server.post("config/set", {"values": {"throttle:smtp:burst": "1", "throttle:smtp:rate": "0.001"}})
+    (first,) = server.enqueue("seen", "acme", headers={"kind": "new"})
+    server.enqueue("seen", "acme", 20)
+    server.enqueue("seen", "post", 5, throttles=["smtp"])
+    receipts = server.lease("seen", 4)
+    server.post("queue/nack", {"queue": "seen", "receipts": receipts[1:3], "intent": "dead", "error": "no ink"})
+    server.post("queue/consumer/register", {"queue": "seen", "consumer": "etl"})
+    return first
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nobody_is_shut_out(server: Served, browser: Browser, axe: str, waiting: str, look: str) -> None:
+    """Axe-core finds nothing grave on any page, light or dark, wide or narrow, and none is wider than its screen."""
+    is_dark, width = LOOKS[look]
+    viewer = Viewer(browser, is_dark=is_dark, width=width)
+    for place, told in PLACES.items():
+        page = viewer.open(server, place.format(waiting=waiting))
+        page.locator("main", has_text=told).wait_for()
+        if place == "queue/seen":
+            viewer.drawn("Messages a second")
+        page.evaluate(axe)
+        found: list[dict[str, Any]] = page.evaluate("axe.run().then(found => found.violations)")
+        grave = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE]
+        assert grave == [], place
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), place
+    viewer.close()
+
+
+def test_the_keyboard_is_enough(server: Served, viewer: Viewer, waiting: str) -> None:
+    """From the top of the page one gets past the head, into a queue, and through a question, without a mouse."""
+    assert waiting
+    page = viewer.open(server)
+    viewer.cells("seen")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator("a", has_text="seen").first.focus()
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="Queue seen").wait_for()
+    page.locator("#pause").focus()
+    page.keyboard.press("Enter")
+    page.locator("dialog[open]").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("dialog[open]").wait_for(state="hidden")
+    assert page.evaluate("document.activeElement.id") == "pause"
+    assert server.post("queue/stats", {"queue": "seen"})["is_paused"] is False

@@ -1,0 +1,43 @@
+"""The page of the data pipeline, from real tables and a real report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fairlead.report import make_report
+from tests.browser.viewer import Viewer, served
+from tests.unit.report.written_tables import HOSTILE, write_all
+
+MANIFEST = {"version": 1, "run": 2, "format": "parquet", "covered": [[1, 500]], "days": ["2026-03-01", "2026-03-02"]}
+MADE = "[window.owned, document.querySelectorAll('main script, main img').length]"
+
+
+def test_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: Viewer) -> None:
+    """Each table with its freshness, each reader with its lag, and the report with its plots; names stay text."""
+    made = tmp_path / "made"
+    write_all(made / "tables")
+    told = {**MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
+    (made / "tables" / "manifest.json").write_text(json.dumps(told))
+    make_report(made / "tables", made / "report")
+    with served(tmp_path / "data", "--reports", str(made)) as server:
+        server.post("queues/create", {"queue": "orders"})
+        server.post("journal/reader/set", {"name": "etl", "position": 1})
+        page = viewer.open(server, "pipeline")
+        viewer.sees("Run 2: 500 events up to 2026-03-02 00:00:00.000 UTC.")
+        name, day, written, _, _ = viewer.cells("tenant_usage")
+        assert (name, day) == ("tenant_usage", "2026-03-02")
+        assert written.endswith(" ago")
+        (reader,) = server.post("journal/reader/list")["readers"]
+        assert viewer.cells("etl")[1:3] == [f"{reader['behind']} events", "1"]
+        assert viewer.drawn("Shares of orders").locator(".barlayer .trace").count() == 2
+        assert viewer.drawn("Who made whom wait in orders").locator(".barlayer .trace").count() == 1
+        assert page.locator("#report td", has_text=HOSTILE).count() > 0
+        assert page.evaluate(MADE) == [None, 0]
+
+
+def test_without_a_folder_the_page_says_what_to_do(tmp_path: Path, viewer: Viewer) -> None:
+    """It names the setting, and what fills the folder."""
+    with served(tmp_path) as server:
+        viewer.open(server, "pipeline")
+        viewer.sees("start the server with --reports FOLDER")

@@ -1,0 +1,89 @@
+"""What the data pipeline has made, as the server shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import InvalidArgument
+from fairlead.server.callers import Grant
+from fairlead.server.settings import check, load
+
+from .house import House, opened, run
+
+MANIFEST = {"version": 1, "run": 3, "format": "parquet", "covered": [[1, 40], [51, 90]], "days": ["2026-03-01"]}
+
+
+async def shown(house: House, folder: Path | None) -> dict[str, Any]:
+    """Return what is shown of a folder."""
+    house.doors.reports = folder
+    answer = await house.http.get("/v1/reports")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_tables_readers_and_the_report_are_shown(tmp_path: Path) -> None:
+    """Tables with their latest day, readers with what they have not read, and the page of the report."""
+    for day, name in (("2026-03-01", "a.parquet"), ("2026-03-02", "b.parquet"), ("2026-03-03", ".c.parquet")):
+        partition = tmp_path / "tables" / "events" / f"day={day}"
+        partition.mkdir(parents=True)
+        (partition / name).write_bytes(b"12345")
+    (tmp_path / "tables" / ".staged").mkdir()
+    (tmp_path / "tables" / "manifest.json").write_text(json.dumps({**MANIFEST, "horizon_ms": 77, "events": 80}))
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "page.json").write_text(json.dumps({"title": "Usage", "sections": []}))
+
+    async def main() -> None:
+        async with opened() as house:
+            await house.post("journal/reader/set", {"name": "etl", "position": 1})
+            found = await shown(house, tmp_path)
+            assert found["state"] == "there"
+            pipeline = found["pipeline"]
+            assert (pipeline["sequence"], pipeline["gaps"], pipeline["horizon_ms"]) == (90, 1, 77)
+            (table,) = pipeline["tables"]
+            assert (table["name"], table["newest_day"]) == ("events", "2026-03-02")
+            assert (table["files"], table["size_bytes"]) == (2, 10)
+            assert [(each["name"], each["behind"]) for each in found["readers"]] == [("etl", found["journal_end"] - 1)]
+            assert found["report"] == {"title": "Usage", "sections": []}
+
+    run(main())
+
+
+def test_a_folder_with_nothing_in_it_is_told_from_none(tmp_path: Path) -> None:
+    """The page can say what to do next."""
+
+    async def main() -> None:
+        async with opened() as house:
+            assert (await shown(house, None))["state"] == "not_set"
+            assert (await shown(house, tmp_path))["state"] == "empty"
+            (tmp_path / "report").mkdir()
+            (tmp_path / "report" / "page.json").write_text("no JSON")
+            answer = await house.http.get("/v1/reports")
+            assert answer.json()["error"]["code"] == "store_corrupt"
+
+    run(main())
+
+
+def test_only_an_operator_may_look(tmp_path: Path) -> None:
+    """Reports speak of all tenants."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True) as house:
+            house.doors.reports = tmp_path
+            for right, status in (("consume", 403), ("admin", 200)):
+                key = await house.key(Grant(right=right))  # type: ignore[arg-type] # they are rights
+                answer = await house.http.get("/v1/reports", headers={"authorization": f"Bearer {key}"})
+                assert answer.status_code == status
+
+    run(main())
+
+
+def test_a_setting_that_names_no_folder_is_refused(tmp_path: Path) -> None:
+    """Before anything is opened."""
+    check(load(None, {}, {"reports": str(tmp_path)}))
+    with pytest.raises(InvalidArgument, match="reports names"):
+        check(load(None, {}, {"reports": str(tmp_path / "none")}))
