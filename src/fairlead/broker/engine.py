@@ -31,7 +31,7 @@ from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
-from fairlead.broker.requests import Asked, Attach, Consumer, Nobody, Read, Request, Waiter
+from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
 from fairlead.broker.settings import Settings
 from fairlead.broker.staging import StageLine
 from fairlead.broker.time import BrokerTime
@@ -54,7 +54,7 @@ from fairlead.core.commands import (
     UpdateQueue,
 )
 from fairlead.core.decide import decide
-from fairlead.core.ledger import Ledger, Limits
+from fairlead.core.ledger import Ledger, Limits, Message
 from fairlead.core.schedule import Schedule
 from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed, StoreFenced
 from fairlead.journal import codec
@@ -70,6 +70,7 @@ from fairlead.ports.store import Commit, Store
 _log = logging.getLogger("fairlead.broker")
 _CALM_MS, _CALM_MS_MAX = 5, 1_000
 Tap = Callable[[Sequence[AnyRecord], int], None]
+HandOutTap = Callable[[str, list[Message]], None]
 
 
 class Engine:
@@ -100,6 +101,8 @@ class Engine:
         self._is_opening = True
         self._is_applying = False
         self.taps: list[Tap] = []
+        self.hand_out_taps: list[HandOutTap] = []
+        """Who is told of messages that were handed out, but for those that were claimed, with their queue."""
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
@@ -458,7 +461,7 @@ class Engine:
                 else:
                     reply.set_result(outcome)
         for hand_out in turn.hand_outs:
-            _guarded(self._handing_out.deliver, self, hand_out)
+            self._deliver(hand_out)
         for consumer in turn.ended:
             _guarded(consumer.deliver, [])
         for question in turn.questions:
@@ -466,6 +469,11 @@ class Engine:
         if turn.records:
             for tap in self.taps:
                 _guarded(tap, turn.records, turn.now_ms)
+
+    def _deliver(self, hand_out: HandOut) -> None:
+        _guarded(self._handing_out.deliver, self, hand_out)
+        for tap in self.hand_out_taps:
+            _guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def _reply_to(self, question: Read) -> None:
         if question.reply.done():
