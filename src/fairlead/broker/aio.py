@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fairlead.broker.engine import Engine, Tap
+from fairlead.broker.meters import Measured, ThrottleCounts, Waited, waited
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.unclosed import tell_unclosed
@@ -181,6 +182,33 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         """Return the weight of a fairness key now; 1 if the queue is gone."""
         policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
+
+    def waited(self, queue: str, number: int) -> Waited | None:
+        """Return since when a message could go that was just handed out; None for one that is gone. For taps."""
+        known = self._engine.ledger.queues.get(queue)
+        message = None if known is None else known.messages.get(number)
+        return None if message is None else waited(message)
+
+    def measured(self) -> Measured:
+        """Return what the broker has measured of itself."""
+        engine = self._engine
+        now_ms, ledger = engine.now_ms(), engine.ledger
+        throttles = [
+            ThrottleCounts(
+                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
+            )
+            for bucket in engine.schedule.throttles
+        ]
+        scripted = [
+            queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
+        ]
+        return Measured(
+            meters=engine.meters,
+            next_sequence=ledger.next_sequence,
+            recovery_from=ledger.base,
+            throttles=throttles,
+            hooks={name: engine.hooks.statistics(name) for name in scripted},
+        )
 
     def now_ms(self) -> int:
         """Return the broker's time."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from fairlead.broker.admission import EnqueueLine
 from fairlead.broker.bodies import Bodies
@@ -29,6 +30,7 @@ from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.handing_out import HandingOut
 from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
+from fairlead.broker.meters import Meters
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
 from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
@@ -106,6 +108,7 @@ class Engine:
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
+        self.meters = Meters()
         self._handing_out = HandingOut(self.dispatcher, self.waits, turn_events=self.settings.turn_events)
         self._claiming = Claiming(turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
@@ -130,6 +133,7 @@ class Engine:
             waiting_max=self.settings.waiting_max,
             waiting_bytes_max=self.settings.waiting_bytes_max,
         )
+        begun = perf_counter()
         self.bodies.clear()
         ledger = recover(self.store, limits)
         self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
@@ -147,6 +151,8 @@ class Engine:
         self._is_applying = False
         self._reclaim()
         self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
+        self.meters.recoveries += 1
+        self.meters.recovery_s = perf_counter() - begun
 
     def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
         if self.hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None:
@@ -386,6 +392,7 @@ class Engine:
         """Take back leases that have ended, and take out what has come too late."""
         for queue, messages in self.schedule.expired_leases(turn.now_ms, most=self.settings.turn_events):
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
+            self.meters.expired(messages, turn.now_ms)
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
         for queue, consumer in self.schedule.presence.idle_consumers(turn.now_ms):
@@ -422,6 +429,7 @@ class Engine:
         """
         if not turn.records:
             return
+        begun = perf_counter()
         page = codec.encode(turn.records, turn.now_ms)
         base = self.ledger.settle_base()
         self.store.write(
@@ -436,6 +444,8 @@ class Engine:
             )
         )
         self._housekeeper.note_page(len(page))
+        size = len(page) + sum(len(data) for _, data in turn.bodies)
+        self.meters.written = (self.ledger.next_sequence - turn.sequence, size, perf_counter() - begun)
 
     def sync(self) -> None:
         """Make what was written durable. May run in another thread, while nothing else is called.
@@ -443,7 +453,9 @@ class Engine:
         Raises:
             StoreFailed: call ``fail`` then.
         """
+        begun = perf_counter()
         self.store.sync()
+        self.meters.committed(perf_counter() - begun)
 
     def finish(self, turn: Turn) -> None:
         """Answer and deliver, now that the turn is durable."""
@@ -498,6 +510,7 @@ class Engine:
         for reply in replies:
             if not reply.done():
                 reply.set_exception(failure)
+        self.meters.failures += 1
         self._inbox.extend(turn.own)  # nobody else gives back what nobody has; but whoever asks goes first
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()

@@ -139,7 +139,14 @@ async def _open_doors(broker: AsyncBroker, settings: ServerSettings, tell: Calla
     if keys.is_required and not len(keys):
         await _make_first_key(keys, settings, tell)
     hosts = _LOOPBACK_NAMES | {settings.host.lower()} if settings.is_loopback else None
-    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts)
+    return Doors(
+        broker,
+        keys=keys,
+        limits=settings.limits,
+        hosts=hosts,
+        metrics_queues_max=settings.metrics_queues_max,
+        metrics_keys_max=settings.metrics_keys_max,
+    )
 
 
 async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:
