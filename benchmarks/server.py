@@ -48,15 +48,24 @@ def main() -> None:
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server_process() -> Iterator[tuple[str, int]]:
+    """Start a server on a fresh folder. Yields its address and the id of its process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", folder]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603 - our own
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := ADDRESS.search(line)) is not None)
-            yield found.group(1)
-            process.terminate()
-            process.stdout.close()
+            try:
+                yield found.group(1), process.pid
+            finally:
+                process.terminate()
+                process.stdout.close()
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    with server_process() as (address, _):
+        yield address
 
 
 ECHO = """

@@ -63,13 +63,14 @@ class Script(Generic[Question, Answer]):
 class Breaker:
     """Bypasses scripts for a while after so many faults in a row."""
 
-    __slots__ = ("_cooldown_ms", "_faults_in_row", "_open_until_ms", "_threshold")
+    __slots__ = ("_cooldown_ms", "_faults_in_row", "_open_until_ms", "_threshold", "trips")
 
     def __init__(self, *, threshold: int, cooldown_ms: int) -> None:
         self._threshold = threshold
         self._cooldown_ms = cooldown_ms
         self._faults_in_row = 0
         self._open_until_ms: int | None = None
+        self.trips = 0
 
     @property
     def is_open(self) -> bool:
@@ -96,6 +97,7 @@ class Breaker:
         self._faults_in_row += 1
         if self._faults_in_row >= self._threshold:
             self._open_until_ms = now_ms + self._cooldown_ms
+            self.trips += 1
 
 
 class QueueHooks:
@@ -118,6 +120,7 @@ class QueueHooks:
             elapsed_us=self._elapsed_ns // 1000,
             is_open=self.breaker.is_open,
             last_fault=self._last_fault,
+            trips=self.breaker.trips,
         )
 
     def ask(

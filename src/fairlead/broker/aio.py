@@ -10,11 +10,12 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from time import perf_counter
+from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Any, Self
 
 from fairlead.broker.engine import Engine, Tap
+from fairlead.broker.meters import Measured, ThrottleCounts, Waited, waited
 from fairlead.broker.requests import Asked, Attach, Consumer, Reply, Waiter
 from fairlead.broker.turn import Turn
 from fairlead.broker.unclosed import tell_unclosed
@@ -23,9 +24,10 @@ from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.broker.views import queue_details, stream_views
+from fairlead.core.ledger import Message
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery, Key
-from fairlead.model.views import KeyView, StreamView
+from fairlead.model.views import QueueView, StreamView
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -142,16 +144,34 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         """Let a function see every record once it is durable. It must not raise, and should be quick."""
         self._engine.taps.append(tap)
 
-    async def keys_like(self, queue: str, wanted: Callable[[Key], bool], *, keys_max: int) -> tuple[KeyView, ...]:
-        """Return up to so many of the fairness keys that are wanted, those with the most messages.
+    def watch_hand_outs(self, queue: str, tell: Callable[[list[Key], list[int]], None]) -> Callable[[], None]:
+        """Let a function see fairness keys and costs of what a queue hands out, but for claims, once it is durable.
+
+        It must not raise, and should be quick. Call what is returned to end it.
+        """
+
+        def tap(name: str, messages: list[Message]) -> None:
+            if name == queue:
+                tell([message.key for message in messages], [message.cost for message in messages])
+
+        taps = self._engine.hand_out_taps
+        taps.append(tap)
+        return lambda: taps.remove(tap)
+
+    async def look_at(
+        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
+    ) -> tuple[QueueView, float]:
+        """Return a queue with so many of its fairness keys, or of those that are wanted, and the CPU seconds it took.
 
         Raises:
             QueueNotFound: there is no such queue.
         """
         engine = self._engine
 
-        def look() -> tuple[KeyView, ...]:
-            return queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted).keys
+        def look() -> tuple[QueueView, float]:
+            begun = thread_time()
+            view = queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted)
+            return view, thread_time() - begun
 
         return await self._read(look)
 
@@ -181,6 +201,33 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def sequence(self) -> int:
         """The sequence that the next record of the journal will have; it only grows."""
         return self._engine.ledger.next_sequence
+
+    def waited(self, queue: str, number: int) -> Waited | None:
+        """Return since when a message could go that was just handed out; None for one that is gone. For taps."""
+        known = self._engine.ledger.queues.get(queue)
+        message = None if known is None else known.messages.get(number)
+        return None if message is None else waited(message)
+
+    def measured(self) -> Measured:
+        """Return what the broker has measured of itself."""
+        engine = self._engine
+        now_ms, ledger = engine.now_ms(), engine.ledger
+        throttles = [
+            ThrottleCounts(
+                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
+            )
+            for bucket in engine.schedule.throttles
+        ]
+        scripted = [
+            queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
+        ]
+        return Measured(
+            meters=engine.meters,
+            next_sequence=ledger.next_sequence,
+            recovery_from=ledger.base,
+            throttles=throttles,
+            hooks={name: engine.hooks.statistics(name) for name in scripted},
+        )
 
     def now_ms(self) -> int:
         """Return the broker's time."""

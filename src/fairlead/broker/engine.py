@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from fairlead.broker.admission import EnqueueLine
 from fairlead.broker.bodies import Bodies
@@ -29,9 +30,10 @@ from fairlead.broker.dispatcher import Dispatcher
 from fairlead.broker.handing_out import HandingOut
 from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
+from fairlead.broker.meters import Meters
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
-from fairlead.broker.requests import Asked, Attach, Consumer, Nobody, Read, Request, Waiter
+from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
 from fairlead.broker.settings import Settings
 from fairlead.broker.staging import StageLine
 from fairlead.broker.time import BrokerTime
@@ -54,7 +56,7 @@ from fairlead.core.commands import (
     UpdateQueue,
 )
 from fairlead.core.decide import decide
-from fairlead.core.ledger import Ledger, Limits
+from fairlead.core.ledger import Ledger, Limits, Message
 from fairlead.core.schedule import Schedule
 from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed, StoreFenced
 from fairlead.journal import codec
@@ -70,6 +72,7 @@ from fairlead.ports.store import Commit, Store
 _log = logging.getLogger("fairlead.broker")
 _CALM_MS, _CALM_MS_MAX = 5, 1_000
 Tap = Callable[[Sequence[AnyRecord], int], None]
+HandOutTap = Callable[[str, list[Message]], None]
 
 
 class Engine:
@@ -100,9 +103,12 @@ class Engine:
         self._is_opening = True
         self._is_applying = False
         self.taps: list[Tap] = []
+        self.hand_out_taps: list[HandOutTap] = []
+        """Who is told of messages that were handed out, but for those that were claimed, with their queue."""
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
+        self.meters = Meters()
         self._handing_out = HandingOut(self.dispatcher, self.waits, turn_events=self.settings.turn_events)
         self._claiming = Claiming(turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
@@ -127,6 +133,7 @@ class Engine:
             waiting_max=self.settings.waiting_max,
             waiting_bytes_max=self.settings.waiting_bytes_max,
         )
+        begun = perf_counter()
         self.bodies.clear()
         ledger = recover(self.store, limits)
         self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
@@ -144,6 +151,8 @@ class Engine:
         self._is_applying = False
         self._reclaim()
         self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
+        self.meters.recoveries += 1
+        self.meters.recovery_s = perf_counter() - begun
 
     def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
         if self.hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None:
@@ -389,6 +398,7 @@ class Engine:
         """Take back leases that have ended, and take out what has come too late."""
         for queue, messages in self.schedule.expired_leases(turn.now_ms, most=self.settings.turn_events):
             receipts = [Receipt(id_of(message.number), message.token) for message in messages]
+            self.meters.expired(messages, turn.now_ms)
             command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
             self.run_command(command, turn)
         for queue, consumer in self.schedule.presence.idle_consumers(turn.now_ms):
@@ -425,6 +435,7 @@ class Engine:
         """
         if not turn.records:
             return
+        begun = perf_counter()
         page = codec.encode(turn.records, turn.now_ms)
         base = self.ledger.settle_base()
         self.store.write(
@@ -439,6 +450,8 @@ class Engine:
             )
         )
         self._housekeeper.note_page(len(page))
+        size = len(page) + sum(len(data) for _, data in turn.bodies)
+        self.meters.written = (self.ledger.next_sequence - turn.sequence, size, perf_counter() - begun)
 
     def sync(self) -> None:
         """Make what was written durable. May run in another thread, while nothing else is called.
@@ -446,7 +459,9 @@ class Engine:
         Raises:
             StoreFailed: call ``fail`` then.
         """
+        begun = perf_counter()
         self.store.sync()
+        self.meters.committed(perf_counter() - begun)
 
     def finish(self, turn: Turn) -> None:
         """Answer and deliver, now that the turn is durable."""
@@ -464,7 +479,7 @@ class Engine:
                 else:
                     reply.set_result(outcome)
         for hand_out in turn.hand_outs:
-            _guarded(self._handing_out.deliver, self, hand_out)
+            self._deliver(hand_out)
         for consumer in turn.ended:
             _guarded(consumer.deliver, [])
         for question in turn.questions:
@@ -472,6 +487,11 @@ class Engine:
         if turn.records:
             for tap in self.taps:
                 _guarded(tap, turn.records, turn.now_ms)
+
+    def _deliver(self, hand_out: HandOut) -> None:
+        _guarded(self._handing_out.deliver, self, hand_out)
+        for tap in self.hand_out_taps:
+            _guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def _reply_to(self, question: Read) -> None:
         if question.reply.done():
@@ -496,6 +516,7 @@ class Engine:
         for reply in replies:
             if not reply.done():
                 reply.set_exception(failure)
+        self.meters.failures += 1
         self._inbox.extend(turn.own)  # nobody else gives back what nobody has; but whoever asks goes first
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Tap
+from fairlead.broker.meters import Measured, Meters, Waited, together
 from fairlead.errors import QueueElsewhere, QueueMoving, QueueNotFound
 from fairlead.model.message import Delivery, Key
 from fairlead.model.names import DLQ_SUFFIX, dlq_of
-from fairlead.model.views import KeyView, QueueView
+from fairlead.model.views import QueueView
 
 RETRY_AFTER_MS: Final = 250
+HandOutTap: TypeAlias = Callable[[list[Key], list[int]], None]
 
 
 class Looking(Protocol):
@@ -33,8 +35,19 @@ class Looking(Protocol):
     async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
         """Return a queue."""
 
-    async def keys_like(self, queue: str, wanted: Callable[[Key], bool], *, keys_max: int) -> tuple[KeyView, ...]:
-        """Return some fairness keys of a queue."""
+    async def look_at(
+        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
+    ) -> tuple[QueueView, float]:
+        """Return a queue with some of its fairness keys, and the CPU seconds it took."""
+
+    def watch_hand_outs(self, queue: str, tell: HandOutTap) -> Callable[[], None]:
+        """Let a function see what a queue hands out; call what is returned to end it."""
+
+    def waited(self, queue: str, number: int) -> Waited | None:
+        """Return since when a message could go that was just handed out."""
+
+    def measured(self) -> Measured:
+        """Return what has been measured."""
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
         """Return fairness keys and costs of messages."""
@@ -99,6 +112,7 @@ class Groups:
         self._places: dict[str, Place] = {}
         self._taps: list[Tap] = []
         self._changed = asyncio.Event()
+        self._left = Meters()
         self.config: Config | None = None
         """Who keeps the config; set when the node has joined."""
 
@@ -169,6 +183,8 @@ class Groups:
     def take_out(self, group: str) -> AsyncBroker | None:
         """Serve a group no more, and return its broker: from now on nobody is sent to it."""
         broker = self._open.pop(group, None)
+        if broker is not None:
+            self._left.add(broker.measured().meters)  # what has been counted is never counted down
         self._map()
         return broker
 
@@ -202,9 +218,24 @@ class Groups:
         """Return a queue that is served here; see ``AsyncBroker.queue``."""
         return await self.of(queue).queue(queue, keys_max=keys_max)
 
-    async def keys_like(self, queue: str, wanted: Callable[[Key], bool], *, keys_max: int) -> tuple[KeyView, ...]:
-        """Return fairness keys of a queue that is served here; see ``AsyncBroker.keys_like``."""
-        return await self.of(queue).keys_like(queue, wanted, keys_max=keys_max)
+    async def look_at(
+        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
+    ) -> tuple[QueueView, float]:
+        """Return a queue that is served here, with fairness keys; see ``AsyncBroker.look_at``."""
+        return await self.of(queue).look_at(queue, keys_max=keys_max, wanted=wanted)
+
+    def watch_hand_outs(self, queue: str, tell: HandOutTap) -> Callable[[], None]:
+        """Let a function see what a queue hands out, as long as it is served here."""
+        return self.of(queue).watch_hand_outs(queue, tell)
+
+    def waited(self, queue: str, number: int) -> Waited | None:
+        """Return since when a message could go that was just handed out here."""
+        broker = self._here.get(queue)
+        return None if broker is None else broker.waited(queue, number)
+
+    def measured(self) -> Measured:
+        """Return what all groups have measured that are open here, or were."""
+        return together([broker.measured() for broker in self.brokers()], before=self._left)
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
         """Return fairness keys and costs of messages that are here now."""

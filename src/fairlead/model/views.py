@@ -196,6 +196,8 @@ class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     is_open: bool
     """Whether the breaker is open, so that no script is run."""
     last_fault: str | None
+    trips: int = 0
+    """How often the breaker has opened."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

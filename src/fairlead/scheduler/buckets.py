@@ -30,10 +30,12 @@ class Bucket:
         "at_ms",
         "burst",
         "burst_steps",
+        "held_back",
         "is_limited",
         "lanes",
         "level",
         "name",
+        "passed",
         "rate",
         "rate_steps",
         "watchers",
@@ -48,6 +50,8 @@ class Bucket:
         self.burst_steps = 0
         self.level = 0
         self.at_ms = 0
+        self.passed = 0  # items that it let pass while it had a rate
+        self.held_back = 0  # times a lane was parked for want of a token
         self.lanes = 0  # how many lanes name this throttle: an open one that nobody names is forgotten
         # A kernel that is gone needs not be told; those that are there are told in the order they came.
         self.watchers: WeakKeyDictionary[Watcher, None] = WeakKeyDictionary()
@@ -96,6 +100,7 @@ class Bucket:
         """Spend tokens; the caller has seen with ``has_token`` that they are there."""
         if self.is_limited:
             self.level -= count * TOKEN
+            self.passed += count
 
     def token_at(self, now_ms: int) -> int | None:
         """Return the first instant with a token, or None when there will never be one."""

@@ -99,6 +99,7 @@ class Parking:
             gate = self._gates[bucket] = Gate(bucket)
             bucket.watchers[self] = None
         gate.park(lane)
+        bucket.held_back += 1
         if lane.parked is None:
             lane.parked = StopWatch()
             self._keys.has_clocks = True

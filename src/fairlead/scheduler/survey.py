@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from heapq import nlargest
 
 from fairlead.scheduler.item import Key
 from fairlead.scheduler.keys import Keys
@@ -47,19 +46,42 @@ class Survey:
 
 def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
     """Look at all keys, and more closely at so many, of all or of those that are wanted."""
-    leaves: dict[Key, list[Node]] = {}
-    throttles: set[str] = set()
+    groups = _twins(keys)
+    sizes = _sizes(groups) if len(keys.leaves) > 1 else _sizes_of_single(keys.leaves[0].values())
+    places = range(len(groups)) if wanted is None else [at for at, twins in enumerate(groups) if wanted(twins[0].key)]
+    top = sorted(places, key=sizes.__getitem__, reverse=True)[:count]
+    throttles = {
+        bucket.name
+        for leaf in keys.all_leaves()
+        if leaf.extra is not None
+        for lane in leaf.extra.values()
+        if lane.head is not None
+        for bucket in lane.buckets
+    }
+    return Survey(
+        keys=tuple(_state(groups[at], now_ms) for at in top if sizes[at]),
+        active=len(sizes) - sizes.count(0),
+        throttles=frozenset(throttles),
+    )
+
+
+def _twins(keys: Keys) -> list[tuple[Node, ...]]:
+    """Return the leaves of each key: one, or one a tree where priorities are strict."""
+    if len(keys.leaves) == 1:
+        return list(zip(keys.leaves[0].values(), strict=True))
+    groups: dict[Key, list[Node]] = {}
     for leaf in keys.all_leaves():
-        leaves.setdefault(leaf.key, []).append(leaf)
-        for lane in (leaf.extra or {}).values():
-            if lane.head is not None:
-                throttles.update(bucket.name for bucket in lane.buckets)
-    sums = {key: (sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))) for key, twins in leaves.items()}
-    active = [(key, waiting, in_use) for key, (waiting, in_use) in sums.items() if waiting or in_use]
-    shown = active if wanted is None else [entry for entry in active if wanted(entry[0])]
-    top = nlargest(count, shown, key=lambda entry: entry[1] + entry[2])
-    states = (_state(key, waiting, in_use, leaves[key], now_ms) for key, waiting, in_use in top)
-    return Survey(keys=tuple(states), active=len(active), throttles=frozenset(throttles))
+        groups.setdefault(leaf.key, []).append(leaf)
+    return [tuple(twins) for twins in groups.values()]
+
+
+def _sizes(groups: Iterable[tuple[Node, ...]]) -> list[int]:
+    return [sum(leaf.waiting for leaf in twins) + max(map(_in_use, twins)) for twins in groups]
+
+
+def _sizes_of_single(leaves: Iterable[Node]) -> list[int]:
+    """Return the same for leaves that have no twins, in a fraction of the time."""
+    return [leaf.waiting + (leaf.in_use if leaf.name is not None else _in_use(leaf)) for leaf in leaves]
 
 
 def _in_use(leaf: Node) -> int:
@@ -70,9 +92,10 @@ def _in_use(leaf: Node) -> int:
     return leaf.parent.in_use - sum(others)
 
 
-def _state(key: Key, waiting: int, in_use: int, leaves: Iterable[Node], now_ms: int) -> KeyState:
+def _state(twins: tuple[Node, ...], now_ms: int) -> KeyState:
+    key, waiting, in_use = twins[0].key, sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))
     shut: list[tuple[float, str, int | None]] = []
-    for lane in (lane for leaf in leaves for lane in leaf.lanes() if lane.head is not None):
+    for lane in (lane for leaf in twins for lane in leaf.lanes() if lane.head is not None):
         holder = _holder(lane, now_ms)
         if holder is None:
             return KeyState(key=key, waiting=waiting, in_use=in_use)

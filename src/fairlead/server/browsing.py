@@ -18,7 +18,7 @@ from fairlead.server.callers import EVERY, Caller
 from fairlead.server.docs_page import PAGE
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import JSON, Exchange
-from fairlead.server.metrics import CONTENT_TYPE, metrics_text
+from fairlead.server.exposition import OPENMETRICS, PROMETHEUS, written
 from fairlead.server.openapi import description
 from fairlead.wire.verbs import ListConfig, Nothing, QueueRequest
 
@@ -50,8 +50,9 @@ async def cluster(doors: Doors, exchange: Exchange, caller: Caller) -> None:
 async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show what is counted, for Prometheus."""
     caller.check("admin", EVERY)
-    text = metrics_text(doors.tally, await doors.broker.queues())
-    await exchange.answer_bytes(text.encode(), CONTENT_TYPE)
+    is_open_metrics = "application/openmetrics-text" in (header(exchange.scope, b"accept") or "")
+    text = written(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics)
+    await exchange.answer_bytes(text.encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)
 
 
 # ------------------------------------------------------------------------------------------------- what needs no rights

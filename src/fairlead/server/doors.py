@@ -32,6 +32,7 @@ from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlead.server.keys import KeyRing
 from fairlead.server.live_viewers import Viewers
+from fairlead.server.metrics import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlead.server.origin import Origin, marked
 from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
@@ -94,7 +95,6 @@ class Tally:
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     delivered: int = 0
-    commits: int = 0
     streams: int = 0
     subscriptions: int = 0
 
@@ -133,6 +133,8 @@ class Doors:
         spans: Spans | None = None,
         router: Router | None = None,
         reports: Path | None = None,
+        metrics_queues_max: int = QUEUES_MAX,
+        metrics_keys_max: int = KEYS_MAX,
     ) -> None:
         self.broker: Looking = broker
         """What is served here, to be looked at."""
@@ -151,6 +153,8 @@ class Doors:
         self.keys = keys if keys is not None else KeyRing(broker)
         self.limits = limits if limits is not None else DoorLimits()
         self.tally = Tally()
+        self.metrics = Metrics(broker, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        """What is counted of commits."""
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RequestRates(rate, self.limits.requests_burst, now_ms=broker.now_ms)
         """How often each caller may ask; None where that is not limited."""
@@ -166,8 +170,8 @@ class Doors:
         """Connections that have leased by the verb, so that what they have does not go back with them."""
         broker.add_tap(self._on_commit)
 
-    def _on_commit(self, records: Sequence[AnyRecord], _now_ms: int) -> None:
-        self.tally.commits += 1
+    def _on_commit(self, records: Sequence[AnyRecord], now_ms: int) -> None:
+        self.metrics.fold.note(records, now_ms)
         for listener in list(self.listeners):
             listener(records)
 

@@ -38,6 +38,9 @@ def fair_shares(asked: Mapping[Key, Asked], weight_of: Callable[[Key], int]) -> 
     Nobody is given more than it wanted, and what one leaves is shared by those who want more. Keys that are paths
     share what the key above them has.
     """
+    if not any(isinstance(key, tuple) for key in asked):
+        parts = [(weight_of(key), each.wanted) for key, each in asked.items()]
+        return dict(zip(asked, _split(parts, sum(each.served for each in asked.values())), strict=True))
     root = _Node(None, 1)
     for key, each in asked.items():
         _plant(root, key, each, weight_of)
@@ -67,19 +70,21 @@ def _pour(node: _Node, amount: float, shares: dict[Key, float]) -> None:
         if node.key is not None:
             shares[node.key] = amount
         return
-    for child, share in zip(children, _split(children, amount), strict=True):
+    parts = [(child.weight, child.wanted) for child in children]
+    for child, share in zip(children, _split(parts, amount), strict=True):
         _pour(child, share, shares)
 
 
-def _split(nodes: list[_Node], amount: float) -> list[float]:
-    """Split an amount by weight: those who want less than their part first, the rest among the others."""
-    shares = [0.0] * len(nodes)
-    weights = sum(node.weight for node in nodes)
-    for at in sorted(range(len(nodes)), key=lambda at: nodes[at].wanted / nodes[at].weight):
-        node = nodes[at]
-        shares[at] = min(node.wanted, amount * node.weight / weights)
-        amount -= shares[at]
-        weights -= node.weight
+def _split(parts: list[tuple[int, float]], amount: float) -> list[float]:
+    """Split an amount by weights: those who want less than their part first, the rest among the others."""
+    shares = [0.0] * len(parts)
+    weights = sum(weight for weight, _ in parts)
+    ratios = [wanted / weight for weight, wanted in parts]
+    for at in sorted(range(len(parts)), key=ratios.__getitem__):
+        weight, wanted = parts[at]
+        shares[at] = share = min(wanted, amount * weight / weights)
+        amount -= share
+        weights -= weight
     return shares
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from heapq import nlargest
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -11,8 +13,9 @@ import msgspec
 from fairlead.model.message import Key
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 from fairlead.server.fair_shares import Asked, fair_shares, jain_index
-from fairlead.server.live_fold import Counts, Held, KeyWindows
+from fairlead.server.live_fold import Counts
 from fairlead.server.live_streams import StreamNow
+from fairlead.server.live_windows import Held, KeyWindows, Window
 
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 500
@@ -114,63 +117,87 @@ def rates_of(now: Counts, before: Counts, elapsed_ms: int) -> dict[str, float]:
     return {name: round((getattr(now, name) - getattr(before, name)) * 1000 / elapsed_ms, 2) for name in names}
 
 
-def keys_now(
-    view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], int], *, keys_max: int, match: str, now_ms: int
-) -> KeysNow:
-    """Return the keys of a queue: half of them those with the most messages, the others those that were served most."""
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that was looked at, for everybody who watches it."""
+
+    view: QueueView
+    windows: list[WindowNow]
+    shares: list[dict[Key, float]]
+    """For each window what would have been fair."""
+    busiest: list[Key]
+    """Keys that were served in the last minute, the one that was served most first."""
+    weight_of: Callable[[Key], int]
+
+
+def looked_at(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], int], now_ms: int) -> Looked:
+    """Look at a queue and at what was folded of it."""
     views = {each.key: each for each in view.keys}
     windows.hold(holds_of(view.keys), now_ms)
-    shares = [_fair(views, windows, served.totals, weight_of) for served in windows.served]
+    weight_of = cache(weight_of)
+    ranked = [windows.busiest(served) for served in windows.served]
+    shares = [
+        _fair(views, windows, served, keys[:CONSIDERED_MAX], weight_of)
+        for served, keys in zip(windows.served, ranked, strict=True)
+    ]
     told = [
         WindowNow(
             span_ms=served.span_ms,
             covered_ms=served.covered_ms(now_ms),
-            arrived=arrived.totals.total(),
-            served=served.totals.total(),
-            jain=jain_index(served.totals[key] / fair for key, fair in fairs.items() if fair > 0),
+            arrived=sum(arrived.totals),
+            served=sum(served.totals),
+            jain=jain_index(windows.of(served, key) / fair for key, fair in fairs.items() if fair > 0),
         )
         for arrived, served, fairs in zip(windows.arrived, windows.served, shares, strict=True)
     ]
+    return Looked(view=view, windows=told, shares=shares, busiest=ranked[1], weight_of=weight_of)
+
+
+def keys_now(
+    looked: Looked, windows: KeyWindows, *, keys_max: int, match: str, others: Iterable[KeyView] = ()
+) -> KeysNow:
+    """Return the keys of a queue: half of them those with the most messages, the others those that were served most.
+
+    ``others`` are keys that are looked for, and that may not be among those with the most messages.
+    """
+    views = {each.key: each for each in (*looked.view.keys, *others)}
 
     def now(key: Key) -> KeyNow:
-        columns = zip(windows.arrived, windows.served, shares, strict=True)
-        amounts = [(came.totals[key], went.totals[key], round(fair.get(key, 0.0), 2)) for came, went, fair in columns]
-        return _key_now(key, views.get(key), amounts, windows, weight_of)
+        columns = zip(windows.arrived, windows.served, looked.shares, strict=True)
+        amounts = [
+            (windows.of(came, key), windows.of(went, key), round(fair.get(key, 0.0), 2)) for came, went, fair in columns
+        ]
+        return _key_now(key, views.get(key), amounts, windows, looked.weight_of)
 
-    chosen = _chosen(views, windows, keys_max=keys_max, match=match)
     return KeysNow(
-        name=view.name,
-        active_keys=view.active_keys or 0,
-        windows=told,
-        keys=[now(key) for key in chosen],
-        throttles=view.throttles,
+        name=looked.view.name,
+        active_keys=looked.view.active_keys or 0,
+        windows=looked.windows,
+        keys=[now(key) for key in _chosen(views, looked.busiest, keys_max=keys_max, match=match)],
+        throttles=looked.view.throttles,
     )
 
 
-def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, match: str) -> list[Key]:
-    served = windows.served[1].totals
-    keys = [
-        key
-        for key in {**views, **dict.fromkeys(key for key in served if key is not None)}
-        if not match or is_like(key, match)
-    ]
-    fullest = nlargest(keys_max, keys, key=lambda key: views[key].messages if key in views else 0)
-    busiest = nlargest(keys_max, keys, key=lambda key: served[key])
-    both = dict.fromkeys(key for pair in zip(fullest, busiest, strict=True) for key in pair)
+def _chosen(views: dict[Key, KeyView], busiest: list[Key], *, keys_max: int, match: str) -> list[Key]:
+    fullest = nlargest(keys_max, (key for key in views if is_like(key, match)), key=lambda key: views[key].messages)
+    found = busiest[:keys_max] if not match else [key for key in busiest if is_like(key, match)][:keys_max]
+    both = dict.fromkeys(key for pair in zip_longest(fullest, found) for key in pair if key is not None)
     return list(both)[:keys_max]
 
 
 def is_like(key: Key, match: str) -> bool:
     """Tell whether a key, a path with slashes between its names, has a text in it, in capitals or not."""
-    return match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
+    return not match or match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
 
 
 def _fair(
-    views: dict[Key, KeyView], windows: KeyWindows, served: dict[Key | None, int], weight_of: Callable[[Key], int]
+    views: dict[Key, KeyView],
+    windows: KeyWindows,
+    served: Window,
+    busiest: list[Key],
+    weight_of: Callable[[Key], int],
 ) -> dict[Key, float]:
-    busiest = nlargest(CONSIDERED_MAX, served, key=lambda key: served[key])
-    keys = {**views, **dict.fromkeys(key for key in busiest if key is not None)}
-    asked = {key: _asked(key, views.get(key), windows, served.get(key, 0)) for key in keys}
+    keys = {**views, **dict.fromkeys(busiest)}
+    asked = {key: _asked(key, views.get(key), windows, windows.of(served, key)) for key in keys}
     return fair_shares(asked, weight_of)
 
 

@@ -6,12 +6,12 @@ been extended since.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.server.doors import Doors
 
 STREAMS_MAX: Final = 50
 _REMEMBERED_MAX: Final = 1_000
@@ -29,8 +29,8 @@ class StreamNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Streams:
     """The consumers of one queue, for one viewer."""
 
-    def __init__(self, doors: Doors, queue: str) -> None:
-        self._doors = doors
+    def __init__(self, queue: str, find: Callable[[str], Awaitable[AsyncBroker]]) -> None:
+        self._find = find
         self._queue = queue
         self._begun_ms: dict[int, int | None] = {}
 
@@ -40,7 +40,7 @@ class Streams:
         Raises:
             QueueNotFound: the queue is gone.
         """
-        broker = await self._doors.broker_of(self._queue)
+        broker = await self._find(self._queue)
         views = (await broker.streams(self._queue))[:STREAMS_MAX]
         if len(self._begun_ms) > _REMEMBERED_MAX:
             self._begun_ms.clear()

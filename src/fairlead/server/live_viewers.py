@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from fairlead.cluster.house import Looking
 from fairlead.journal.records import AnyRecord
-from fairlead.server.live_fold import KeyWindows, LiveFold
+from fairlead.server.live_board import KeyBoard
+from fairlead.server.live_fold import LiveFold
+from fairlead.server.live_windows import KeyWindows
 
 
 class Viewers:
@@ -19,10 +21,12 @@ class Viewers:
         self._listeners = listeners
         self._watchers: Counter[str] = Counter()
         self._fold = LiveFold(broker.terms_of)
+        self._boards: dict[str, KeyBoard] = {}
+        self._stops: dict[str, Callable[[], None]] = {}
         self.count = 0
 
     @contextmanager
-    def viewing(self, queue: str | None) -> Iterator[LiveFold]:
+    def viewing(self, queue: str | None) -> Iterator[tuple[LiveFold, KeyBoard | None]]:
         """Let records be folded while somebody looks, and of one queue the keys too."""
         if not self.count:
             self._fold = LiveFold(self._broker.terms_of)
@@ -30,9 +34,12 @@ class Viewers:
         self.count += 1
         if queue is not None:
             self._watchers[queue] += 1
-            self._fold.watched.setdefault(queue, KeyWindows(self._broker.now_ms()))
+            if queue not in self._boards:
+                windows = self._fold.watched[queue] = KeyWindows(self._broker.now_ms())
+                self._boards[queue] = KeyBoard(self._broker, queue, windows)
+                self._stops[queue] = self._broker.watch_hand_outs(queue, windows.serve)
         try:
-            yield self._fold
+            yield self._fold, None if queue is None else self._boards[queue]
         finally:
             self._leave(queue)
 
@@ -48,3 +55,5 @@ class Viewers:
             if not self._watchers[queue]:
                 del self._watchers[queue]
                 self._fold.watched.pop(queue, None)
+                del self._boards[queue]
+                self._stops.pop(queue)()

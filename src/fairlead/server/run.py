@@ -175,7 +175,15 @@ async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell
         await _make_first_key(keys, settings, tell)
     names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
     hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
-    return Doors(broker, keys=keys, limits=settings.limits, hosts=hosts, reports=_reports_of(settings))
+    return Doors(
+        broker,
+        keys=keys,
+        limits=settings.limits,
+        hosts=hosts,
+        reports=_reports_of(settings),
+        metrics_queues_max=settings.metrics_queues_max,
+        metrics_keys_max=settings.metrics_keys_max,
+    )
 
 
 async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:

@@ -19,6 +19,7 @@ from fairlead.errors import InvalidArgument
 from fairlead.model.names import queue_name_fault
 from fairlead.model.spelling import did_you_mean
 from fairlead.server.doors import DoorLimits
+from fairlead.server.metrics import KEYS_MAX, QUEUES_MAX
 
 ENVIRONMENT_PREFIX: Final = "FAIRLEAD_"
 OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -27,6 +28,7 @@ PORT: Final = 7420
 _PORT_MAX: Final = 65_535
 _LEASE_MS_MIN, _LEASE_MS_MAX = 500, 60_000
 _ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - to be refused, not to be listened on
+_METRICS_KEYS_MAX: Final = 1_000
 _TRUTHS: Final = {
     "1": True,
     "true": True,
@@ -66,6 +68,8 @@ class ServerSettings:
         otlp_endpoint: where spans are sent over OTLP, such as ``http://localhost:4318``; by default what the variable
             ``OTEL_EXPORTER_OTLP_ENDPOINT`` says. None for nowhere.
         reports: a folder whose ``tables`` and ``report``, made by the data pipeline, the dashboard shows.
+        metrics_queues_max: how many queues have a label of their own in the metrics.
+        metrics_keys_max: how many fairness keys of a queue have one; 0 for none.
     """
 
     host: str = "127.0.0.1"
@@ -88,6 +92,8 @@ class ServerSettings:
     grace_ms: int = 10_000
     otlp_endpoint: str | None = None
     reports: str | None = None
+    metrics_queues_max: int = QUEUES_MAX
+    metrics_keys_max: int = KEYS_MAX
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     limits: DoorLimits = field(default_factory=DoorLimits)
 
@@ -242,12 +248,20 @@ def check(settings: ServerSettings) -> None:
     _check_endpoint(settings.otlp_endpoint)
     if settings.reports is not None and not Path(settings.reports).expanduser().is_dir():
         raise InvalidArgument(f"reports names {settings.reports!r:.200}, which is no folder.")
+    _check_metrics(settings)
     if settings.is_loopback or settings.insecure:
         return
     if not settings.asks_for_keys:
         raise InvalidArgument(f"{settings.host} is beyond loopback: ask for keys (auth), or say insecure.")
     if not settings.has_tls:
         raise InvalidArgument(f"{settings.host} is beyond loopback: give tls_certificate and tls_key, or say insecure.")
+
+
+def _check_metrics(settings: ServerSettings) -> None:
+    if settings.metrics_queues_max < 1:
+        raise InvalidArgument(f"metrics_queues_max is at least 1, not {settings.metrics_queues_max}.")
+    if not 0 <= settings.metrics_keys_max <= _METRICS_KEYS_MAX:
+        raise InvalidArgument(f"metrics_keys_max is 0 to {_METRICS_KEYS_MAX}, not {settings.metrics_keys_max}.")
 
 
 def _check_endpoint(endpoint: str | None) -> None:

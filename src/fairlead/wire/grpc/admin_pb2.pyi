@@ -584,20 +584,22 @@ class HookStatisticsRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class HookStatisticsResponse(_message.Message):
-    __slots__ = ("calls", "faults", "bypassed", "elapsed_us", "is_open", "last_fault")
+    __slots__ = ("calls", "faults", "bypassed", "elapsed_us", "is_open", "last_fault", "trips")
     CALLS_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
     BYPASSED_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_US_FIELD_NUMBER: _ClassVar[int]
     IS_OPEN_FIELD_NUMBER: _ClassVar[int]
     LAST_FAULT_FIELD_NUMBER: _ClassVar[int]
+    TRIPS_FIELD_NUMBER: _ClassVar[int]
     calls: int
     faults: int
     bypassed: int
     elapsed_us: int
     is_open: bool
     last_fault: str
-    def __init__(self, calls: _Optional[int] = ..., faults: _Optional[int] = ..., bypassed: _Optional[int] = ..., elapsed_us: _Optional[int] = ..., is_open: _Optional[bool] = ..., last_fault: _Optional[str] = ...) -> None: ...
+    trips: int
+    def __init__(self, calls: _Optional[int] = ..., faults: _Optional[int] = ..., bypassed: _Optional[int] = ..., elapsed_us: _Optional[int] = ..., is_open: _Optional[bool] = ..., last_fault: _Optional[str] = ..., trips: _Optional[int] = ...) -> None: ...
 
 class ReadJournalRequest(_message.Message):
     __slots__ = ("after", "count", "queue")

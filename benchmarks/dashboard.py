@@ -1,0 +1,159 @@
+"""What it costs a busy server to be watched: ``python -m benchmarks.dashboard [--quick] [--check]``.
+
+A real server with 10 000 active fairness keys gets as much work as a client can send it. In every other slice of the
+run somebody looks at the queue through the live feed, as the dashboard does; the slices in between are the baseline.
+Rates are messages from enqueue to ack in a second of the server's CPU time, and their ratio is what is left of them
+when somebody looks. A server that is not as busy as it can be looks more often for its CPU time: ``busy`` tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+
+import httpx
+import uvloop
+
+from benchmarks.report import Options, Report, parse_options
+from benchmarks.server import server_process
+from fairlead.client import AsyncClient, NewMessage
+
+KEYS = 10_000
+BACKLOG = 3 * KEYS
+BATCH = 100
+SLICE_S = 6.0
+PAYLOAD = random.Random(1).randbytes(256)
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A slice in which somebody looked, and those before and after it."""
+
+    alone: float
+    watched: float
+    busy: float
+    shown: list[int]
+
+    @property
+    def left(self) -> float:
+        return self.watched / self.alone
+
+
+@dataclass(slots=True)
+class Load:
+    """Producers and consumers that keep a server busy, and how many messages they have brought to their ack."""
+
+    client: AsyncClient
+    acked: int = 0
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
+    """So many batches may be ahead of the consumers, so that the backlog stays as it is."""
+
+    async def produce(self, batches: list[list[NewMessage]]) -> None:
+        for batch in cycle(batches):
+            await self.room.acquire()
+            results = await self.client.enqueue_many("work", batch)
+            assert all(type(result) is str for result in results)
+
+    async def consume(self) -> None:
+        while True:
+            leased = await self.client.lease("work", BATCH, wait_ms=5_000)
+            await self.client.ack_many("work", leased)
+            self.acked += len(leased)
+            self.room.release()
+
+
+def messages(chance: random.Random) -> list[NewMessage]:
+    return [NewMessage(payload=PAYLOAD, fairness_key=f"tenant-{chance.randrange(KEYS)}") for _ in range(BATCH)]
+
+
+@asynccontextmanager
+async def loaded(client: AsyncClient) -> AsyncIterator[Load]:
+    await client.create_queue("work")
+    for first in range(0, BACKLOG, BATCH):
+        batch = [NewMessage(payload=PAYLOAD, fairness_key=f"tenant-{at % KEYS}") for at in range(first, first + BATCH)]
+        await client.enqueue_many("work", batch)
+    load = Load(client)
+    batches = [[messages(chance) for _ in range(100)] for chance in map(random.Random, range(4))]
+    works = [*map(load.produce, batches), *(load.consume() for _ in range(4))]
+    tasks = [asyncio.create_task(work) for work in works]
+    yield load
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def watched(address: str, *, by_somebody: bool) -> AsyncIterator[list[int]]:
+    """Let somebody look, or nobody. Yields the sizes of what it is shown."""
+    shown: list[int] = []
+
+    async def look() -> None:
+        nonlocal shown
+        async with httpx.AsyncClient(timeout=60) as http, http.stream("GET", f"{address}/v1/live?queue=work") as feed:
+            async for line in feed.aiter_lines():
+                shown += [len(line)] * line.startswith("data:")
+
+    task = asyncio.create_task(look() if by_somebody else asyncio.sleep(0))
+    yield shown
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def cpu_s(process: int) -> float:
+    """Return the CPU seconds of a process, in user and kernel mode."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+async def rate(load: Load, process: int) -> tuple[float, float]:
+    """Return messages a CPU second over a slice, and how many CPU seconds a second there were."""
+    before, acked = cpu_s(process), load.acked
+    await asyncio.sleep(SLICE_S)
+    spent = cpu_s(process) - before
+    return (load.acked - acked) / spent, spent / SLICE_S
+
+
+async def measure(pairs: int) -> list[Pair]:
+    found = []
+    with server_process() as (address, process):
+        async with AsyncClient(address) as client, loaded(client) as load:
+            before, _ = await rate(load, process)
+            for _ in range(pairs):
+                async with watched(address, by_somebody=True) as shown:
+                    seen, busy = await rate(load, process)
+                after, _ = await rate(load, process)
+                found.append(Pair((before + after) / 2, seen, busy, shown))
+                before = after
+    return found
+
+
+def compare(report: Report, options: Options) -> None:
+    pairs = 3 if options.quick else 8
+    report.heading(f"{KEYS:,} active keys, and somebody who looks at them", repeats=1)
+    found = asyncio.run(measure(pairs))
+    rows = [
+        [f"{each.alone:,.0f}", f"{each.watched:,.0f}", f"{each.left:.3f}", f"{each.busy:.2f}", f"{len(each.shown)}"]
+        for each in found
+    ]
+    report.table(["alone, a CPU s", "watched, a CPU s", "ratio", "busy", "pictures"], rows)
+    report.goal("what is left of the rate, median", measured=statistics.median(each.left for each in found), least=0.97)
+
+
+def main() -> None:
+    options = parse_options(__doc__ or "")
+    report = Report(options)
+    uvloop.install()
+    compare(report, options)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

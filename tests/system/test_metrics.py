@@ -1,0 +1,96 @@
+"""What a real server exposes for Prometheus: all that the reference lists, and nothing that it does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus_text
+
+from .server_process import HttpClient, serving
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+ROW = re.compile(r"^\| `(fairlead_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+SCRIPT = 'function on_enqueue(msg) return { fairness_key = "scripted" } end'
+
+
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
+    """Return type and labels of each metric in the reference."""
+    rows = ROW.findall(PAGE.read_text())
+    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def live_a_little(http: HttpClient) -> None:
+    """Let something happen of everything that is counted."""
+
+    def do(path: str, **body: Any) -> Any:
+        answer = http.post(f"/{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    policy = {"on_enqueue": SCRIPT, "max_attempts": 1, "visibility_timeout_ms": 60_000}
+    do("queues/create", queue="orders", policy=policy)
+    do("config/set", values={"throttle:smtp:rate": "1000"})
+    news = [{"throttles": ["smtp"]}, {}, {}]
+    do("queue/enqueue", queue="orders", messages=news)
+    leased = do("queue/dequeue", queue="orders", count=3)["deliveries"]
+    receipts = [{"id": each["id"], "token": each["token"]} for each in leased]
+    do("queue/ack", queue="orders", receipts=receipts[:1])
+    do("queue/nack", queue="orders", receipts=receipts[1:2])
+    do("queues/pause", queue="orders")
+    assert http.post("/queue/stats", json={"queue": "none"}).status_code == 404
+
+
+def families(text: str, parse: Any) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return type and labels of each metric, under the name that its samples have."""
+    found = {}
+    for family in parse(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = (family.type, frozenset(labels))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+def test_the_reference_lists_what_a_server_exposes(tmp_path: Path, kind: str) -> None:
+    """Names, types and labels are those of the reference, in both formats, as Prometheus' own parser reads them."""
+    with serving(tmp_path / "data") as server, server.http() as http:
+        live_a_little(http)
+        answer = http.get(f"http://{server.address}/metrics", headers={"accept": kind})
+    assert answer.headers["content-type"].startswith(kind)
+    found = families(answer.text, open_metrics if "openmetrics" in kind else prometheus_text)
+    assert found == documented()
+
+
+def test_counters_go_on_and_the_next_server_begins_anew(tmp_path: Path) -> None:
+    """Messages are counted as they go through, and a server that is started again has recovered once."""
+
+    def value(text: str, name: str, **labels: str) -> float:
+        samples = [sample for family in prometheus_text(text) for sample in family.samples]
+        return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+    with serving(tmp_path / "data") as server:
+        with server.http() as http:
+            live_a_little(http)
+            text = http.get(f"http://{server.address}/metrics").text
+        assert value(text, "fairlead_messages_total", event="enqueued", queue="orders") == 3
+        assert value(text, "fairlead_messages_total", event="leased") == 3
+        assert value(text, "fairlead_messages_total", event="dead", reason="max_attempts") == 1
+        assert value(text, "fairlead_delivery_wait_seconds_count", queue="orders") == 3
+        assert value(text, "fairlead_throttle_decisions_total", throttle="smtp", decision="passed") == 1
+        assert value(text, "fairlead_hook_calls_total", queue="orders") == 3
+        assert value(text, "fairlead_queue_paused", queue="orders") == 1
+        assert value(text, "fairlead_key_served_total", queue="orders", key="scripted") == 3
+        assert value(text, "fairlead_key_messages", queue="orders", key="scripted") == 1
+        assert value(text, "fairlead_commit_seconds_count") == value(text, "fairlead_commits_total") >= 6
+        server.kill()
+        server.start()
+        with server.http() as http:
+            text = http.get(f"http://{server.address}/metrics").text
+        assert value(text, "fairlead_recoveries_total") == 1
+        assert value(text, "fairlead_recovery_seconds") > 0
+        assert value(text, "fairlead_messages_total", event="enqueued") == 0
+        assert value(text, "fairlead_queue_leased", queue="orders") == 1
