@@ -18,12 +18,14 @@ import msgspec
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster import placing
-from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, encode, groups_by_queue
+from fairlead.cluster.budgets import totals
+from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, Share, encode, groups_by_queue
 from fairlead.cluster.house import Groups, Place
 from fairlead.cluster.living import Watch
 from fairlead.cluster.loads import Loads
 from fairlead.cluster.posting import Posting
-from fairlead.cluster.shared_config import SharedConfig, apply_config, config_of_groups
+from fairlead.cluster.shared_config import GroupConfig, SharedConfig, apply_config, config_of_groups
+from fairlead.cluster.spending import Spending, share_out
 from fairlead.cluster.tenancy import Open, Tenancy
 from fairlead.errors import FairleadError, InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
 from fairlead.model.names import DLQ_SUFFIX
@@ -32,11 +34,14 @@ from fairlead.ports.board import Board
 
 LEASE_MS: Final = 5_000
 GROUPS_MAX: Final = 32
+MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
 """A node shows so many times within a lease that it lives."""
 _BALANCE_S: Final = 5.0
 """So long lies between two moves that only make the load more even."""
 _LOOK_S: Final = 0.05
+_SHARE_S: Final = 0.5
+"""So long lies, at least, between two looks at who needs how much of the throttles."""
 _MOVES_MAX: Final = 4
 """So many groups of drained nodes are on their way at a time."""
 _FORGET_MS: Final = 600_000
@@ -89,7 +94,9 @@ class Node:
         self._is_draining = False
         self._beaten_s = float("-inf")
         self._balanced_s = monotonic()
-        self._applied: dict[str, Mapping[str, str]] = {}
+        self._applied: dict[str, GroupConfig] = {}
+        self._shared_out_s = float("-inf")
+        self.spending = Spending(self.posting)
         self._noted: BoardView | None = None
         self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
@@ -170,6 +177,7 @@ class Node:
         self._note_view()
         await self._decide()
         await self._configure()
+        await self._share_throttles()
         await self.posting.wait(self._until_beat_s())
 
     def _tell_change(self) -> None:
@@ -198,6 +206,7 @@ class Node:
             incarnation=self._incarnation,
             is_draining=self._is_draining,
             load=self._loads.rates(self._monotonic()),
+            demand=self._loads.demand(),
             grpc=self.grpc,
             version=self.terms.version,
             takeovers=self.tenancy.takeovers,
@@ -313,16 +322,44 @@ class Node:
             if broker is None or self._applied.get(group) == wanted:
                 continue
             try:
-                await self._prepare(group, broker)
+                await self._configure_group(group, broker)
             except FairleadError as error:
                 _log.warning("The config of group %s is not up to date: %s", group, error)
 
     async def _prepare(self, group: str, broker: AsyncBroker) -> None:
+        await self.spending.begin(group, broker)
+        await self._configure_group(group, broker)
+
+    async def _configure_group(self, group: str, broker: AsyncBroker) -> None:
         wanted = config_of_groups(self.posting.view)
+        self.spending.forget(wanted.throttles)
         await apply_config(broker, wanted)
+        await self.spending.confine(group, broker)
         self._applied[group] = wanted
 
+    async def _share_throttles(self) -> None:
+        """Let groups here have their shares of throttles, and as the steward say what those shall be."""
+        view, live, now_s = self.posting.view, self.live, self._monotonic()
+        every_s = min(_SHARE_S, self.terms.lease_ms / 1000 / _BEATS)
+        if placing.steward(view.nodes, live) == self.terms.name and now_s - self._shared_out_s >= every_s:
+            self._shared_out_s = now_s
+            await share_out(self.posting, live=live, now_s=now_s)
+        for group in list(self.groups.names):
+            broker = self.groups.group(group)
+            if broker is not None:
+                await self._settle(group, broker)
+
+    async def _settle(self, group: str, broker: AsyncBroker) -> None:
+        try:
+            await self.spending.settle(group, broker)
+        except FairleadError as error:
+            _log.debug("The shares of group %s stay as they are: %s", group, error)
+
     # ---------------------------------------------------------------------------------------------- what others ask for
+
+    def throttles(self) -> dict[str, Share]:
+        """Return what each throttle has for all groups: millionths of a token a second, and tokens saved up."""
+        return totals(self.posting.view.config)
 
     async def inform(self) -> None:
         """Read the board now.
