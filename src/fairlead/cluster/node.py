@@ -18,7 +18,6 @@ import msgspec
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster import placing
-from fairlead.cluster.budgets import totals
 from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, Share, encode, groups_by_queue
 from fairlead.cluster.house import Groups, Place
 from fairlead.cluster.living import Watch
@@ -94,6 +93,7 @@ class Node:
         self._is_draining = False
         self._beaten_s = float("-inf")
         self._balanced_s = monotonic()
+        self._group_config = GroupConfig({}, {})
         self._applied: dict[str, GroupConfig] = {}
         self._shared_out_s = float("-inf")
         self.spending = Spending(self.posting)
@@ -271,6 +271,7 @@ class Node:
         self.tenancy.want(mine, elsewhere)
         self.tenancy.drop_fenced()
         if self._noted is None or self._noted.config != view.config:
+            self._group_config = config_of_groups(view)
             self.on_config(view.config)
         self._noted = view
 
@@ -316,10 +317,10 @@ class Node:
 
     async def _configure(self) -> None:
         """Let the groups that are open here have the config of the board."""
-        wanted = config_of_groups(self.posting.view)
+        wanted = self._group_config
         for group in list(self.groups.names):
             broker = self.groups.group(group)
-            if broker is None or self._applied.get(group) == wanted:
+            if broker is None or self._applied.get(group) is wanted:
                 continue
             try:
                 await self._configure_group(group, broker)
@@ -331,10 +332,10 @@ class Node:
         await self._configure_group(group, broker)
 
     async def _configure_group(self, group: str, broker: AsyncBroker) -> None:
-        wanted = config_of_groups(self.posting.view)
+        wanted = self._group_config
         self.spending.forget(wanted.throttles)
         await apply_config(broker, wanted)
-        await self.spending.confine(group, broker)
+        await self.spending.confine(group, broker, wanted.throttles)
         self._applied[group] = wanted
 
     async def _share_throttles(self) -> None:
@@ -343,7 +344,7 @@ class Node:
         every_s = min(_SHARE_S, self.terms.lease_ms / 1000 / _BEATS)
         if placing.steward(view.nodes, live) == self.terms.name and now_s - self._shared_out_s >= every_s:
             self._shared_out_s = now_s
-            await share_out(self.posting, live=live, now_s=now_s)
+            await share_out(self.posting, self._group_config.throttles, live=live, now_s=now_s)
         for group in list(self.groups.names):
             broker = self.groups.group(group)
             if broker is not None:
@@ -351,15 +352,15 @@ class Node:
 
     async def _settle(self, group: str, broker: AsyncBroker) -> None:
         try:
-            await self.spending.settle(group, broker)
+            await self.spending.settle(group, broker, self._group_config.throttles)
         except FairleadError as error:
             _log.debug("The shares of group %s stay as they are: %s", group, error)
 
     # ---------------------------------------------------------------------------------------------- what others ask for
 
-    def throttles(self) -> dict[str, Share]:
+    def throttles(self) -> Mapping[str, Share]:
         """Return what each throttle has for all groups: millionths of a token a second, and tokens saved up."""
-        return totals(self.posting.view.config)
+        return self._group_config.throttles
 
     async def inform(self) -> None:
         """Read the board now.

@@ -11,7 +11,7 @@ from fairlead.assembly import PRIVATE_PREFIX
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.verbs.checking import require
 from fairlead.cluster.budgets import totals
-from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, encode
+from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
 from fairlead.cluster.posting import Posting
 from fairlead.core.checks import text_fault
 from fairlead.core.decide.queues import value_fault
@@ -69,16 +69,16 @@ class GroupConfig:
 
     Attributes:
         values: what is the same in all.
-        throttles: the throttles that they share: of those each has a part, which is not told here.
+        throttles: the throttles that they share, with all there is of each: each group has a part of that.
     """
 
     values: Mapping[str, str]
-    throttles: frozenset[str]
+    throttles: Mapping[str, Share]
 
 
 def config_of_groups(view: BoardView) -> GroupConfig:
     """Return what every group has of the config: not what is private to the doors."""
-    throttles = frozenset(totals(view.config))
+    throttles = totals(view.config)
     shared = _keys_of(throttles)
     values = {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
     return GroupConfig({key: value for key, value in values.items() if key not in shared}, throttles)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step, totals
+from fairlead.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
 from fairlead.cluster.entries import BUDGET, BoardView, Share, encode
 from fairlead.cluster.posting import Posting
 
@@ -30,19 +30,19 @@ class Spending:
         await broker.set_config(OPENING_KEY, str(self._openings[group]))
         self._shares[group] = {}
 
-    async def confine(self, group: str, broker: AsyncBroker) -> None:
+    async def confine(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
         """Let a group use no more than it was granted of any throttle, which may be nothing."""
-        for throttle in totals(self._posting.view.config):
+        for throttle in throttles:
             while (step := await self._step(group, throttle, broker)).apply is not None:
                 await self._apply(group, throttle, broker, step.apply)
 
-    async def settle(self, group: str, broker: AsyncBroker) -> None:
+    async def settle(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
         """Take what was granted since, and give back what others want.
 
         Raises:
             FairleadError: the board, or the group, is out of reach; what was done so far holds.
         """
-        for throttle in totals(self._posting.view.config):
+        for throttle in throttles:
             for _ in range(_STEPS_MAX):
                 view = self._posting.view
                 step = await self._step(group, throttle, broker)
@@ -78,7 +78,7 @@ async def _share_of(broker: AsyncBroker, throttle: str) -> Share | None:
     return share_in(await broker.list_config(f"throttle:{throttle}:"), throttle)
 
 
-async def share_out(posting: Posting, *, live: Collection[str], now_s: float) -> None:
+async def share_out(posting: Posting, throttles: Mapping[str, Share], *, live: Collection[str], now_s: float) -> None:
     """Say for every throttle what each group shall have, and grant what there is room for; for the steward.
 
     Raises:
@@ -86,7 +86,7 @@ async def share_out(posting: Posting, *, live: Collection[str], now_s: float) ->
     """
     view = posting.view
     is_changed = False
-    for throttle, total in totals(view.config).items():
+    for throttle, total in throttles.items():
         budget = steward_step(
             view.budgets.get(throttle),
             total,
