@@ -91,6 +91,7 @@ class Node:
         self._beat = 0
         self._version: str | None = None
         self._is_draining = False
+        self._has_appeared = False
         self._beaten_s = float("-inf")
         self._balanced_s = monotonic()
         self._group_config = GroupConfig({}, {})
@@ -120,7 +121,8 @@ class Node:
         """
         view = await self.posting.look()
         self._version = view.versions.get(NODE + self.terms.name)
-        await self._show_life()
+        while not self._has_appeared:  # one of the same name may be about to end
+            await self._show_life()
         await self.posting.look()
         self._note_view()
         self.groups.config = self.config
@@ -216,7 +218,7 @@ class Node:
         if version is None:
             await self._reread_own(name)
             return
-        self._version = version
+        self._version, self._has_appeared = version, True
         self._beaten_s = sent_s
 
     async def _reread_own(self, name: str) -> None:
@@ -226,7 +228,7 @@ class Node:
         self._version = view.versions.get(name)
         if entry is None:
             return
-        if entry.incarnation != self._incarnation and self._beat > 1:
+        if entry.incarnation != self._incarnation and self._has_appeared:
             _log.error("Another process has joined as node %s; this one ends.", self.terms.name)
             self.usurped.set()
             await self.tenancy.stop()
