@@ -2,8 +2,9 @@
 
 PostgreSQL is one of its own, with fsync, in a temporary folder. The baseline in the same run, on the same server, is a
 hand-written queue: a table, batches by ``UNNEST``, claims by ``FOR UPDATE SKIP LOCKED`` with a lease, acks by
-``DELETE``; it knows no tenants. It has a connection for each request in flight, the broker has one in all. S3 is
-SeaweedFS on loopback; there the number of PUTs says more than the rate, since each costs money.
+``DELETE``; it knows no tenants. It has a connection for each request in flight, the broker has one in all. Then two
+nodes are compared with one, and owners are killed (see ``benchmarks.nodes``). S3 is SeaweedFS on loopback; there the
+number of PUTs says more than the rate, since each costs money.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import partial
 
 import asyncpg  # type: ignore[import-untyped, unused-ignore] # it has types in some versions only
 
+from benchmarks.nodes import compare_two_with_one, measure_takeovers
 from benchmarks.report import Options, Report, parse_options
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.ownership import Claim
@@ -49,6 +51,8 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     with PostgresServer(settings=["shared_buffers=256MB", "max_wal_size=2GB"]) as server:
         compare_with_skip_locked(report, options, server)
+        compare_two_with_one(report, options, server)
+        measure_takeovers(report, options, server)
     with S3Server() as s3:
         s3.make_bucket(BUCKET)
         measure_windows(report, options, s3)

@@ -197,6 +197,10 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
         return policy.weight if policy is not None else 1
 
+    def throttle_demand(self) -> dict[str, int]:
+        """Return how many messages wait in queues that throttles hold up now, by throttle; nothing for the others."""
+        return self._engine.schedule.held_up()
+
     @property
     def sequence(self) -> int:
         """The sequence that the next record of the journal will have; it only grows."""

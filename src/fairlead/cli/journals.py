@@ -23,18 +23,19 @@ def journal_command() -> None:
 
 @journal_command.command(name="export")
 @click.option("--to", "folder", type=FOLDER, required=True, help="The folder to write Parquet files to.")
+@click.option("--queue", help="In a cluster, a queue of the group whose journal it shall be.")
 @pass_session
-def export_command(session: Session, *, folder: Path) -> None:
+def export_command(session: Session, *, folder: Path, queue: str | None) -> None:
     """Write the events of the journal that are not in a folder yet, as Parquet. It can be interrupted and repeated.
 
     A server's journal is written up to its end, that of a folder as far as its segments are sealed.
     """
     with stoppable():
-        files = _of_folder(session, folder) if session.place.is_embedded else _of_server(session, folder)
+        files = _of_folder(session, folder) if session.place.is_embedded else _of_server(session, folder, queue)
     answer([str(path) for path in files], f"{len(files)} new files in {folder}.", is_json=session.is_json)
 
 
-def _of_server(session: Session, folder: Path) -> list[Path]:
+def _of_server(session: Session, folder: Path, queue: str | None) -> list[Path]:
     from fairlead.assembly import export_events  # noqa: PLC0415 - only this needs Arrow
     from fairlead.client import Client  # noqa: PLC0415 - only who talks to a server needs a client
 
@@ -42,7 +43,7 @@ def _of_server(session: Session, folder: Path) -> list[Path]:
     with Client(place.server, api_key=place.api_key, tls=place.tls(), timeout=place.timeout_s) as client:
 
         def read(after: int) -> tuple[Sequence[dict[str, Any]], int]:
-            found = client.read_journal(after, count=_EVENTS)
+            found = client.read_journal(after, count=_EVENTS, queue=queue)
             return found.events, found.position
 
         return export_events(read, folder, tell=lambda position: click.echo(f"up to {position:,}", err=True))

@@ -43,12 +43,17 @@ def queue_command() -> None:
 @NEW_QUEUE
 @SETTINGS
 @POLICY
+@click.option("--group", help="In a cluster, the group of queues that it joins; it may forward to those in one commit.")
 @pass_session
-def create(session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None) -> None:
+def create(
+    session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
+) -> None:
     """Make a queue, and its dead-letter queue with it."""
     fields = policy_fields(path, pairs)
+    if group is not None and session.place.is_embedded:
+        raise click.UsageError("A folder has one broker and no groups: leave --group out.")
     with session.door() as door:
-        door.create_queue(queue, fields)
+        door.create_queue(queue, fields, **({} if group is None else {"group": group}))
     answer({"queue": queue, "created": True}, f"Queue {queue} is there.", is_json=session.is_json)
 
 

@@ -36,3 +36,12 @@ class Loads:
             self._sequences[group] = sequence
         self._rates = rates
         return rates
+
+    def demand(self) -> dict[str, dict[str, int]]:
+        """Return of each throttle, and each group that is open here, how much waits for it."""
+        found: dict[str, dict[str, int]] = {}
+        for group in self._groups.names:
+            broker = self._groups.group(group)
+            for throttle, count in ({} if broker is None else broker.throttle_demand()).items():
+                found.setdefault(throttle, {})[group] = count
+        return found

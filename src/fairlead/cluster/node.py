@@ -18,12 +18,13 @@ import msgspec
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster import placing
-from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, encode, groups_by_queue
+from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, Share, encode, groups_by_queue
 from fairlead.cluster.house import Groups, Place
 from fairlead.cluster.living import Watch
 from fairlead.cluster.loads import Loads
 from fairlead.cluster.posting import Posting
-from fairlead.cluster.shared_config import SharedConfig, apply_config, config_of_groups
+from fairlead.cluster.shared_config import GroupConfig, SharedConfig, apply_config, config_of_groups
+from fairlead.cluster.spending import Spending, share_out
 from fairlead.cluster.tenancy import Open, Tenancy
 from fairlead.errors import FairleadError, InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
 from fairlead.model.names import DLQ_SUFFIX
@@ -32,11 +33,14 @@ from fairlead.ports.board import Board
 
 LEASE_MS: Final = 5_000
 GROUPS_MAX: Final = 32
+MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
 """A node shows so many times within a lease that it lives."""
 _BALANCE_S: Final = 5.0
 """So long lies between two moves that only make the load more even."""
 _LOOK_S: Final = 0.05
+_SHARE_S: Final = 0.5
+"""So long lies, at least, between two looks at who needs how much of the throttles."""
 _MOVES_MAX: Final = 4
 """So many groups of drained nodes are on their way at a time."""
 _FORGET_MS: Final = 600_000
@@ -87,9 +91,13 @@ class Node:
         self._beat = 0
         self._version: str | None = None
         self._is_draining = False
+        self._has_appeared = False
         self._beaten_s = float("-inf")
         self._balanced_s = monotonic()
-        self._applied: dict[str, Mapping[str, str]] = {}
+        self._group_config = GroupConfig({}, {})
+        self._applied: dict[str, GroupConfig] = {}
+        self._shared_out_s = float("-inf")
+        self.spending = Spending(self.posting)
         self._noted: BoardView | None = None
         self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
@@ -113,7 +121,8 @@ class Node:
         """
         view = await self.posting.look()
         self._version = view.versions.get(NODE + self.terms.name)
-        await self._show_life()
+        while not self._has_appeared:  # one of the same name may be about to end
+            await self._show_life()
         await self.posting.look()
         self._note_view()
         self.groups.config = self.config
@@ -170,6 +179,7 @@ class Node:
         self._note_view()
         await self._decide()
         await self._configure()
+        await self._share_throttles()
         await self.posting.wait(self._until_beat_s())
 
     def _tell_change(self) -> None:
@@ -198,6 +208,7 @@ class Node:
             incarnation=self._incarnation,
             is_draining=self._is_draining,
             load=self._loads.rates(self._monotonic()),
+            demand=self._loads.demand(),
             grpc=self.grpc,
             version=self.terms.version,
             takeovers=self.tenancy.takeovers,
@@ -207,7 +218,7 @@ class Node:
         if version is None:
             await self._reread_own(name)
             return
-        self._version = version
+        self._version, self._has_appeared = version, True
         self._beaten_s = sent_s
 
     async def _reread_own(self, name: str) -> None:
@@ -217,7 +228,7 @@ class Node:
         self._version = view.versions.get(name)
         if entry is None:
             return
-        if entry.incarnation != self._incarnation and self._beat > 1:
+        if entry.incarnation != self._incarnation and self._has_appeared:
             _log.error("Another process has joined as node %s; this one ends.", self.terms.name)
             self.usurped.set()
             await self.tenancy.stop()
@@ -262,6 +273,7 @@ class Node:
         self.tenancy.want(mine, elsewhere)
         self.tenancy.drop_fenced()
         if self._noted is None or self._noted.config != view.config:
+            self._group_config = config_of_groups(view)
             self.on_config(view.config)
         self._noted = view
 
@@ -307,22 +319,50 @@ class Node:
 
     async def _configure(self) -> None:
         """Let the groups that are open here have the config of the board."""
-        wanted = config_of_groups(self.posting.view)
+        wanted = self._group_config
         for group in list(self.groups.names):
             broker = self.groups.group(group)
-            if broker is None or self._applied.get(group) == wanted:
+            if broker is None or self._applied.get(group) is wanted:
                 continue
             try:
-                await self._prepare(group, broker)
+                await self._configure_group(group, broker)
             except FairleadError as error:
                 _log.warning("The config of group %s is not up to date: %s", group, error)
 
     async def _prepare(self, group: str, broker: AsyncBroker) -> None:
-        wanted = config_of_groups(self.posting.view)
+        await self.spending.begin(group, broker)
+        await self._configure_group(group, broker)
+
+    async def _configure_group(self, group: str, broker: AsyncBroker) -> None:
+        wanted = self._group_config
+        self.spending.forget(wanted.throttles)
         await apply_config(broker, wanted)
+        await self.spending.confine(group, broker, wanted.throttles)
         self._applied[group] = wanted
 
+    async def _share_throttles(self) -> None:
+        """Let groups here have their shares of throttles, and as the steward say what those shall be."""
+        view, live, now_s = self.posting.view, self.live, self._monotonic()
+        every_s = min(_SHARE_S, self.terms.lease_ms / 1000 / _BEATS)
+        if placing.steward(view.nodes, live) == self.terms.name and now_s - self._shared_out_s >= every_s:
+            self._shared_out_s = now_s
+            await share_out(self.posting, self._group_config.throttles, live=live, now_s=now_s)
+        for group in list(self.groups.names):
+            broker = self.groups.group(group)
+            if broker is not None:
+                await self._settle(group, broker)
+
+    async def _settle(self, group: str, broker: AsyncBroker) -> None:
+        try:
+            await self.spending.settle(group, broker, self._group_config.throttles)
+        except FairleadError as error:
+            _log.debug("The shares of group %s stay as they are: %s", group, error)
+
     # ---------------------------------------------------------------------------------------------- what others ask for
+
+    def throttles(self) -> Mapping[str, Share]:
+        """Return what each throttle has for all groups: millionths of a token a second, and tokens saved up."""
+        return self._group_config.throttles
 
     async def inform(self) -> None:
         """Read the board now.

@@ -30,6 +30,7 @@ class Posting:
         self._looking = ThreadPoolExecutor(1, "fairlead-board-looking")  # one thread, that reads and waits by turns
         self._acting = ThreadPoolExecutor(_ACTING, "fairlead-board-acting")
         self._refreshing: asyncio.Task[BoardView] | None = None
+        self._next: asyncio.Task[BoardView] | None = None
         self._begun = 0
         self._applied = 0
         self.view = BoardView()
@@ -52,14 +53,20 @@ class Posting:
         await asyncio.get_running_loop().run_in_executor(self._looking, self._board.wait, timeout_s)
 
     async def refresh(self) -> BoardView:
-        """Read the board now, together with all who want to.
+        """Read the board, no sooner than now, together with all who want to.
 
         Raises:
             StoreFailed: it can't be read.
         """
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._read(self._acting))
-        return await asyncio.shield(self._refreshing)
+        if self._next is None:
+            self._next = asyncio.create_task(self._refresh())
+        return await asyncio.shield(self._next)
+
+    async def _refresh(self) -> BoardView:
+        if self._refreshing is not None:
+            await asyncio.wait((self._refreshing,))
+        self._refreshing, self._next = self._next, None  # whoever asks from now on may want to see more
+        return await self._read(self._acting)
 
     async def _read(self, executor: ThreadPoolExecutor) -> BoardView:
         self._begun += 1

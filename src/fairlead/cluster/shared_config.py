@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from fairlead.assembly import PRIVATE_PREFIX
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.verbs.checking import require
-from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, encode
+from fairlead.cluster.budgets import totals
+from fairlead.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
 from fairlead.cluster.posting import Posting
 from fairlead.core.checks import text_fault
 from fairlead.core.decide.queues import value_fault
 from fairlead.errors import StoreFailed
 from fairlead.model import limits
 
+OWN_PREFIX: Final = "cluster:"
+_OWN: Final = f"What begins with {OWN_PREFIX} belongs to the cluster."
 _CHANGES_MAX: Final = 1_000
 """Values that are changed in one commit of a group."""
 
@@ -52,26 +56,49 @@ class SharedConfig:
         for key, value in values.items():
             require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
             require(None if value is None else value_fault(key, value))
+            require(_OWN if key.startswith(OWN_PREFIX) else None)
         for key, value in values.items():
             entry = None if value is None else encode(ConfigEntry(value=value))
             await self._posting.change(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
         self._on_set()
 
 
-def config_of_groups(view: BoardView) -> dict[str, str]:
-    """Return what every group has of the config: everything but what is private to the doors."""
-    return {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What every group has of the config.
+
+    Attributes:
+        values: what is the same in all.
+        throttles: the throttles that they share, with all there is of each: each group has a part of that.
+    """
+
+    values: Mapping[str, str]
+    throttles: Mapping[str, Share]
 
 
-async def apply_config(broker: AsyncBroker, wanted: Mapping[str, str]) -> None:
-    """Let the config of a broker be this, in as few commits as may be.
+def config_of_groups(view: BoardView) -> GroupConfig:
+    """Return what every group has of the config: not what is private to the doors."""
+    throttles = totals(view.config)
+    shared = _keys_of(throttles)
+    values = {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
+    return GroupConfig({key: value for key, value in values.items() if key not in shared}, throttles)
+
+
+def _keys_of(throttles: Iterable[str]) -> set[str]:
+    return {f"throttle:{name}:{setting}" for name in throttles for setting in ("rate", "burst")}
+
+
+async def apply_config(broker: AsyncBroker, wanted: GroupConfig) -> None:
+    """Let the config of a broker be this, in as few commits as may be; its shares of throttles stay as they are.
 
     Raises:
         FairleadError: it could not be, or not all of it.
     """
-    present = await broker.list_config()
-    changes: dict[str, str | None] = {key: value for key, value in wanted.items() if present.get(key) != value}
-    changes |= dict.fromkeys(key for key in present if key not in wanted)
+    present, kept = await broker.list_config(), _keys_of(wanted.throttles)
+    values = wanted.values
+    changes: dict[str, str | None] = {key: value for key, value in values.items() if present.get(key) != value}
+    gone = [key for key in present if key not in values and key not in kept and not key.startswith(OWN_PREFIX)]
+    changes |= dict.fromkeys(gone)
     pending = iter(changes.items())
     while part := dict(islice(pending, _CHANGES_MAX)):
         await broker.set_config_many(part)

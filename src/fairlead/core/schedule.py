@@ -379,6 +379,14 @@ class Schedule:
                     self._events.push(at_ms, line)
         self._touched.clear()
 
+    def held_up(self) -> dict[str, int]:
+        """Return of each throttle that holds something back how much waits in those queues."""
+        found: dict[str, int] = {}
+        for line in self._lines.values():
+            for throttle in line.kernel.throttles_in_force():
+                found[throttle] = found.get(throttle, 0) + len(line.kernel)
+        return found
+
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
         instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())

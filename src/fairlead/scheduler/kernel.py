@@ -325,6 +325,10 @@ class Kernel(Generic[I]):
         """Return how many items wait, the delayed ones included."""
         return self._waiting
 
+    def throttles_in_force(self) -> list[str]:
+        """Return the throttles that hold back some of what waits."""
+        return self._parking.throttles()
+
     def waiting_items(self) -> list[I]:
         """Return all items that wait, key by key. Costs time in proportion."""
         items = [item for leaf in self._keys.all_leaves() for lane in leaf.lanes() for item in lane]

@@ -57,6 +57,10 @@ class Parking:
         """Whether a gate may have tokens left over for those who wait there."""
         return bool(self._stocked)
 
+    def throttles(self) -> list[str]:
+        """Return the throttles that hold something back."""
+        return [bucket.name for bucket in self._gates]
+
     def next_at(self) -> int | None:
         """Return when a gate will open next."""
         return self._timers.next_at()

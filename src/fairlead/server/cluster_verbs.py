@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
@@ -9,6 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.cluster.node import MILLIONTHS
 from fairlead.errors import Forbidden, InvalidArgument, QueueNotFound, QueuesApart, RedriveNotFound
 from fairlead.model.names import queue_name_fault
 from fairlead.model.views import ClusterView, RedriveView, ThrottleView
@@ -125,18 +127,16 @@ async def _list_config(router: ClusterRouter, request: wire.ListConfig, _: Calle
 
 
 async def _throttles(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Throttles:
-    """Return throttles: what all groups have of each."""
+    """Return throttles as they are set for all groups, with the tokens that these have together."""
     answers: list[wire.Throttles] = await router.everywhere("throttles", request, caller, origin)
-    found: dict[str, ThrottleView] = {}
+    tokens: Counter[str] = Counter()
     for view in (view for answer in answers for view in answer.throttles):
-        before = found.get(view.name, ThrottleView(name=view.name, rate=0.0, burst=0.0, tokens=0))
-        found[view.name] = ThrottleView(
-            name=view.name,
-            rate=before.rate + view.rate,
-            burst=before.burst + view.burst,
-            tokens=before.tokens + view.tokens,
-        )
-    return wire.Throttles(throttles=[found[name] for name in sorted(found)])
+        tokens[view.name] += view.tokens
+    views = [
+        ThrottleView(name=name, rate=total.rate / MILLIONTHS, burst=total.burst, tokens=tokens[name])
+        for name, total in sorted(router.node.throttles().items())
+    ]
+    return wire.Throttles(throttles=views)
 
 
 async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401

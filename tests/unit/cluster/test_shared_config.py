@@ -74,10 +74,9 @@ def test_values_of_keys_are_not_in_the_groups() -> None:
 
     async def main() -> None:
         async with cluster_of("a", asks_for_keys=True) as cluster:
-            made_key = await cluster["a"].doors.keys.create(
-                CreateKey(name="n", grants=(Grant(right="admin"),)), Caller()
-            )
-            await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=f"Bearer {made_key.key}")
+            request = CreateKey(name="n", grants=(Grant(right="admin"),))
+            key = (await cluster["a"].doors.keys.create(request, Caller())).key
+            await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=f"Bearer {key}")
             ledger = cluster["a"].groups.of("orders")._engine.ledger
             assert not [key for key in ledger.config if key.startswith("auth:")]
 

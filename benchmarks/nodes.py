@@ -1,0 +1,178 @@
+"""Several nodes over one PostgreSQL, as ``benchmarks.stores`` measures them: two against one, and takeovers.
+
+Nodes are real server processes and clients real ones, each queue with a client process of its own. Where nodes, clients
+and PostgreSQL do not find a core each, two nodes can't be quicker than one, so that what counts then is what a message
+costs: if it costs two nodes no more CPU than one, two do twice as much where there are cores for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report import Options, Report
+from fairlead.client import AsyncClient, NewMessage, Retries
+from fairlead.testing.nodes import Cluster, Node
+from fairlead.testing.servers import PostgresServer
+
+QUEUES = ("one", "two")
+BATCH = 100
+TENANTS = 10
+PAYLOAD = random.Random(1).randbytes(1024)
+IN_FLIGHT = 4
+CORES_WANTED = 5
+"""Two nodes, two clients and PostgreSQL."""
+FULL_LEASE_MS, QUICK_LEASE_MS = 5_000, 1_500
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+# ------------------------------------------------------------------------------------------------ two nodes against one
+
+
+@dataclass(slots=True)
+class Share:
+    """What a number of nodes gave: messages a second, and of CPU seconds for a thousand messages whose."""
+
+    rate: float
+    nodes_cpu: float
+    clients_cpu: float
+    postgres_cpu: float
+    postgres_share: float
+
+
+def compare_two_with_one(report: Report, options: Options, server: PostgresServer) -> None:
+    count = 5_000 if options.quick else 40_000
+    repeats = 1 if options.quick else 3
+    report.heading("Nodes: two queues over one PostgreSQL, 1 KB, enqueue, lease and ack by the SDK", repeats=repeats)
+    found: dict[int, Share] = {}
+    for number in range(repeats):
+        for nodes in (1, 2):
+            share = _share(server, nodes, namespace=f"nodes-{nodes}-{number}", count=count)
+            if nodes not in found or share.rate > found[nodes].rate:
+                found[nodes] = share
+    columns = ["nodes", "messages/s", "x", "CPU ms per 1000: nodes", "clients", "PostgreSQL", "PostgreSQL of a core"]
+    rows = []
+    for nodes, share in found.items():
+        costs = [f"{1_000 * cpu:.0f}" for cpu in (share.nodes_cpu, share.clients_cpu, share.postgres_cpu)]
+        ratio = share.rate / found[1].rate
+        rows.append([str(nodes), f"{share.rate:,.0f}", f"{ratio:.2f}", *costs, f"{share.postgres_share:.0%}"])
+    report.table(columns, rows)
+    by_cost = 2 * found[1].nodes_cpu / found[2].nodes_cpu
+    report.goal("two nodes against one, by what a message costs a node", measured=by_cost, least=1.5, unit="x")
+    cores = len(os.sched_getaffinity(0))
+    if cores >= CORES_WANTED:
+        ratio = found[2].rate / found[1].rate
+        report.goal("two nodes against one, messages a second", measured=ratio, least=1.5, unit="x")
+    else:
+        report.console.print(
+            f"  not judged: messages a second of two nodes against one; {cores} cores are not enough for"
+            f" {CORES_WANTED} processes."
+        )
+
+
+def _share(server: PostgresServer, nodes: int, *, namespace: str, count: int) -> Share:
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster.of(nodes, f"{server.url}&namespace={namespace}", Path(folder), flags=("--log-level", "error"))
+        with cluster, ProcessPoolExecutor(len(QUEUES), multiprocessing.get_context("spawn")) as pool:
+            asyncio.run(_place(cluster))
+            list(pool.map(_work, [cluster.addresses] * 2, QUEUES, [BATCH] * 2))  # so that all is warm
+            pids = [node.process.pid for node in cluster.nodes if node.process is not None]
+            before = _cpu_s(pids), _cpu_s(server.pids())
+            begun = time.perf_counter()
+            clients_s = sum(pool.map(_work, [cluster.addresses] * 2, QUEUES, [count] * 2))
+            took_s = time.perf_counter() - begun
+            nodes_s, postgres_s = _cpu_s(pids) - before[0], _cpu_s(server.pids()) - before[1]
+    thousands = len(QUEUES) * count / 1_000
+    costs = nodes_s / thousands, clients_s / thousands, postgres_s / thousands
+    return Share(len(QUEUES) * count / took_s, *costs, postgres_s / took_s)
+
+
+async def _place(cluster: Cluster) -> None:
+    """Make the queues, each at a node of its own if there are two."""
+    async with AsyncClient(cluster.addresses) as client:
+        for queue, node in zip(QUEUES, (cluster.nodes * 2)[: len(QUEUES)], strict=True):
+            await client.create_queue(queue)
+            await client.move_queue(queue, node.name)
+            while cluster.owners().get(queue) != node.name:  # noqa: ASYNC110 - it is the nodes that do it
+                await asyncio.sleep(0.05)
+
+
+def _work(addresses: str, queue: str, count: int) -> float:
+    """Send and handle so many messages, and return the CPU seconds that took."""
+    begun = time.process_time()
+    asyncio.run(_send_and_handle(addresses, queue, count))
+    return time.process_time() - begun
+
+
+async def _send_and_handle(addresses: str, queue: str, count: int) -> None:
+    batch = [NewMessage(payload=PAYLOAD, fairness_key=f"tenant-{at % TENANTS}") for at in range(BATCH)]
+    to_send, to_handle = [count // BATCH], [count]
+
+    async def send(client: AsyncClient) -> None:
+        while to_send[0] > 0:
+            to_send[0] -= 1
+            await client.enqueue_many(queue, batch)
+
+    async def handle(client: AsyncClient) -> None:
+        while to_handle[0] > 0:
+            messages = await client.lease(queue, BATCH, wait_ms=100)
+            if messages:
+                done = await client.ack_many(queue, messages)
+                to_handle[0] -= done.count(None)
+
+    async with AsyncClient(addresses, dedup=False) as client:
+        await asyncio.gather(*(act(client) for act in (send, handle) for _ in range(IN_FLIGHT)))
+
+
+def _cpu_s(pids: list[int]) -> float:
+    total = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS
+
+
+# ------------------------------------------------------------------------------------------------------------ takeovers
+
+
+def measure_takeovers(report: Report, options: Options, server: PostgresServer) -> None:
+    kills, lease_ms = (3, QUICK_LEASE_MS) if options.quick else (20, FULL_LEASE_MS)
+    report.heading(
+        f"Takeover: the owner of a queue is killed, {kills} times; three nodes, lease_ms {lease_ms}", repeats=1
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ("--lease-ms", str(lease_ms), "--log-level", "error")
+        cluster = Cluster.of(3, f"{server.url}&namespace=takeovers", Path(folder), flags=flags)
+        with cluster:
+            found_s = asyncio.run(_kill_again_and_again(cluster, kills))
+    median_s = statistics.median(found_s)
+    columns = ["until an enqueue is answered again", "p50 s", "max s"]
+    report.table(columns, [[f"{kills} kills", f"{median_s:.2f}", f"{max(found_s):.2f}"]])
+    report.goal("the lease against the median takeover", measured=lease_ms / 1_000 / median_s, least=0.5, unit="x")
+
+
+async def _kill_again_and_again(cluster: Cluster, kills: int) -> list[float]:
+    found_s = []
+    retries = Retries(longest_s=0.1)
+    async with AsyncClient(cluster.addresses, retries=retries) as client:
+        await client.create_queue("work")
+        for _ in range(kills):
+            await client.enqueue("work", b"before")
+            owner: Node = await asyncio.to_thread(cluster.owner, "work")
+            owner.kill()
+            begun = time.perf_counter()
+            await client.enqueue("work", b"after")
+            found_s.append(time.perf_counter() - begun)
+            await asyncio.to_thread(cluster.start, [owner])
+    return found_s

@@ -1,0 +1,148 @@
+"""Three nodes over one PostgreSQL, work that goes on, and a node that is killed in the middle of it.
+
+Each second a line says which queues each node owns and how much of their work was handled. In the end everything that
+was enqueued is counted against everything that was acked. It takes about half a minute and leaves nothing behind. Where
+nobody sits at a terminal, it is over sooner.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import sys
+import time
+from collections import Counter
+
+from fairlead.client import AsyncClient, NewMessage, Retries
+from fairlead.errors import FairleadError
+from fairlead.testing.nodes import Cluster, Node
+from fairlead.testing.servers import PostgresServer, ServerMissing
+
+NAMES = ("ann", "ben", "cas")
+QUEUES = ("mail", "invoices", "exports", "images", "reports", "search")
+FLAGS = ("--lease-ms", "2000", "--log-level", "error")
+VISIBILITY_MS = 5_000
+BATCH, PAUSE_S = 10, 0.05
+WIDTH = 38
+
+
+class Work:
+    """What is sent and handled, and by whose leave."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.sent: set[tuple[str, str]] = set()
+        self.acked: Counter[tuple[str, str]] = Counter()
+        self.in_doubt: set[tuple[str, str]] = set()
+        self.delivered = 0
+        self.is_sending = True
+
+    async def send(self, queue: str) -> None:
+        """Enqueue a batch after the other; what is answered with an id is durable."""
+        numbers = itertools.count()
+        while self.is_sending:
+            batch = [NewMessage(payload=b"%d" % next(numbers), fairness_key=f"tenant{at % 3}") for at in range(BATCH)]
+            with contextlib.suppress(FairleadError):
+                ids = await self.client.enqueue_many(queue, batch)
+                self.sent |= {(queue, id_) for id_ in ids if isinstance(id_, str)}
+            await asyncio.sleep(PAUSE_S)
+
+    async def handle(self, queue: str) -> None:
+        """Lease and ack. An ack whose answer is lost with its node may have been done or not."""
+        while True:
+            try:
+                messages = await self.client.lease(queue, 4 * BATCH, wait_ms=500, visibility_ms=VISIBILITY_MS)
+            except FairleadError:
+                continue
+            self.delivered += len(messages)
+            places = [(queue, message.id) for message in messages]
+            try:
+                errors = await self.client.ack_many(queue, messages)
+            except FairleadError:
+                self.in_doubt |= set(places)
+                continue
+            self.acked.update(place for place, error in zip(places, errors, strict=True) if error is None)
+
+    async def is_done(self) -> bool:
+        """Tell whether nothing is left."""
+        views = [await self.client.queue(queue) for queue in QUEUES]
+        return not any(view.waiting + view.leased for view in views)
+
+
+async def owners(client: AsyncClient) -> dict[str, str]:
+    """Return which node owns each queue."""
+    view = await client.cluster()
+    return {queue: group.owner for group in view.groups for queue in group.queues if group.owner is not None}
+
+
+async def watch(work: Work, nodes: list[Node], *, seconds: int) -> None:
+    """Print a line each second: who owns what, and how much of it was handled."""
+    before = Counter(queue for queue, _ in work.acked)
+    begun = time.monotonic()
+    for second in range(1, seconds + 1):
+        await asyncio.sleep(begun + second - time.monotonic())
+        owned = await owners(work.client)
+        now = Counter(queue for queue, _ in work.acked.elements())
+        cells = []
+        for node in nodes:
+            mine = [queue for queue in QUEUES if owned.get(queue) == node.name]
+            rate = sum(now[queue] - before[queue] for queue in mine)
+            cells.append(f"killed{'':{WIDTH - 6}}" if not node.is_up else f"{rate:4} {' '.join(mine):{WIDTH - 5}}")
+        print(f"{second:3}  {''.join(cells)} {now.total() - before.total():5}/s", flush=True)
+        before = now
+
+
+def audit(work: Work) -> int:
+    """Count what was enqueued against what was acked; return what the process ends with."""
+    lost = work.sent - set(work.acked) - work.in_doubt
+    twice = [place for place, count in work.acked.items() if count > 1]
+    print(f"\nEnqueued and answered: {len(work.sent):,}. Acked: {len(work.acked):,}. Handed out: {work.delivered:,}.")
+    print(f"Acks whose answer was lost with the node, so that nobody knows: {len(work.in_doubt):,}.")
+    print(f"Lost: {len(lost)}. Acked twice: {len(twice)}.")
+    print(
+        "The audit is clean: nothing was lost, and nothing counted twice." if not lost and not twice else "NOT CLEAN."
+    )
+    return 1 if lost or twice else 0
+
+
+async def show(nodes: list[Node]) -> int:
+    """Let the nodes work, kill one, and see what became of it."""
+    calm_s, after_s = (6, 14) if sys.stdout.isatty() else (3, 8)
+    client = AsyncClient(",".join(node.url for node in nodes), timeout=10, retries=Retries(longest_s=0.2))
+    await client.connect()
+    for queue in QUEUES:
+        await client.create_queue(queue, {"max_attempts": 0, "backoff_ms": 0})
+    print("  s  " + "".join(f"{node.name:{WIDTH}}" for node in nodes) + "handled")
+    work = Work(client)
+    tasks = [asyncio.create_task(act(queue)) for queue in QUEUES for act in (work.send, work.handle)]
+    await watch(work, nodes, seconds=calm_s)
+    owning = set((await owners(client)).values())
+    victim = next(node for node in nodes if node.name in owning)
+    victim.kill()
+    print(f"     {victim.name} is killed, without a word; its queues have new owners as soon as its lease is over.")
+    await watch(work, nodes, seconds=after_s)
+    work.is_sending = False
+    async with asyncio.timeout(30):
+        while not await work.is_done():  # noqa: ASYNC110 - it is the nodes that are waited for
+            await asyncio.sleep(0.1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await client.close()
+    return audit(work)
+
+
+def main() -> int:
+    try:
+        server = PostgresServer()
+    except ServerMissing as error:
+        print(f"This needs a PostgreSQL to share. {error}")
+        return 0
+    print("Starting PostgreSQL and three nodes that share it ...", flush=True)
+    with server:
+        nodes = [Node(name, server.url, server.folder, flags=FLAGS) for name in NAMES]
+        with Cluster(nodes):
+            return asyncio.run(show(nodes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
