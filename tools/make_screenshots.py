@@ -1,12 +1,14 @@
 """Write the pictures of the dashboard in docs/images, from a real server under load and a real browser.
 
-Usage: python tools/make_screenshots.py [FOLDER]. It needs playwright and Chromium, and takes about half a minute.
+Usage: python tools/make_screenshots.py [FOLDER]. It needs playwright, Chromium and Spark, and takes a minute or two:
+tables and a report are made first, by the example pipeline.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from pathlib import Path
 from shutil import which
 
@@ -23,7 +25,10 @@ SIZES = {"": (1280, 800), "_phone": (390, 844)}
 
 async def main(folder: Path) -> None:
     """Write all pictures."""
-    async with server() as address:
+    made = tempfile.mkdtemp(prefix="fairlead-")
+    making = await asyncio.create_subprocess_exec(sys.executable, str(ROOT / "examples" / "pipeline.py"), made)
+    await making.wait()
+    async with server("--reports", made) as address:
         loading = asyncio.create_task(load(address))
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=which("chromium"))
@@ -39,7 +44,7 @@ async def _shoot_all(browser: Browser, address: str, folder: Path) -> None:
     phone = await _opened(browser, address, "_phone", is_dark=False)
     await page.goto(f"{address}/#/queue/mail")
     await asyncio.sleep(WARMING_S)
-    await _shoot(page, folder / "dashboard_queue.png")
+    await _shoot(page, folder / "dashboard_queue.png", height=1500)
     await _shoot(dark, folder / "dashboard_dark.png")
     await _shoot(phone, folder / "dashboard_phone.png")
     await page.goto(f"{address}/#/")
@@ -56,6 +61,16 @@ async def _shoot_all(browser: Browser, address: str, folder: Path) -> None:
     await page.goto(f"{address}/#/controls")
     await page.wait_for_selector("text=throttle:smtp-post:rate")
     await _shoot(page, folder / "dashboard_controls.png")
+    await page.goto(f"{address}/#/hooks/invoices")
+    await page.wait_for_selector("text=This is the on_enqueue of invoices.")
+    await page.click("#take")
+    await page.wait_for_timeout(500)  # the samples may be none, if the bookkeeper was quick
+    await page.click("#dry-run")
+    await page.wait_for_selector("text=fairness_key")
+    await _shoot(page, folder / "dashboard_hooks.png")
+    await page.goto(f"{address}/#/pipeline")
+    await page.wait_for_selector("#report .main-svg .trace")
+    await _shoot(page, folder / "dashboard_pipeline.png", height=1500)
 
 
 async def _opened(browser: Browser, address: str, size: str, *, is_dark: bool) -> Page:
@@ -73,8 +88,14 @@ async def _opened(browser: Browser, address: str, size: str, *, is_dark: bool) -
     return page
 
 
-async def _shoot(page: Page, file: Path) -> None:
+async def _shoot(page: Page, file: Path, *, height: int | None = None) -> None:
+    size = page.viewport_size
+    if height is not None and size is not None:
+        await page.set_viewport_size({**size, "height": height})
+        await page.wait_for_timeout(1_500)  # until charts have taken their places
     await page.screenshot(path=file)
+    if size is not None:
+        await page.set_viewport_size(size)
     print(file)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,7 @@ def test_a_key_is_paused_and_resumed(server: Served, viewer: Viewer) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> object:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
     """Serve with keys."""
     data: Path = tmp_path_factory.mktemp("guarded")
     with served(data, "--auth", "true") as server:

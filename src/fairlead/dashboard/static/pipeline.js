@@ -31,6 +31,7 @@ export function pipelinePage(app) {
       cell.classList.toggle("held", each.is_passed);
     } },
   ]);
+  setText(readers.empty, "None is registered. 'fairlead pipeline run' against this server registers one, so that the journal is kept for it.");
   const made = el("section", { class: "panel", hidden: true }, el("h2", {}, "Tables"), tables.node);
   const read = el("section", { class: "panel" }, el("h2", {}, "How far readers of the journal are"), readers.node);
   const report = el("div", { id: "report" });

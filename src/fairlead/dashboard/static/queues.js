@@ -4,7 +4,7 @@ import { sparkline } from "./charts.js";
 import { Table, el, number, once, rate, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 
-const LITTLE = 10;
+const LITTLE = 10, PATIENCE = 3, CLEARLY = 1.1;
 const isDlq = name => name.endsWith(".dlq");
 
 // What hurts in a queue, in words, and how much.
@@ -33,8 +33,8 @@ export function queuesPage(app) {
     { title: "waiting", class: "number", text: queue => number(queue.waiting) },
     { title: "in flight", class: "number minor", text: queue => number(queue.leased) },
     { title: "oldest", class: "number", text: queue => queue.oldest_ms ? span(Math.max(0, app.now - queue.oldest_ms)) : "–" },
-    { title: "in /s", class: "number", text: queue => rate(queue.rates.enqueued) },
-    { title: "out /s", class: "number", text: queue => rate(queue.rates.leased) },
+    { title: "in /s", class: "number minor", text: queue => rate(queue.rates.enqueued) },
+    { title: "out /s", class: "number minor", text: queue => rate(queue.rates.leased) },
     { title: "acked /s", class: "number minor", text: queue => rate(queue.rates.acked) },
     { title: "failed /s", class: "number minor", text: queue => rate(queue.rates.failed) },
     { title: "dead", class: "number", fill: (cell, queue) => {
@@ -47,17 +47,25 @@ export function queuesPage(app) {
   const keys = new Keys({ rows: 8 });
   const worst = el("a", {});
   const closer = el("section", { class: "panel", hidden: true }, el("h2", {}, "Who is noisy, who waits, and why, in ", worst), keys.node);
-  let watched = null, latest = null;
+  let watched = null, latest = null, overtaken = 0;
+
+  // Looks more closely at the queue that hurts most, once it has for a while, and unless somebody is at work there.
+  function follow(queues) {
+    const first = queues[0], current = queues.find(queue => queue.name === watched);
+    const isWorse = current && first.pains.hurt > CLEARLY * current.pains.hurt && !closer.contains(document.activeElement);
+    overtaken = isWorse ? overtaken + 1 : 0;
+    if (current && overtaken < PATIENCE) return;
+    overtaken = 0;
+    watched = first.name;
+    app.live.watch(watched);
+  }
 
   function update(picture) {
     const queues = picture.queues.filter(queue => !isDlq(queue.name));
     for (const queue of queues) queue.pains = pains(queue, app.now);
     queues.sort((one, other) => other.pains.hurt - one.pains.hurt || one.name.localeCompare(other.name));
     table.update(queues, queue => queue.name);
-    if ((!watched || !queues.some(queue => queue.name === watched)) && queues.length) {
-      watched = queues[0].name;
-      app.live.watch(watched);
-    }
+    if (queues.length) follow(queues);
     const queue = queues.find(each => each.name === watched);
     latest = picture.queue ?? latest;
     closer.hidden = !queue || latest?.name !== watched;
