@@ -23,6 +23,8 @@ class Received:
     trace_id: str
     parent: str
     links: tuple[str, ...]
+    linked_ids: tuple[str, ...]
+    """Ids of messages that links speak of."""
     attributes: dict[str, Any]
     status: str
 
@@ -68,6 +70,7 @@ def _received(service: str, span: Any) -> Received:
         trace_id=span.trace_id.hex(),
         parent=span.parent_span_id.hex(),
         links=tuple(link.span_id.hex() for link in span.links),
+        linked_ids=tuple(_fields(link.attributes).get("messaging.message.id", "") for link in span.links),
         attributes=_fields(span.attributes),
         status=span.status.message,
     )

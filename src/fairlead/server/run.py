@@ -104,7 +104,7 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             with _on_signals(doors, server, settings.grace_ms, node):
                 async with (
                     serving_as_node(doors, node, settings),
-                    _spans(settings) as doors.spans,
+                    _spans(settings, doors) as doors.spans,
                     _beside(doors.keys.keep_sweeping()),
                     _grpc(doors, settings) as grpc_address,
                     _beside(_attended(node, grpc_address, server)),
@@ -231,14 +231,14 @@ def _grpc(doors: Doors, settings: ServerSettings) -> contextlib.AbstractAsyncCon
     return grpc_opened(doors, settings)
 
 
-def _spans(settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[Spans | None]:
+def _spans(settings: ServerSettings, doors: Doors) -> contextlib.AbstractAsyncContextManager[Spans | None]:
     if settings.otlp_endpoint is None:
         return contextlib.nullcontext()
     try:
         from fairlead.server.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
     except ImportError as error:
         raise InvalidArgument(f"otlp_endpoint is set, but: {error}") from error
-    return spans_sent(settings.otlp_endpoint)
+    return spans_sent(settings.otlp_endpoint, now_ms=doors.broker.now_ms, seen=doors.metrics.note_exemplar)
 
 
 def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:

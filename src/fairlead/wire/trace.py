@@ -28,6 +28,21 @@ class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     traceparent: str
     tracestate: str | None = None
 
+    @property
+    def trace_id(self) -> str:
+        """The trace, as 32 hexadecimal digits."""
+        return self.traceparent[3:35]
+
+    @property
+    def span_id(self) -> str:
+        """The span, as 16 hexadecimal digits."""
+        return self.traceparent[36:52]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether whoever began the trace keeps it."""
+        return bool(int(self.traceparent[53:55], 16) & 1)
+
     def headers(self) -> dict[str, str]:
         """Return it as headers of a message."""
         if self.tracestate is None:

@@ -1,0 +1,148 @@
+"""What is shipped for operators names only what there is: metrics, labels, pages, commands and settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import promql_parser
+import pytest
+import yaml  # type: ignore[import-untyped] # it has no types
+
+from fairlead.assembly import QueuePolicy
+from fairlead.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = ROOT / "docs" / "operating" / "runbooks"
+REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+WATCHING = (ROOT / "docs" / "operating" / "watching.md").read_text()
+RULES = [
+    rule
+    for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "fairlead.json").read_text())
+ROW = re.compile(r"^\| `(fairlead_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+OF_PROMETHEUS = {"job", "instance"}
+GRAFANA = {"$__rate_interval": "5m"}
+
+
+def known() -> dict[str, set[str]]:
+    """Return the labels of each time series that the reference tells of."""
+    series: dict[str, set[str]] = {"up": set()}
+    for name, kind, told in ROW.findall(REFERENCE):
+        labels = set(re.findall(r"`(\w+)`", told))
+        if kind == "histogram":
+            series |= {f"{name}_bucket": labels | {"le"}, f"{name}_sum": labels, f"{name}_count": labels}
+        else:
+            series[name] = labels
+    return series
+
+
+SERIES = known()
+
+
+def panels() -> Iterator[tuple[str, str]]:
+    """Yield title and expression of everything that the dashboard asks for."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+def selectors(expression: str) -> list[promql_parser.VectorSelector]:
+    """Return what an expression selects; it is refused if it is no PromQL."""
+    for name, value in GRAFANA.items():
+        expression = expression.replace(name, value)
+    found: list[promql_parser.VectorSelector] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append(node)
+        for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+            below = getattr(node, name, None)
+            if below is not None:
+                visit(below)
+        for below in getattr(node, "args", None) or ():
+            visit(below)
+
+    visit(promql_parser.parse(expression))
+    return found
+
+
+EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in RULES] + list(panels())
+EXPRESSIONS += [("watching", text) for text in re.findall(r"^\| .*\? \| `(.*)` \|$", WATCHING, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
+def test_every_metric_that_is_asked_for_exists(where: str, expression: str) -> None:
+    """An expression is PromQL, and the metrics and labels it selects by are in the reference."""
+    named = set(re.findall(r"fairlead_\w+", expression))
+    chosen = selectors(expression)
+    assert {each.name for each in chosen if each.name != "up"} == named, where
+    for each in chosen:
+        assert each.name in SERIES, where
+        labels = {matcher.name for matcher in each.matchers.matchers}
+        assert labels - OF_PROMETHEUS <= SERIES[each.name], where
+
+
+def test_every_alert_has_its_page() -> None:
+    """Alerts and pages are the same, each alert names its page, and the overview leads to all of them."""
+    alerts = {rule["alert"] for rule in RULES}
+    assert len(alerts) == len(RULES)
+    assert {page.stem for page in RUNBOOKS.glob("*.md")} == alerts
+    assert {rule["annotations"]["runbook"] for rule in RULES} == {
+        f"docs/operating/runbooks/{name}.md" for name in alerts
+    }
+    assert set(re.findall(r"\(runbooks/(\w+)\.md\)", WATCHING)) == alerts
+    for rule in RULES:
+        assert rule["annotations"]["summary"].endswith(".")
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_tells_what_to_do_with_commands_that_exist(page: Path) -> None:
+    """It says what the alert means, what to look at and what to do, and its commands and settings are ours."""
+    text = page.read_text()
+    assert text.startswith(f"# {page.stem}\n\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["What to look at", "What to do"]
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        if line.startswith("fairlead "):
+            check_command(shlex.split(line, comments=True)[1:])
+
+
+def check_command(words: list[str]) -> None:
+    """Find the command that words mean, with options it has and fields that a policy has."""
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    known_options = {name for each in command.params for name in each.opts + each.secondary_opts} | {"--help"}
+    assert {word for word in words if word.startswith("--")} <= known_options
+    fields = [word.partition("=")[0] for before, word in pairwise(words) if before == "--set"]
+    assert set(fields) <= set(QueuePolicy.__struct_fields__)
+
+
+def test_the_dashboard_can_be_imported() -> None:
+    """Panels have ids of their own, lie side by side, and ask the source of data that was chosen."""
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y)
+        for each in places
+        for x in range(each["x"], each["x"] + each["w"])
+        for y in range(each["y"], each["y"] + each["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert all(x < 24 for x, _ in cells)
+    sources = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"] if "datasource" in panel}
+    assert sources == {"${datasource}"}
+    assert {each["name"] for each in DASHBOARD["templating"]["list"]} == {"datasource", "job", "instance", "queue"}
