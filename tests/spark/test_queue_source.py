@@ -194,7 +194,7 @@ def test_a_checkpoint_of_a_released_consumer_is_refused(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rows_max": "10001"}, "at most 10000 messages"),
+        ({"rows_max": "50001"}, "at most 50000 messages"),
         ({"on_released": "hope"}, "fail or skip"),
         ({"costumer": "x"}, "Did you mean consumer"),
     ],

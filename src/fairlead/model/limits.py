@@ -22,6 +22,8 @@ CORRELATION_ID_LENGTH_MAX: Final = 128
 DEDUP_ID_LENGTH_MAX: Final = 256
 BATCH_MAX: Final = 10_000
 """Messages in one request."""
+CLAIM_MAX: Final = 50_000
+"""Messages in one claim, which is read in as many requests as it takes."""
 TIMESPAN_MS_MAX: Final = 366 * 24 * 3600 * 1000
 """The longest delay, deadline, visibility timeout or window."""
 ERROR_LENGTH_MAX: Final = 1_024

@@ -20,7 +20,7 @@ from fairlead.errors import (
 )
 from fairlead.journal.events import rows
 from fairlead.model.claims import Claim
-from fairlead.model.limits import CONSUMERS_MAX
+from fairlead.model.limits import BATCH_MAX, CLAIM_MAX, CONSUMERS_MAX
 from fairlead.model.message import NEVER_MS, NewMessage
 from fairlead.testing.faulty_store import FaultyStore
 from fairlead.testing.stepped import Pending, SteppedBroker
@@ -280,6 +280,21 @@ def test_a_large_claim_is_one_commit_and_others_wait_their_turn() -> None:
     assert [one.done() for one in asked] == [True, False]
     broker.step()
     assert [one.get().count for one in asked] == [10, 10]
+
+
+def test_a_claim_has_more_than_one_request_may_carry() -> None:
+    """It is made and acked in one commit each, read in pages, and beyond its own limit it is refused."""
+    broker = broker_with()
+    for _ in range(2):
+        broker.enqueue_many("q", [NewMessage(payload=b"x")] * BATCH_MAX)
+    epoch = broker.register_consumer("q", "c").epoch
+    with pytest.raises(InvalidArgument, match=str(CLAIM_MAX)):
+        broker.claim("q", "c", epoch=epoch, done=0, count=CLAIM_MAX + 1)
+    assert broker.claim("q", "c", epoch=epoch, done=0, count=CLAIM_MAX).count == 2 * BATCH_MAX
+    pages = [broker.read_claim("q", "c", claim=1, start=at, count=BATCH_MAX) for at in (0, BATCH_MAX)]
+    assert len({one.id for page in pages for one in page.deliveries}) == 2 * BATCH_MAX
+    broker.claim("q", "c", epoch=epoch, done=1)
+    assert (broker.queue("q").leased, broker.queue("q").waiting) == (0, 0)
 
 
 def test_a_claim_whose_commit_failed_is_found_by_the_next_call() -> None:

@@ -59,7 +59,7 @@ class BatchVerbs(Asking):
             ConsumerFenced: the consumer was registered anew, and its epoch is a later one.
             InvalidArgument: no claim has the number ``done`` yet, or a value is out of range.
         """
-        require(whole_fault("count", count, least=0, most=limits.BATCH_MAX))
+        require(whole_fault("count", count, least=0, most=limits.CLAIM_MAX))
         if size_bytes is not None:
             require(whole_fault("size_bytes", size_bytes, least=1, most=_MOST))
         command = commands.Claim(

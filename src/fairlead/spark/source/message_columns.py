@@ -101,6 +101,8 @@ def _batch(messages: Sequence[Any], layout: pa.Schema, read: Mapping[str, _Read]
 def _array(values: list[Any], field: pa.Field) -> pa.Array:
     if field.name == "headers":
         return _maps(values, field.type)
+    if field.name == "fairness_key" and all(type(value) is str for value in values):
+        return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), pa.array(values, pa.string()))
     if field.name in ("fairness_key", "throttles"):
         return pa.array([_path(value) for value in values], field.type)
     if field.name == "errors":

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.errors import InvalidArgument
 from fairlead.journal.events import COLUMNS, KINDS
-from fairlead.model.limits import BATCH_MAX
+from fairlead.model.limits import CLAIM_MAX
 from fairlead.model.message import Key
 from fairlead.model.names import dlq_of, is_dlq
 from fairlead.spark.source.place import Place
@@ -55,7 +55,7 @@ class QueueOptions:
     place: Place
     queue: str
     consumer: str
-    rows_max: int = BATCH_MAX
+    rows_max: int = 30_000
     bytes_max: int | None = None
     partitions: int = 4
     idle_ms: int | None = None
@@ -94,8 +94,8 @@ def queue_options(given: Mapping[str, str]) -> QueueOptions:
         InvalidArgument: one is missing, not known, or no value for its name.
     """
     options = _read(given, QueueOptions, _QUEUE, needed=("place", "queue", "consumer"))
-    if options.rows_max > BATCH_MAX:
-        raise InvalidArgument(f"A batch has at most {BATCH_MAX} messages, so rows_max is not {options.rows_max}.")
+    if options.rows_max > CLAIM_MAX:
+        raise InvalidArgument(f"A batch has at most {CLAIM_MAX} messages, so rows_max is not {options.rows_max}.")
     return options
 
 

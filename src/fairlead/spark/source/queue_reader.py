@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from fairlead.client import Client
 from fairlead.errors import ClaimNotFound, FairleadError, InvalidArgument
+from fairlead.model.claims import Claim
 from fairlead.spark.executors import Versions, check_versions, versions
 from fairlead.spark.source.message_columns import deliveries_batch
 from fairlead.spark.source.options import QueueOptions
@@ -29,6 +30,7 @@ from fairlead.spark.source.span import split
 CLAIM: Final = "claim"
 _IDLE_S: Final = 0.1
 _FIRST_PAGE: Final = 200
+"""So many messages are read at first where nobody knows how large they are."""
 _PAGE_BYTES: Final = 4 << 20
 _PAGE_MAX: Final = 5_000
 _BEATS: Final = 3
@@ -37,11 +39,12 @@ _BEATS: Final = 3
 
 @dataclass(frozen=True)
 class ClaimPartition(InputPartition):
-    """Some places of a claim, and what the task that reads them must run on."""
+    """Some places of a claim, how many of them to read at first, and what the task that reads them must run on."""
 
     claim: int
     start: int
     end: int
+    page: int
     driver: Versions
 
 
@@ -54,7 +57,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seat: _Seat | None = None
         self._left: int | None = None
         """With ``availableNow``: how many messages are still to be claimed."""
-        self._last = 0
+        self._last = Claim(number=0, count=0, size_bytes=0)
 
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
@@ -84,16 +87,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         number = end[CLAIM]
         if start[CLAIM] == number:
             return []
-        seat, options = self._seated(), self._options
-        try:
-            total = seat.client.read_claim(options.queue, options.consumer, claim=number, count=1).total
-        except ClaimNotFound:
-            if options.on_released == "skip":
-                return []
-            raise
+        seat, options, page = self._seated(), self._options, _FIRST_PAGE
+        if self._last.number == number:
+            total, page = self._last.count, _page(self._last.size_bytes // max(1, self._last.count))
+        else:
+            try:
+                total = seat.client.read_claim(options.queue, options.consumer, claim=number, count=1).total
+            except ClaimNotFound:
+                if options.on_released == "skip":
+                    return []
+                raise
         seat.keep_alive(number)
         parts = split(0, total, least=options.partitions)
-        return [ClaimPartition(number, part.after, part.until, versions()) for part in parts]
+        return [ClaimPartition(number, part.after, part.until, page, versions()) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of some places of a claim; any number of times, anywhere, always the same."""
@@ -101,15 +107,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         check_versions(partition.driver)
         queue, consumer, number = self._options.queue, self._options.consumer, partition.claim
-        start, page = partition.start, _FIRST_PAGE
+        start, page = partition.start, partition.page
         with self._options.place.client() as client:
             while start < partition.end:
                 count = min(page, partition.end - start)
                 found = client.read_claim(queue, consumer, claim=number, start=start, count=count).deliveries
                 if found:
                     yield deliveries_batch(found, claim=number, layout=self._layout)
-                    size = sum(len(delivery.payload) for delivery in found) // len(found)
-                    page = max(1, min(_PAGE_MAX, _PAGE_BYTES // (size + 200)))
+                    page = _page(sum(len(delivery.payload) for delivery in found) // len(found))
                 start += count
 
     def commit(self, end: dict[str, int]) -> None:
@@ -137,8 +142,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             count=count,
             size_bytes=options.bytes_max,
         )
-        if claim.number > self._last:
-            self._last = claim.number
+        if claim.number > self._last.number:
+            self._last = claim
             if self._left is not None:
                 self._left = max(0, self._left - claim.count)
         return claim.number if claim.count else done
@@ -151,6 +156,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_seat": None}
+
+
+def _page(size_bytes: int) -> int:
+    """Return how many messages of such a size are read at once."""
+    return max(1, min(_PAGE_MAX, _PAGE_BYTES // (size_bytes + 200)))
 
 
 class _Seat:
