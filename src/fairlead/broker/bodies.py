@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.core.ledger import Message
 from fairlead.errors import StoreCorrupt
-from fairlead.journal.bodies import Chunk, Head
+from fairlead.journal.bodies import Body, Chunk
 from fairlead.model.names import id_of
 from fairlead.ports.store import Store
 
@@ -42,21 +42,20 @@ class Bodies:
         self._chunks.clear()
         self._size = 0
 
-    def read(self, messages: Sequence[Message]) -> list[tuple[Head, bytes]]:
-        """Return head and payload of messages.
+    def read(self, messages: Sequence[Message]) -> list[Body]:
+        """Return headers, correlation id and payload of messages.
 
         Raises:
             StoreCorrupt: a body is missing.
         """
-        chunks = self._load({message.chunk.number for message in messages})
+        firsts = [message.chunk.number for message in messages]
+        chunks = self._load(set(firsts))
         bodies = []
-        for message in messages:
-            first = message.chunk.number
+        for message, first in zip(messages, firsts, strict=True):
             chunk = chunks.get(first)
             if chunk is None:
                 raise StoreCorrupt(f"The body of message {id_of(message.number)} is missing from the store.")
-            head, payload = chunk.body(message.number - first)
-            bodies.append((Head({}) if head is None else head, payload))
+            bodies.append(chunk.body(message.number - first))
         return bodies
 
     def states(self, messages: Sequence[Message]) -> list[bytes | None]:

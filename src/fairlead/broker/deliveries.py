@@ -10,7 +10,7 @@ from fairlead.broker.bodies import Bodies
 from fairlead.broker.requests import HandOut
 from fairlead.core.ledger import Message
 from fairlead.model.message import PRIORITY_NAMES, DeadLetter, Delivery
-from fairlead.model.names import id_of
+from fairlead.model.names import id_of, ids_of
 from fairlead.scheduler.item import Priority
 
 
@@ -25,21 +25,23 @@ def delivered(
     bodies: Bodies, queue: str, messages: Sequence[Message], tokens: Iterable[int], *, with_state: bool = False
 ) -> list[Delivery]:
     """Return messages of a queue, each leased under its token, as their holder gets them."""
+    ids = ids_of([message.number for message in messages])
     states = bodies.states(messages) if with_state else [None] * len(messages)
     deliveries = []
-    for message, token, (head, payload), state in zip(messages, tokens, bodies.read(messages), states, strict=True):
-        message_id = id_of(message.number)
+    for message, message_id, token, (headers, correlation_id, payload), state in zip(
+        messages, ids, tokens, bodies.read(messages), states, strict=True
+    ):
         delivery = Delivery(
             id=message_id,
             queue=queue,
             token=token,
             payload=payload,
-            headers=head.headers,
+            headers=headers,
             fairness_key=message.key,
             attempt=message.attempts,
             expires_ms=message.expires_ms,
             enqueued_ms=message.enqueued_ms,
-            correlation_id=head.correlation_id or message_id,
+            correlation_id=correlation_id or message_id,
         )
         if message.after is not None or message.cost != 1 or message.priority is not Priority.NORMAL:
             delivery = _with_rarities(delivery, message, state)

@@ -63,7 +63,7 @@ class Inquiries:
             bodies = self._bodies.read(held)
         except FairleadError:
             return  # without headers there is nothing to ask, and the queue's policy decides
-        heads = {message.number: head.headers for message, (head, _) in zip(held, bodies, strict=True)}
+        heads = {message.number: headers for message, (headers, _, _) in zip(held, bodies, strict=True)}
         answers: list[FailureAnswer | None] = []
         for message in messages:
             if message is None or message.number not in heads:

@@ -251,20 +251,20 @@ class Redrives:
 
 def _command(desk: Desk, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> Redrive:
     """Return the command that lets dead letters go through the enqueue flow of their queue."""
-    heads = [head for head, _ in desk.bodies.read(messages)]
+    all_headers = [headers for headers, _, _ in desk.bodies.read(messages)]
     prefix = f"{target.name}/"
     news = [
         NewMessage(
-            headers=head.headers,
+            headers=headers,
             fairness_key=message.key,
             weight=message.weight or None,
             cost=message.cost,
             priority=PRIORITY_NAMES[message.priority],
             throttles=tuple(name.removeprefix(prefix) for name in message.throttles),
         )
-        for message, head in zip(messages, heads, strict=True)
+        for message, headers in zip(messages, all_headers, strict=True)
     ]
-    questions = [EnqueueQuestion(head.headers, message.size) for message, head in zip(messages, heads, strict=True)]
+    questions = [EnqueueQuestion(headers, message.size) for message, headers in zip(messages, all_headers, strict=True)]
     answers = desk.inquiries.ask(target.name, questions, now_ms) if target.policy.on_enqueue is not None else None
     numbers = [message.number for message in messages]
     return Redrive(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)

@@ -262,10 +262,8 @@ def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, no
     if not with_body:
         return views
     return [
-        msgspec.structs.replace(
-            view, payload=payload, headers=head.headers, correlation_id=head.correlation_id or view.id
-        )
-        for view, (head, payload) in zip(views, bodies.read(messages), strict=True)
+        msgspec.structs.replace(view, payload=payload, headers=headers, correlation_id=correlation_id or view.id)
+        for view, (headers, correlation_id, payload) in zip(views, bodies.read(messages), strict=True)
     ]
 
 

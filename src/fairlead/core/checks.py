@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge
 from fairlead.model import limits
 from fairlead.model.message import PRIORITY_NAMES, Key, NewMessage
 
-_wishes = attrgetter("weight", "cost", "priority", "throttles", "delay_ms", "deadline_ms")
-_NO_WISHES = _wishes(NewMessage())
-
 
 def are_bare(messages: Sequence[NewMessage]) -> bool:
-    """Tell whether no message wishes for more than its fairness key: found out for all of them at once."""
-    return list(map(_wishes, messages)).count(_NO_WISHES) == len(messages)
+    """Tell whether no message wishes for more than its fairness key."""
+    for message in messages:
+        if (
+            message.weight is not None
+            or message.cost is not None
+            or message.priority is not None
+            or message.throttles != ()
+            or message.delay_ms != 0
+            or message.deadline_ms is not None
+        ):
+            return False
+    return True
 
 
 def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
     """Tell whether bare messages have no headers and nothing wrong with them. False means: look at each."""
-    dedup_id_length_max = limits.DEDUP_ID_LENGTH_MAX
+    key_length_max, dedup_id_length_max = limits.KEY_LENGTH_MAX, limits.DEDUP_ID_LENGTH_MAX
     for message in messages:
-        payload, key, dedup_id = message.payload, message.fairness_key, message.dedup_id
-        if type(payload) is not bytes or len(payload) > payload_bytes_max or message.headers:
+        payload = message.payload
+        if type(payload) is not bytes or len(payload) > payload_bytes_max:
             return False
-        if message.correlation_id is not None:
+        if message.headers or message.correlation_id is not None:
             return False
+        key = message.fairness_key
+        if key is not None and not (type(key) is str and 0 < len(key) <= key_length_max and key.isascii()):
+            return False
+        dedup_id = message.dedup_id
         if dedup_id is not None and not (  # as text_fault says, but a call for each would double the time
             type(dedup_id) is str and 0 < len(dedup_id) <= dedup_id_length_max and dedup_id.isprintable()
         ):
-            return False
-        if key is not None and not (type(key) is str and 0 < len(key) <= limits.KEY_LENGTH_MAX and key.isascii()):
             return False
     return True
 

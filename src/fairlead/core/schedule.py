@@ -92,16 +92,33 @@ def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel
 
 
 class LeaseBatch:
-    """Messages that were leased or extended together, until one instant."""
+    """Messages of a queue that were leased or extended together, until one instant.
 
-    __slots__ = ("messages",)
+    Only their numbers are kept, since most are acked long before, and what is gone should not take memory until then.
+    """
 
-    def __init__(self, messages: list[Message]) -> None:
-        self.messages = messages
+    __slots__ = ("_known", "_numbers")
+
+    def __init__(self, queue: Queue, numbers: list[int]) -> None:
+        self._known = queue.messages
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     def is_live(self, at_ms: int) -> bool:
         """Tell whether one of them is still leased until then."""
-        return any(message.token and message.expires_ms == at_ms for message in self.messages)
+        get = self._known.get
+        for number in self._numbers:
+            message = get(number)
+            if message is not None and message.token and message.expires_ms == at_ms:
+                return True
+        return False
+
+    def ended(self, now_ms: int) -> list[Message]:
+        """Return those whose leases have ended."""
+        found = map(self._known.get, self._numbers)
+        return [message for message in found if message is not None and message.token and message.expires_ms <= now_ms]
 
 
 class Schedule:
@@ -154,7 +171,7 @@ class Schedule:
             line.kernel.occupy(key, count)
         for message in leased:
             if not message.is_claimed:
-                self._leases.push(message.expires_ms, LeaseBatch([message]))
+                self._leases.push(message.expires_ms, LeaseBatch(queue, [message.number]))
         line.kernel.offer_many(sorted((m for m in in_order if not m.token), key=_line), now_ms)
         return line
 
@@ -186,11 +203,11 @@ class Schedule:
         line.kernel.offer_many(messages, now_ms)
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
-        self._touched[self._lines[record.queue]] = None
+        line = self._line(record.queue)
         if record.expires_ms == NEVER_MS:
             self.presence.follow(record)
         elif messages:
-            self._leases.push(record.expires_ms, LeaseBatch(messages))
+            self._leases.push(record.expires_ms, LeaseBatch(line.queue, record.numbers))
 
     def _presence(self, record: AnyRecord, _messages: list[Message], _now_ms: int) -> None:
         self.presence.follow(record)
@@ -204,10 +221,7 @@ class Schedule:
                     line.kernel.settle(message.key, cost - message.cost, message.priority)
 
     def _release(self, line: Line, messages: list[Message], now_ms: int) -> None:
-        line.kernel.offer_many((), now_ms)  # time passes first, so that tokens are those of now, as a replay finds them
-        release = line.kernel.release
-        for key, count in Counter([message.key for message in messages]).items():
-            release(key, count)
+        line.kernel.release_many(Counter([message.key for message in messages]), now_ms)
 
     def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
@@ -363,10 +377,9 @@ class Schedule:
         by_queue: dict[str, dict[Message, None]] = {}
         count = 0
         while count < most and (batch := self._leases.pop_one(now_ms)) is not None:
-            count += len(batch.messages)
-            for message in batch.messages:
-                if message.token and message.expires_ms <= now_ms:
-                    by_queue.setdefault(message.queue.name, {})[message] = None
+            count += len(batch)
+            for message in batch.ended(now_ms):
+                by_queue.setdefault(message.queue.name, {})[message] = None
         return [(queue, list(messages)) for queue, messages in by_queue.items()]
 
     def settle_events(self) -> None:

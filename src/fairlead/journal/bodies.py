@@ -9,7 +9,10 @@ A chunk is a table of lengths, then for each body its head (headers and correlat
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from operator import add
 
 import msgspec
 
@@ -25,6 +28,9 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     correlation_id: str | None = None
 
 
+Body = tuple[dict[str, str], str | None, bytes]
+"""Headers, correlation id and payload."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Head)
 
@@ -38,19 +44,23 @@ def encode_head(headers: Mapping[str, str], correlation_id: str | None) -> bytes
 
 def chunk_starts(sizes: Sequence[int]) -> list[int]:
     """Return with which of consecutive bodies each chunk begins, by their sizes."""
+    ends = list(accumulate(sizes))
     starts = [0]
-    total = 0
-    for at, size in enumerate(sizes):
-        if at > starts[-1] and (total + size > CHUNK_BYTES_MAX or at - starts[-1] >= CHUNK_COUNT_MAX):
-            starts.append(at)
-            total = 0
-        total += size
-    return starts
+    while True:
+        start = starts[-1]
+        most = CHUNK_BYTES_MAX + (ends[start - 1] if start else 0)
+        after = max(start + 1, bisect_right(ends, most, start, min(start + CHUNK_COUNT_MAX, len(ends))))
+        if after >= len(ends):
+            return starts
+        starts.append(after)
 
 
 def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
     """Make a chunk of bodies."""
-    parts = [struct.pack(f"<{1 + 2 * len(heads)}I", len(heads), *map(len, heads), *map(len, payloads))]
+    table = struct.pack(f"<{1 + 2 * len(heads)}I", len(heads), *map(len, heads), *map(len, payloads))
+    if not any(heads):
+        return b"".join((table, *payloads))
+    parts = [table]
     for head, payload in zip(heads, payloads, strict=True):
         parts.append(head)
         parts.append(payload)
@@ -60,28 +70,30 @@ def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
 class Chunk:
     """A chunk, for reading single bodies of it."""
 
-    __slots__ = ("_data", "_ends", "_heads", "_payloads")
+    __slots__ = ("_bounds", "_data", "_splits")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         count = int.from_bytes(data[:4], "little")
         lengths = struct.unpack_from(f"<{2 * count}I", data, 4)
-        self._heads, self._payloads = lengths[:count], lengths[count:]
-        at = 4 + 8 * count
-        ends: list[int] = []
-        self._ends = ends
-        for head, payload in zip(self._heads, self._payloads, strict=True):
-            at += head + payload
-            ends.append(at)
+        heads, payloads = lengths[:count], lengths[count:]
+        has_heads = any(heads)
+        sizes = map(add, heads, payloads) if has_heads else payloads
+        self._bounds = [*accumulate(sizes, initial=4 + 8 * count)]
+        self._splits = [*map(add, self._bounds, heads)] if has_heads else None
 
     def __len__(self) -> int:
         """Return how many bytes the chunk has."""
         return len(self._data)
 
-    def body(self, at: int) -> tuple[Head | None, bytes]:
-        """Return head and payload of one body; None for a head of nothing."""
-        end = self._ends[at]
-        split = end - self._payloads[at]
-        size = self._heads[at]
-        payload = self._data[split:end]
-        return (_decoder.decode(self._data[split - size : split]) if size else None), payload
+    def body(self, at: int) -> Body:
+        """Return headers, correlation id and payload of one body."""
+        bounds = self._bounds
+        begin, end = bounds[at], bounds[at + 1]
+        if self._splits is None:
+            return {}, None, self._data[begin:end]
+        split = self._splits[at]
+        if begin == split:
+            return {}, None, self._data[begin:end]
+        head = _decoder.decode(self._data[begin:split])
+        return head.headers, head.correlation_id, self._data[split:end]

@@ -24,7 +24,7 @@ PRIORITY_NAMES: tuple[PriorityName, ...] = ("high", "normal", "low")
 """The names of the priorities, by number."""
 
 
-class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A message as a producer sends it. What is None is left to the queue's policy.
 
     Attributes:
@@ -89,7 +89,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A leased message. ``id`` and ``token`` together are the right to ack, nack, extend or write its state.
 
     Attributes:
@@ -122,7 +122,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     dead: DeadLetter | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The right to act on a leased message, without the message: what a ``Delivery`` has too."""
 
     id: str

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import struct
+from collections.abc import Collection, Sequence
 
 from fairlead.model.limits import QUEUE_NAME_LENGTH_MAX
 
 DLQ_SUFFIX = ".dlq"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _ID_LENGTH = 16
+_NUMBER_BYTES = _ID_LENGTH // 2
 
 
 def queue_name_fault(name: object) -> str | None:
@@ -36,7 +39,12 @@ def is_dlq(queue: str) -> bool:
 
 def id_of(number: int) -> str:
     """Return the id of a message from its number: sixteen hexadecimal digits, in order of enqueue."""
-    return number.to_bytes(_ID_LENGTH // 2).hex()
+    return number.to_bytes(_NUMBER_BYTES).hex()
+
+
+def ids_of(numbers: Collection[int]) -> list[str]:
+    """Return the ids of messages from their numbers, like ``id_of``, in a fraction of the time."""
+    return struct.pack(f">{len(numbers)}Q", *numbers).hex(" ", _NUMBER_BYTES).split()
 
 
 def number_of(message_id: object) -> int | None:
@@ -47,4 +55,17 @@ def number_of(message_id: object) -> int | None:
         digits = bytes.fromhex(message_id)  # unlike int(), it takes nothing but digits and spaces
     except ValueError:
         return None
-    return int.from_bytes(digits) if len(digits) == _ID_LENGTH // 2 else None
+    return int.from_bytes(digits) if len(digits) == _NUMBER_BYTES else None
+
+
+def numbers_of(message_ids: Sequence[str]) -> Sequence[int] | None:
+    """Return the numbers of messages from their ids, in a fraction of the time. None: ask ``number_of`` about each."""
+    for message_id in message_ids:
+        if type(message_id) is not str or len(message_id) != _ID_LENGTH:
+            return None
+    try:
+        digits = bytes.fromhex("".join(message_ids))
+    except ValueError:
+        return None
+    count = len(message_ids)
+    return struct.unpack(f">{count}Q", digits) if len(digits) == count * _NUMBER_BYTES else None

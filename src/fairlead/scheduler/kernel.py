@@ -145,6 +145,7 @@ class Kernel(Generic[I]):
                 if tail is not None:
                     item.sequence = sequence
                     item.lane = leaf
+                    item.key = tail.key  # all of a key share one string, which takes less memory and is found quicker
                     item.previous = tail
                     tail.next = leaf.tail = item
                     leaf.waiting += 1
@@ -166,6 +167,7 @@ class Kernel(Generic[I]):
             self._keys.note_idle(leaf)
             return refusal
         leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
+        item.key = leaf.key
         # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
         item.sequence = self._sequence + 1
         self._sequence += 2
@@ -248,6 +250,20 @@ class Kernel(Generic[I]):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
         if self._parking.is_stocked:
             self._parking.open_stocked(self._now_ms)
+
+    def release_many(self, counts: Mapping[Key, int], now_ms: int) -> None:
+        """Release so many items of each key, in this order, once the instant has come.
+
+        Raises:
+            ValueError: see ``release``; the keys before are released.
+        """
+        self._move_to(now_ms)
+        release, parking = self._keys.release, self._parking
+        for key, count in counts.items():
+            if count < 1 or not self._counts_use or not release(key, count):
+                raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
+            if parking.is_stocked:
+                parking.open_stocked(self._now_ms)
 
     def occupy(self, key: Key, count: int = 1) -> None:
         """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.

@@ -224,7 +224,7 @@ class Keys:
         leaf = self.leaves[0].get(key) if not self._is_strict and type(key) is str else None
         if leaf is not None and leaf.cap is None and leaf.ring is None and leaf.in_use >= count:
             leaf.in_use -= count  # without a cap nothing else depends on it
-            if not leaf.waiting:
+            if not leaf.waiting and not leaf.is_forgettable:
                 self.note_idle(leaf)
             return True
         path = path_of(canonical_key(key))

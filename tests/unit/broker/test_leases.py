@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
+from fairlead.core.ledger import Message
 from fairlead.errors import InvalidArgument, LeaseMismatch, MessageNotFound
 from fairlead.model.message import Delivery, Receipt
 from fairlead.testing.stepped import SteppedBroker
@@ -171,3 +173,13 @@ def test_extend_moves_the_end_either_way_from_now() -> None:
     assert broker.extend(held, visibility_ms=10) == broker.clock.now_ms() + 10
     broker.advance(10)
     assert lease_one(broker).attempt == 2
+
+
+def test_what_is_acked_is_not_held_on_to_until_its_lease_would_have_ended() -> None:
+    """A message takes no memory once it is done, however long it was leased for."""
+    broker = broker_with()
+    broker.enqueue_many("q", [message(b"x") for _ in range(10)])
+    broker.ack_many("q", broker.lease("q", 10, visibility_ms=3_600_000)[:9])
+    gc.collect()
+    queue = broker.engine.ledger.queues["q"]
+    assert sum(type(known) is Message and known.queue is queue for known in gc.get_objects()) == 1

@@ -122,6 +122,26 @@ def test_use_is_counted_and_released_across_priorities() -> None:
     assert kernel.in_use("a") == 0
 
 
+def test_items_of_many_keys_are_released_together() -> None:
+    """Caps of all keys have places again, and the time has come first, so that its tokens are there."""
+    kernel: Kernel[Item] = Kernel(counts_use=True)
+    kernel.set_policy("a", KeyPolicy(cap=2))
+    kernel.throttles.set("t", rate=10, burst=1, tokens=0, now_ms=0)
+    offer(kernel, "a", 4)
+    offer(kernel, "b", 2)
+    assert sorted(map(str, take_keys(kernel, 6))) == ["a", "a", "b", "b"]
+    (held,) = offer(kernel, "c", throttles=["t"])
+    assert kernel.take(1, 0) == []
+    kernel.release_many({"a": 1, "b": 2}, 100)
+    assert (kernel.in_use("a"), kernel.in_use("b")) == (1, 0)
+    assert kernel.stirrings() == 1
+    assert sorted(map(str, take_keys(kernel, 3))) == ["a", "c"]
+    assert not held.is_waiting
+    with pytest.raises(ValueError, match="in use"):
+        kernel.release_many({"a": 2, "b": 1}, 100)
+    assert kernel.in_use("a") == 0
+
+
 def test_more_than_is_in_use_cannot_be_released() -> None:
     """A release too many is an error, not a cap that grows."""
     kernel: Kernel[Item] = Kernel(counts_use=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from fairlead.scheduler import Item, Kernel, Throttles
+from fairlead.scheduler import Item, Kernel, Priority, Throttles
 from fairlead.scheduler.tree import Node, Ring
 
 
@@ -82,6 +82,17 @@ def test_an_item_handed_out_is_not_held_on_to() -> None:
         assert len(kernel.take(1, 0)) == 1
     gc.collect()
     assert sum(reference() is not None for reference in watched) <= 64
+
+
+def test_items_of_one_key_share_one_string() -> None:
+    """However often a key was spelt anew, what waits holds on to one spelling, short way and long way in."""
+    kernel: Kernel[Item] = Kernel()
+    items = [Item("".join(("ten", "ant"))) for _ in range(4)]
+    items[2] = Item("".join(("ten", "ant")), priority=Priority.LOW)
+    assert len({id(item.key) for item in items}) == 4
+    kernel.offer_many(items, 0)
+    assert {item.key for item in items} == {"tenant"}
+    assert len({id(item.key) for item in items}) == 1
 
 
 def test_lanes_that_come_and_go_behind_a_better_one_leave_nothing_to_choose_from() -> None:

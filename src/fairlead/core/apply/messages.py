@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from sys import intern
 
 from fairlead.core.apply.claims import enter_claim
 from fairlead.core.apply.counting import count_in, known, numbered, tally_in, tally_out
@@ -66,8 +65,7 @@ def take_in(
 def rows_of(terms: Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
-    # A million messages of a thousand tenants share a thousand keys, and two that are one object compare at once.
-    keys = [intern(key) if type(key) is str else key for key in terms.keys]
+    keys = terms.keys
     if _is_plain(terms) and terms.weights is None and terms.costs is None:
         return [(key, 0, 1, _NORMAL, (), None, None) for key in keys]
     nothing: list[int | None] = [None] * n

@@ -15,7 +15,7 @@ from fairlead.journal.bodies import chunk_starts, encode_head, pack
 from fairlead.journal.records import Enqueued, Terms
 from fairlead.model.limits import BATCH_MAX
 from fairlead.model.message import NewMessage
-from fairlead.model.names import id_of
+from fairlead.model.names import id_of, ids_of
 
 Outcome = list[str | FairleadError]
 
@@ -43,7 +43,8 @@ def enqueue_at(
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
     is_bare = are_bare(messages)
-    outcome, rows = _sound(ledger, queue, command, now_ms, is_bare=is_bare)
+    is_plain = is_bare and command.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
+    outcome, rows = _sound(ledger, queue, command, now_ms, is_plain=is_plain)
     answers = command.answers
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
@@ -59,29 +60,28 @@ def enqueue_at(
         terms = take_rows(terms, kept)
     if not rows:
         return Decision([], _with_ids(outcome, rows, sequence))
-    sizes, starts, bodies = packed(messages, sequence)
+    sizes, starts, bodies = packed(messages, sequence, is_plain=is_plain)
     record = Enqueued(sequence, queue.name, sizes, starts, terms)
-    _add_ids(record, queue, messages, now_ms)
+    _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     record.cause = cause
     return Decision([record], _with_ids(outcome, rows, sequence), bodies)
 
 
 def _sound(
-    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_bare: bool
+    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_plain: bool
 ) -> tuple[list[str | int | FairleadError | None], list[int]]:
     """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
     messages = command.messages
-    payload_bytes_max = ledger.limits.payload_bytes_max
     outcome: list[str | int | FairleadError | None]
     if command.faults is not None:
         outcome = list(command.faults)
-    elif is_bare and are_plainly_sound(messages, payload_bytes_max):
+    elif is_plain:
         outcome = [None] * len(messages)
         dedup_ids = [message.dedup_id for message in messages]
         if dedup_ids.count(None) == len(messages) or _are_all_new(dedup_ids, queue):
             return outcome, list(range(len(messages)))
     else:
-        outcome = [message_fault(message, payload_bytes_max) for message in messages]
+        outcome = [message_fault(message, ledger.limits.payload_bytes_max) for message in messages]
     dedups = queue.dedups
     first_rows: dict[str, int] = {}
     for row, message in enumerate(messages):
@@ -106,21 +106,30 @@ def _are_all_new(dedup_ids: Sequence[str | None], queue: Queue) -> bool:
 def _with_ids(outcome: list[str | int | FairleadError | None], rows: Sequence[int], sequence: int) -> Outcome:
     """Return the outcome with the ids of the rows that are taken in."""
     if len(rows) == len(outcome):
-        return [id_of(number) for number in range(sequence, sequence + len(rows))]
+        return [*ids_of(range(sequence, sequence + len(rows)))]
     for at, row in enumerate(rows):
         outcome[row] = id_of(sequence + at)
     return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
 
 
-def packed(messages: Sequence[NewMessage], sequence: int) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
-    """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks."""
+def packed(
+    messages: Sequence[NewMessage], sequence: int, *, is_plain: bool = False
+) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
+    """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks.
+
+    Plain messages have neither headers nor correlation ids.
+    """
     payloads = [message.payload for message in messages]
     sizes = [len(payload) for payload in payloads]
-    heads = [
-        encode_head(message.headers, message.correlation_id) if message.headers or message.correlation_id else b""
-        for message in messages
-    ]
-    starts = chunk_starts([size + len(head) for size, head in zip(sizes, heads, strict=True)])
+    if is_plain:
+        heads = [b""] * len(messages)
+        starts = chunk_starts(sizes)
+    else:
+        heads = [
+            encode_head(message.headers, message.correlation_id) if message.headers or message.correlation_id else b""
+            for message in messages
+        ]
+        starts = chunk_starts([size + len(head) for size, head in zip(sizes, heads, strict=True)])
     ends = [*starts[1:], len(sizes)]
     bodies = [
         (sequence + start, pack(heads[start:end], payloads[start:end])) for start, end in zip(starts, ends, strict=True)
@@ -128,11 +137,13 @@ def packed(messages: Sequence[NewMessage], sequence: int) -> tuple[list[int], li
     return sizes, starts, bodies
 
 
-def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int) -> None:
+def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int, *, is_plain: bool) -> None:
     dedup_ids = [message.dedup_id for message in messages]
     if dedup_ids.count(None) < len(dedup_ids):
         record.dedup_ids = dedup_ids
         record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
+    if is_plain:
+        return
     correlation_ids = [message.correlation_id for message in messages]
     if correlation_ids.count(None) < len(correlation_ids):
         record.correlation_ids = correlation_ids
@@ -143,7 +154,7 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 
 def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> bool:
     """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
-    _, rows = _sound(ledger, queue, command, now_ms, is_bare=False)
+    _, rows = _sound(ledger, queue, command, now_ms, is_plain=False)
     size = len(command.messages[0].payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return bool(rows) and all(fits(size, most) for most in mosts)
@@ -151,7 +162,7 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
 
 def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairleadError]:
     """Return the messages there is no room for, each with why."""
-    if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
+    if not room.is_limited or room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}
     tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}

@@ -38,7 +38,7 @@ from fairlead.journal.records import (
 from fairlead.model import limits
 from fairlead.model.answers import FailureAnswer
 from fairlead.model.message import NEVER_MS, Receipt
-from fairlead.model.names import id_of, is_dlq, number_of
+from fairlead.model.names import id_of, is_dlq, number_of, numbers_of
 from fairlead.model.policy import QueuePolicy
 
 Outcome = list[FairleadError | None]
@@ -77,9 +77,12 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
 
     A receipt that comes twice is good once. A lease ends with the instant it says, whoever looks first.
     """
+    outcome: Outcome = [None] * len(receipts)
+    all_held = _all_held(queue, receipts, now_ms)
+    if all_held is not None:
+        return all_held, outcome
     messages = queue.messages
     held: list[Message] = []
-    outcome: Outcome = [None] * len(receipts)
     seen: set[int] = set()
     for row, receipt in enumerate(receipts):
         number = number_of(receipt.id)
@@ -92,6 +95,22 @@ def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[
             seen.add(message.number)
             held.append(message)
     return held, outcome
+
+
+def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Message] | None:
+    """Return the messages of receipts that are all good, which takes half the time. None means: look at each."""
+    numbers = numbers_of([receipt.id for receipt in receipts])
+    if numbers is None or len(set(numbers)) < len(numbers):
+        return None
+    try:
+        held = list(map(queue.messages.__getitem__, numbers))
+    except KeyError:
+        return None
+    for message, receipt in zip(held, receipts, strict=True):
+        token = message.token
+        if token != receipt.token or not token or message.expires_ms <= now_ms:
+            return None
+    return held
 
 
 # -------------------------------------------------------------------------------------------------------------- ack

@@ -37,6 +37,13 @@ class Room:
             if message.queue is queue:
                 self._add(message.key, -1, -message.size)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is any limit at all."""
+        policy, limits = self._queue.policy, self._ledger.limits
+        mosts = (policy.waiting_max, policy.waiting_bytes_max, limits.waiting_max, limits.waiting_bytes_max)
+        return self._queue.counts_keys or mosts.count(None) < len(mosts)
+
     def has_for(self, count: int, size: int) -> bool:
         """Tell whether there certainly is room for so many messages and bytes, whatever their keys."""
         queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
