@@ -104,7 +104,8 @@ class Groups:
     """The brokers of the groups that are open in this process, and where all others are."""
 
     def __init__(self, *, node: str, clock_ms: Callable[[], int]) -> None:
-        self._node = node
+        self.node = node
+        """The name of this node."""
         self._clock_ms = clock_ms
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, AsyncBroker] = {}
@@ -136,7 +137,7 @@ class Groups:
         place = self.place_of(queue)
         if place is None:
             raise QueueNotFound(f"There is no queue {queue!r:.150}.")
-        if place.node is None or place.node == self._node or place.address is None:
+        if place.node is None or place.node == self.node or place.address is None:
             raise moving(queue)
         raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {place.node!r}.", at=place.address)
 

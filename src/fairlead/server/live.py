@@ -79,6 +79,7 @@ async def pictures(
                 return
         yield Picture(
             at_ms=now_ms,
+            node=None if doors.groups is None else doors.groups.node,
             queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,

@@ -79,6 +79,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything at one instant."""
 
     at_ms: int
+    node: str | None = None
+    """The node of a cluster that shows it."""
     queues: list[QueueNow]
     queues_left_off: int = 0
     queue: KeysNow | None = None

@@ -1,6 +1,7 @@
 // The page around the pages: which one is shown, the live feed, logging in, asking before something is done.
 
 import { Live, hasKey, setKey } from "./api.js";
+import { clusterPage } from "./cluster.js";
 import { controlsPage } from "./controls.js";
 import { deadPage } from "./dead.js";
 import { el, field, setText } from "./dom.js";
@@ -13,6 +14,7 @@ import { queuesPage } from "./queues.js";
 const HISTORY_MAX = 300, NOTICE_MS = 8000;
 const main = document.getElementById("main"), dialog = document.getElementById("dialog");
 const state = document.getElementById("state"), notice = document.getElementById("notice"), leave = document.getElementById("leave");
+const clusterTab = document.querySelector("nav a[data-page=cluster]");
 const histories = new Map();
 let page = null, fading = null;
 
@@ -25,7 +27,7 @@ const app = {
   act,
 };
 
-const PAGES = { "": queuesPage, queue: queuePage, message: messagePage, dead: deadPage, pipeline: pipelinePage, controls: controlsPage, hooks: hooksPage };
+const PAGES = { "": queuesPage, queue: queuePage, message: messagePage, dead: deadPage, pipeline: pipelinePage, cluster: clusterPage, controls: controlsPage, hooks: hooksPage };
 const TABS = { "": "queues", queue: "queues", hooks: "controls" };
 
 function route() {
@@ -52,6 +54,7 @@ function decoded(part) {
 
 function take(picture) {
   app.now = picture.at_ms;
+  clusterTab.hidden = !picture.node;
   if (picture.queue) app.watched = picture.queue.name;
   for (const queue of picture.queues) {
     const history = histories.get(queue.name) ?? [];

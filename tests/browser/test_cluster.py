@@ -1,0 +1,40 @@
+"""The page of a cluster, with two real nodes behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from fairlead.testing.nodes import Cluster
+from fairlead.testing.servers import PostgresServer
+from tests.browser.viewer import Viewer, served
+
+
+def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """Who lives and who owns what is shown; a queue is moved, and a node that is killed is told as silent."""
+    store = f"{postgres.url}&namespace={tmp_path.name}"
+    with Cluster.of(2, store, tmp_path, flags=("--lease-ms", "1000")) as cluster:
+        first, other = cluster.nodes
+        httpx.post(f"{first.url}/v1/queues/create", json={"queue": "orders"}, timeout=30).raise_for_status()
+        owner = cluster.owner("orders")
+        target = other if owner is first else first
+        viewer.page.goto(f"{first.url}/#/")
+        viewer.page.get_by_role("link", name="Cluster").click()
+        viewer.sees("2 of 2 nodes live, as node n1 sees it.")
+        assert viewer.cells("Move orders")[2] == owner.name
+        viewer.page.get_by_role("button", name="Move orders").click()
+        viewer.page.get_by_role("combobox", name="Node").select_option(target.name)
+        viewer.page.locator("#yes").click()
+        viewer.page.locator("tbody tr", has_text="Move orders").locator("td", has_text=target.name).wait_for()
+        other.kill()
+        viewer.sees("1 of 2 nodes live")
+        viewer.sees("silent for")
+
+
+def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None:
+    """Where there is no cluster, nothing leads to it."""
+    with served(tmp_path) as server:
+        page = viewer.open(server)
+        viewer.sees("live")
+        assert page.get_by_role("link", name="Cluster").count() == 0
