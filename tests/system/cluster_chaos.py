@@ -75,16 +75,13 @@ class Chaos:
         queue = self._chance.choice(self.load.queues)
         for node in self._chance.sample(self.cluster.nodes, len(self.cluster.nodes)):
             await self.load.move(queue, node.name)
-            await asyncio.to_thread(self._wait_for, queue, node)
+            await asyncio.to_thread(self.cluster.wait_for, queue, node)
             await self.load.goes_on(queue)
 
     async def mislead(self) -> None:
         """Let a queue see all clocks, and kill the owner of one."""
         await self.move_around()
         await self.kill_owner()
-
-    def _wait_for(self, queue: str, node: Node) -> None:
-        wait_until(lambda: self.cluster.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
 
     def wait_for_another(self, queue: str, victim: Node) -> None:
         """Wait until a queue has another owner than it had."""
