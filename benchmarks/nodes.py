@@ -30,7 +30,7 @@ PAYLOAD = random.Random(1).randbytes(1024)
 IN_FLIGHT = 4
 CORES_WANTED = 5
 """Two nodes, two clients and PostgreSQL."""
-FULL_LEASE_MS, QUICK_LEASE_MS = 5_000, 1_500
+FULL_LEASE_MS, QUICK_LEASE_MS = 2_000, 1_500
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -59,7 +59,7 @@ def client_of(cluster: Cluster) -> AsyncClient:
 
 
 def measure_idle(report: Report, options: Options, server: PostgresServer) -> None:
-    seconds = 5 if options.quick else 20
+    seconds = 4 if options.quick else 10
     report.heading(f"Nodes that only live, lease_ms {LEASE_MS}: {seconds} s", repeats=1)
     rows = []
     for nodes, groups in [(1, 1), (1, 32), (3, 32)] if options.quick else [(1, 1), (1, 32), (3, 32), (6, 32), (3, 96)]:
@@ -104,7 +104,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def measure_backlogs(report: Report, options: Options, server: PostgresServer) -> None:
-    sizes = (1_000, 20_000) if options.quick else (1_000, 100_000, 400_000)
+    sizes = (1_000, 20_000) if options.quick else (1_000, 30_000, 100_000)
     report.heading("A queue that moves by hand, and whose owner is killed, until an enqueue is answered", repeats=1)
     with cluster_of(2, server, "backlogs") as cluster:
         rows = asyncio.run(_move_and_kill(cluster, sizes))
@@ -144,7 +144,7 @@ async def _moved(cluster: Cluster, client: AsyncClient, node: Node) -> float:
 
 
 def measure_queues(report: Report, options: Options, server: PostgresServer) -> None:
-    count = 64 if options.quick else 1_000
+    count = 64 if options.quick else 300
     report.heading(f"{count} queues in 32 groups on three nodes", repeats=1)
     with cluster_of(3, server, "queues") as cluster:
         took_s = asyncio.run(_make_queues(cluster, count))
