@@ -101,7 +101,9 @@ class SharedStore:
         self._line = line
         self._claim = claim
         self._name = name
+        self._monotonic = monotonic
         self._tenure = Tenure(claim.lease_ms, monotonic)
+        self._number = 0
         self._sessions: set[str] = set()
         self._session = ""
         self._epoch: int | None = None
@@ -113,7 +115,8 @@ class SharedStore:
         """Become the owner, or the same anew, and return how far the log reaches."""
         self._tenure.check()
         self._is_open = False
-        sent_s, session = self._tenure.now(), f"{self._name}/{len(self._sessions)}"
+        self._number += 1
+        sent_s, session = self._tenure.now(), f"{self._name}/{self._number}"
         was_owner = self._epoch is not None
         self._sessions.add(session)  # it counts even if we never hear that it got the store
         taken = self._line.call(
@@ -197,6 +200,9 @@ class SharedStore:
                 self._ask(lambda: self._log.release(epoch=epoch))
         finally:
             self._is_open = False
+            self._epoch = None
+            self._sessions.clear()
+            self._tenure = Tenure(self._claim.lease_ms, self._monotonic)
 
     def _opened(self) -> int:
         if not self._is_open or self._epoch is None:
