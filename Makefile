@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo dashboard test test-long lint bench clean
+.PHONY: help setup demo demo-cluster dashboard test test-long lint bench clean
 
 help:
 	@echo "make demo       see a noisy neighbour in a browser, and in the terminal a queue that crashes and what Spark makes of a journal"
+	@echo "make demo-cluster  see three nodes over one PostgreSQL go on with the work when one of them is killed"
 	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
 	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
-	@echo "make test-long  kill Spark's drivers and workers, which takes minutes"
+	@echo "make test-long  kill Spark's drivers and workers, and stop nodes of a cluster, which takes minutes"
 	@echo "make bench      run the benchmarks"
 	@echo "make setup      only set up .venv"
 
@@ -24,6 +25,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
+
+demo-cluster: $(READY)
+	@$(BIN)/python examples/cluster.py
 
 dashboard: $(READY)
 	@$(BIN)/python examples/busy_server.py

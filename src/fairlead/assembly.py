@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
@@ -136,11 +137,13 @@ async def open_async_broker(
 async def open_group(config: BrokerConfig) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
+    When its store fails, or takes longer to answer than its lease, the broker is lost: it has to be opened anew.
+
     Raises:
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
-    engine = await asyncio.get_running_loop().run_in_executor(None, _engine, config)
+    engine = await asyncio.get_running_loop().run_in_executor(None, partial(_engine, config, is_shared=True))
     return AsyncBroker(engine, slow_sync_s=0.0)
 
 
@@ -156,10 +159,10 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
     return config
 
 
-def _engine(config: BrokerConfig) -> Engine:
+def _engine(config: BrokerConfig, *, is_shared: bool = False) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
-    store = open_store(config.path, durability=config.durability)
+    store = open_store(config.path, durability=config.durability, is_bounded=is_shared)
     limits = config.hooks
 
     def config_value(key: str) -> str | None:
@@ -173,7 +176,14 @@ def _engine(config: BrokerConfig) -> Engine:
         breaker_threshold=limits.breaker_threshold,
         breaker_cooldown_ms=limits.breaker_cooldown_ms,
     )
-    engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), settings=config.settings)
+    engine = Engine(
+        store,
+        hooks=hooks,
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        settings=config.settings,
+        reopens=not is_shared,
+    )
     try:
         engine.open()
     except BaseException:
@@ -186,8 +196,15 @@ def _engine(config: BrokerConfig) -> Engine:
     return engine
 
 
-def open_store(path: Path | str | None, *, durability: Literal["fsync", "os"] = "fsync") -> Store:
+def open_store(
+    path: Path | str | None, *, durability: Literal["fsync", "os"] = "fsync", is_bounded: bool = False
+) -> Store:
     """Return the store in a folder, at a URL, or in memory, for a broker to open.
+
+    Args:
+        path: where it is.
+        durability: see ``BrokerConfig``.
+        is_bounded: whether a database that takes longer to answer than the lease counts as failed.
 
     Raises:
         InvalidArgument: there is no such kind of store, or what it needs is not installed.
@@ -197,7 +214,8 @@ def open_store(path: Path | str | None, *, durability: Literal["fsync", "os"] = 
     if isinstance(path, str) and is_url(path):
         url = parse_store_url(path)
         with _needing_extra(url):
-            return _postgres_store(url, durability) if url.scheme == "postgresql" else _s3_store(url)
+            is_postgres = url.scheme == "postgresql"
+            return _postgres_store(url, durability, is_bounded=is_bounded) if is_postgres else _s3_store(url)
     return RocksDbStore(Path(path), durability=durability)
 
 
@@ -236,11 +254,13 @@ def _s3_board(url: StoreUrl) -> Board:
     return S3Board(_bucket(url))
 
 
-def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"]) -> Store:
+def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bounded: bool) -> Store:
     from fairlead.adapters.postgres_store import PostgresStore  # noqa: PLC0415 - only who has it needs it
 
     namespace = url.options.get("namespace", NAMESPACE)
-    return PostgresStore(url.address, namespace=namespace, durability=durability, claim=_claim(url))
+    claim = _claim(url)
+    answer_ms = claim.lease_ms if is_bounded else None
+    return PostgresStore(url.address, namespace=namespace, durability=durability, claim=claim, answer_ms=answer_ms)
 
 
 def _s3_store(url: StoreUrl) -> Store:

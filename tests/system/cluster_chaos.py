@@ -1,9 +1,9 @@
 """What is done to a cluster under load, and what its clients saw: ``python -m tests.system.cluster_chaos WHAT TIMES``.
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
-then), ``move`` (a queue, by hand, to all nodes in turn), ``postgres`` (kill the server all nodes share), ``cut`` (the
-way from one node to it), ``skew`` (move queues and kill owners where two clocks are wrong by half a minute) or ``s3``
-(kill owners of two nodes over S3).
+then), ``move`` (a queue, by hand, to all nodes in turn), ``roll`` (restart all nodes in turn), ``postgres`` (kill the
+server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where two clocks
+are wrong by half a minute) or ``s3`` (kill owners of two nodes over S3).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
 LEASE: Final = ("--lease-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
+UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")
 
 
 class Chaos:
@@ -75,16 +76,21 @@ class Chaos:
         queue = self._chance.choice(self.load.queues)
         for node in self._chance.sample(self.cluster.nodes, len(self.cluster.nodes)):
             await self.load.move(queue, node.name)
-            await asyncio.to_thread(self._wait_for, queue, node)
+            await asyncio.to_thread(self.cluster.wait_for, queue, node)
             await self.load.goes_on(queue)
+
+    async def restart_all(self) -> None:
+        """Let one node after the other go down in good order, as for a new version, and start it again."""
+        for node in self.cluster.nodes:
+            node.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(node.wait) == 0, node.log[-2000:]
+            await asyncio.to_thread(self.cluster.start, [node])
+            await self.load.goes_on(patience_s=60)
 
     async def mislead(self) -> None:
         """Let a queue see all clocks, and kill the owner of one."""
         await self.move_around()
         await self.kill_owner()
-
-    def _wait_for(self, queue: str, node: Node) -> None:
-        wait_until(lambda: self.cluster.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
 
     def wait_for_another(self, queue: str, victim: Node) -> None:
         """Wait until a queue has another owner than it had."""
@@ -116,14 +122,17 @@ async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
 
 
 @asynccontextmanager
-async def under_load(cluster: Cluster, *, seed: int, is_throttled: bool = True) -> AsyncIterator[Chaos]:
+async def under_load(
+    cluster: Cluster, *, seed: int, is_throttled: bool = True, is_drained: bool = True
+) -> AsyncIterator[Chaos]:
     """Put load on a cluster for as long as the context lasts, and then let the queues run empty."""
     load = Load(cluster.addresses, queues=QUEUES, throttled=THROTTLED if is_throttled else (), seed=seed)
     try:
         await load.start()
         await load.goes_on()
         yield Chaos(cluster, load, seed=seed)
-        await load.drain()
+        if is_drained:
+            await load.drain()
     finally:
         await load.stop()
 
@@ -135,17 +144,18 @@ def run(
     times: int,
     seed: int = 1,
     is_throttled: bool = True,
+    is_drained: bool = True,
     on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
 ) -> Findings:
     """Let something happen so many times to a cluster under load, and audit what the clients saw."""
 
     async def main() -> Findings:
-        async with under_load(cluster, seed=seed, is_throttled=is_throttled) as chaos:
+        async with under_load(cluster, seed=seed, is_throttled=is_throttled, is_drained=is_drained) as chaos:
             for number in range(1, times + 1):
                 begun = time.monotonic()
                 await what(chaos)
                 on_time(number, time.monotonic() - begun, chaos)
-        found = audit(chaos.load.log, throttles={THROTTLE: LIMIT} if is_throttled else None)
+        found = audit(chaos.load.log, throttles={THROTTLE: LIMIT} if is_throttled else None, is_drained=is_drained)
         found.counts["moves"] = sum(group["moves"] for group in cluster.view()["groups"])
         found.counts.update(chaos.load.woken)
         return found
@@ -172,7 +182,8 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
         return run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=times, on_time=_tell)
     if what == "skew":
         return run(skewed(server, folder), Chaos.mislead, times=times, is_throttled=False, on_time=_tell)
-    step = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around}[what]
+    steps = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around, "roll": Chaos.restart_all}
+    step = steps[what]
     return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
 
 
@@ -194,6 +205,12 @@ def skewed(server: PostgresServer, folder: Path) -> Cluster:
     for name, skew_ms in (("n2", SKEW_MS), ("n3", -SKEW_MS)):
         cluster.nodes.append(Node(name, server.url, folder, flags=LEASE, program=(str(SKEWED), str(skew_ms))))
     return cluster
+
+
+def unfenced(server: PostgresServer, folder: Path) -> Cluster:
+    """Return a cluster whose nodes believe that they own what they once owned."""
+    nodes = [Node(name, server.url, folder, flags=LEASE, program=(str(UNFENCED),)) for name in ("n1", "n2", "n3")]
+    return Cluster(nodes)
 
 
 def _tell(number: int, seconds: float, chaos: Chaos) -> None:

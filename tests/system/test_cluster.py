@@ -15,7 +15,7 @@ from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
 from tests.conftest import BUCKET
 
 from .cluster_audit import Findings
-from .cluster_chaos import Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed
+from .cluster_chaos import Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed, unfenced
 from .cluster_cut import Cut
 
 STOPS_A_DAY, STOPS_IN_ALL = 2, 20
@@ -70,6 +70,22 @@ def test_owners_that_are_stopped_many_times(durable_postgres: PostgresServer, tm
     """Twenty owners that are stopped, replaced and woken leave nothing behind that a client could see."""
     found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_IN_ALL, seed=2))
     assert found.counts["moves"] >= STOPS_IN_ALL
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_auditor_finds_out_owners_that_are_not_fenced(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Where stopped owners go on as if nothing had happened, clients see ids that are given twice."""
+    found = run(unfenced(own_postgres, tmp_path), Chaos.stop_owner, times=2, is_drained=False)
+    assert any("the same id" in fault for fault in found.faults)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_nodes_that_are_restarted_in_turn(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Nodes that go down in good order hand over what they have, and no enqueue goes without an answer."""
+    found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.restart_all, times=1))
+    assert found.counts["enqueues without an answer"] == 0
 
 
 @pytest.mark.long

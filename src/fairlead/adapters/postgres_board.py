@@ -143,7 +143,11 @@ class PostgresBoard:
 
     def _connect(self, what: str) -> Connection:
         return connect(
-            self._conninfo, session=f"fairlead board {what}", patience_ms=self._patience_ms, is_synchronous=True
+            self._conninfo,
+            session=f"fairlead board {what}",
+            patience_ms=self._patience_ms,
+            is_synchronous=True,
+            answer_ms=self._patience_ms,
         )
 
     def _opened(self) -> Connection:

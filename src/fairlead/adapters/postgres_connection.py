@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
+import time
+from collections.abc import Generator
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -13,6 +15,8 @@ from fairlead.errors import FairleadError, InvalidArgument, StoreCorrupt, StoreF
 Connection = psycopg.Connection[tuple[object, ...]]
 
 _CONNECT_TIMEOUT_S = 10
+_CONNECT_TIMEOUT_S_MIN = 2
+"""Less can't be said to libpq."""
 _CORRUPT = (errors.DataCorrupted, errors.IndexCorrupted)
 _TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
 
@@ -28,7 +32,41 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, _TRANSIENT)
 
 
-def connect(conninfo: str, *, session: str, patience_ms: int, is_synchronous: bool) -> Connection:
+T = TypeVar("T")
+
+
+class BoundedConnection(psycopg.Connection[tuple[object, ...]]):
+    """A connection that is closed when an answer takes too long, however alive the network looks.
+
+    Attributes:
+        answer_s: how long an answer may take; None for as long as it takes.
+    """
+
+    answer_s: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, T], *terms: Any, **more: Any) -> T:  # noqa: ANN401 - those of psycopg
+        """Wait for what a generator waits for; called by psycopg for everything that is sent."""
+        if self.answer_s is None:
+            return super().wait(gen, *terms, **more)
+        return super().wait(self._bounded(gen, time.monotonic() + self.answer_s), *terms, **more)
+
+    def _bounded(self, gen: Generator[Any, Any, T], until_s: float) -> Generator[Any, Any, T]:
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until_s:
+                    self.pgconn.finish()  # or whatever tidies up would wait as long once more
+                    raise psycopg.OperationalError(f"no answer came within {self.answer_s} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+
+def connect(
+    conninfo: str, *, session: str, patience_ms: int, is_synchronous: bool, answer_ms: int | None = None
+) -> Connection:
     """Connect.
 
     Args:
@@ -36,6 +74,7 @@ def connect(conninfo: str, *, session: str, patience_ms: int, is_synchronous: bo
         session: the name under which others find this connection in ``pg_stat_activity``.
         patience_ms: how long the network is waited for; a lock for a third of that.
         is_synchronous: whether a commit is on disk when it is answered.
+        answer_ms: how long an answer may take; None for as long as it takes.
 
     Raises:
         InvalidArgument: ``conninfo`` makes no sense.
@@ -46,9 +85,10 @@ def connect(conninfo: str, *, session: str, patience_ms: int, is_synchronous: bo
     except psycopg.ProgrammingError as error:
         raise InvalidArgument(f"PostgreSQL can't be found by this: {error}.") from error
     try:
-        connection = psycopg.connect(conninfo, autocommit=True)
+        connection = BoundedConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
         raise failure(error, "be reached") from error
+    connection.answer_s = None if answer_ms is None else answer_ms / 1_000
     try:
         with connection.pipeline():
             for statement in _session_settings(patience_ms, is_synchronous=is_synchronous):
@@ -64,7 +104,7 @@ def _defaults(conninfo: str, patience_ms: int) -> dict[str, int]:
     given = conninfo_to_dict(conninfo)
     seconds = max(1, patience_ms // 3_000)
     wanted = {
-        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "connect_timeout": min(_CONNECT_TIMEOUT_S, max(_CONNECT_TIMEOUT_S_MIN, patience_ms // 1_000)),
         "tcp_user_timeout": patience_ms,
         "keepalives_idle": seconds,
         "keepalives_interval": seconds,

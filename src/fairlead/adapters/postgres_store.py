@@ -44,6 +44,7 @@ class PostgresStore:
         namespace: str = NAMESPACE,
         durability: Durability = "fsync",
         claim: Claim | None = None,
+        answer_ms: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Name the store; ``recover`` opens it.
@@ -54,6 +55,8 @@ class PostgresStore:
             durability: with ``"fsync"`` what was synced is on the disk of the server, with ``"os"`` it survives this
                 process, but the server may lose the last moments when it goes down.
             claim: on what terms the store is owned.
+            answer_ms: how long the server may take to answer anything, before the store counts as failed; None for as
+                long as it takes.
             monotonic: the clock by which the owner knows when it must ask whether it still is.
         """
         if not 0 < len(namespace) <= _NAMESPACE_LENGTH_MAX or not namespace.isprintable():
@@ -64,6 +67,7 @@ class PostgresStore:
         self._namespace = namespace
         self._is_synchronous = durability == "fsync"
         self._claim = claim if claim is not None else Claim()
+        self._answer_ms = answer_ms
         self._monotonic = monotonic
         self._lock = threading.RLock()
         self._tenure = Tenure(self._claim.lease_ms, monotonic)
@@ -92,7 +96,11 @@ class PostgresStore:
             session = f"fairlead {secrets.token_hex(12)}"
             patience_ms = self._claim.lease_ms
             connection = connect(
-                self._conninfo, session=session, patience_ms=patience_ms, is_synchronous=self._is_synchronous
+                self._conninfo,
+                session=session,
+                patience_ms=patience_ms,
+                is_synchronous=self._is_synchronous,
+                answer_ms=self._answer_ms,
             )
             try:
                 migrate(connection)

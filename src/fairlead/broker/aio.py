@@ -257,8 +257,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         await asyncio.shield(self._closing)
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether another process has taken over the store, for good."""
+    def is_lost(self) -> bool:
+        """Whether it answers nothing any more: another has taken over the store, or it failed and is not reopened."""
         return self._engine.is_fenced
 
     async def _close(self, *, keeps_leases: bool = False) -> None:
@@ -269,7 +269,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
-        self._engine.close()
+        if keeps_leases:  # there are others on this loop, and a store that others can reach may take its time
+            self._engine.let_go()
+            await self._loop.run_in_executor(None, self._engine.store.close)
+        else:
+            self._engine.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -87,6 +87,7 @@ class Engine:
         entropy: Entropy,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
+        reopens: bool = True,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self.store = store
@@ -99,6 +100,8 @@ class Engine:
         self.is_closed = False
         self._setbacks = 0
         self._is_fenced = False
+        self._reopens = reopens
+        self._was_opened = False
         self._calm_until_ms = 0
         self._is_opening = True
         self._is_applying = False
@@ -147,6 +150,7 @@ class Engine:
         self._housekeeper = Housekeeper(ledger, self.settings, carry_floor=self._carry_floor)
         self.redrives.stop_all()
         self._is_down = False
+        self._was_opened = True
         self._is_opening = True
         self._is_applying = False
         self._reclaim()
@@ -202,7 +206,7 @@ class Engine:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another process has taken over the store, for good."""
+        """Whether it answers nothing any more: another has taken over the store, or it failed and is not reopened."""
         return self._is_fenced
 
     def has_requests(self) -> bool:
@@ -249,6 +253,8 @@ class Engine:
 
     def _reopen(self) -> None:
         try:
+            if self._was_opened and not self._reopens:
+                raise StoreFenced("The store has failed, and the broker has to be opened anew.")
             self.open()
         except FairleadError as error:
             self._pause()
@@ -543,6 +549,11 @@ class Engine:
 
     def close(self) -> None:
         """Let everybody go who waits, with what they have, and let go of the store."""
+        self.let_go()
+        self.store.close()
+
+    def let_go(self) -> None:
+        """Let everybody go who waits, with what they have, and take nothing more; the store is still to be closed."""
         for waiter in self.dispatcher.everybody():
             if not waiter.reply.done():
                 waiter.reply.set_result([])
@@ -560,7 +571,6 @@ class Engine:
             if asked.reply is not None and not asked.reply.done():
                 asked.reply.set_exception(Closed("The broker has been closed."))
         self._inbox.clear()
-        self.store.close()
 
     def send_away(self, error: FairleadError) -> None:
         """Refuse everybody who waits, and hand out nothing more; what has been leased stays leased."""

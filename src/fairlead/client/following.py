@@ -71,6 +71,9 @@ class FollowingTransport:
                 return await node.call(verb, request, wait_ms=wait_ms)
             except QueueElsewhere as error:
                 self._follow(queue, error, node)
+            except QueueMoving:
+                self._doubt(queue, node)
+                raise
             except Disconnected:
                 self._forget(node)
                 raise
@@ -97,6 +100,7 @@ class FollowingTransport:
                 refused: FairleadError = error
                 hops += 1
             except QueueMoving as error:
+                self._doubt(request.queue, node)
                 refused = error
                 hops = _HOPS_MAX
             except Disconnected:
@@ -134,6 +138,13 @@ class FollowingTransport:
         self._is_cluster = True
         for node in self._nodes.values():
             node.hasten(connect_s=_CONNECT_S, ping_s=_PING_S)
+
+    def _doubt(self, queue: str | None, node: WebSocketTransport) -> None:
+        """Ask another node next time: one that is cut off from the rest does not learn where a queue has gone."""
+        self._places.pop(queue, None)
+        nodes = list(self._nodes.values())
+        if self._first is node and node in nodes:
+            self._first = nodes[(nodes.index(node) + 1) % len(nodes)]
 
     def _forget(self, node: WebSocketTransport) -> None:
         """Ask others from now on, where there are any."""

@@ -21,6 +21,7 @@ from fairlead.errors import (
     FairleadError,
     InvalidArgument,
     PayloadTooLarge,
+    QueueElsewhere,
     RouteNotFound,
     Unauthenticated,
 )
@@ -87,7 +88,7 @@ class GrpcTransport:
         self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
         self._timeout = timeout
         self._frame_bytes_max = frame_bytes_max
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: dict[str, grpc.aio.Channel] = {}
         self._is_closed = False
         self._order = Order()
 
@@ -113,7 +114,7 @@ class GrpcTransport:
         if len(data) > self._frame_bytes_max:
             most = self._frame_bytes_max
             raise PayloadTooLarge(f"A request has at most {most} bytes, not {len(data)}: send less.")
-        call: Any = self._connected().unary_unary(f"/{method.containing_service.full_name}/{method.name}")
+        call: Any = self._connected(self._target).unary_unary(f"/{method.containing_service.full_name}/{method.name}")
         timeout = self._timeout + wait_ms / 1000
         try:
             answered = await call(data, metadata=self._traced(), timeout=timeout)
@@ -132,8 +133,16 @@ class GrpcTransport:
         return False
 
     async def open(self, request: Consume, sink: Sink) -> GrpcChannel:
-        """Open a channel; see ``Transport``."""
-        consume: Any = self._connected().stream_stream(_CONSUME)
+        """Open a channel, in a cluster at the node that owns the queue; see ``Transport``."""
+        try:
+            return await self._open(request, sink, self._target)
+        except QueueElsewhere as error:
+            if not error.at:
+                raise
+            return await self._open(request, sink, error.at.rpartition("//")[2])
+
+    async def _open(self, request: Consume, sink: Sink, target: str) -> GrpcChannel:
+        consume: Any = self._connected(target).stream_stream(_CONSUME)
         call = consume(metadata=self._traced())
         opening = broker_pb2.ConsumeRequest()
         _checked(request, opening.open)
@@ -143,27 +152,29 @@ class GrpcTransport:
                 if _OPENED not in dict(await call.initial_metadata()):
                     await call.read()  # it raises why it was refused
         except grpc.aio.AioRpcError as error:
-            raise _refusal(error, self._target) from error
+            raise _refusal(error, target) from error
         except (asyncio.InvalidStateError, TimeoutError) as error:
             call.cancel()
-            raise Disconnected(f"{self._target} did not answer in time.") from error
-        return GrpcChannel(call, sink, self._target)
+            raise Disconnected(f"{target} did not answer in time.") from error
+        return GrpcChannel(call, sink, target)
 
     async def close(self) -> None:
-        """Let go of the connection; the server then gives back what streams hold."""
+        """Let go of the connections; the servers then give back what streams hold."""
         self._is_closed = True
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._channels.values():
+            await channel.close()
 
-    def _connected(self) -> grpc.aio.Channel:
+    def _connected(self, target: str) -> grpc.aio.Channel:
         if self._is_closed:
             raise Closed("The client has been closed.")
-        if self._channel is None:
+        channel = self._channels.get(target)
+        if channel is None:
             if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+                channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
             else:
-                self._channel = grpc.aio.secure_channel(self._target, self._credentials, options=_OPTIONS)
-        return self._channel
+                channel = grpc.aio.secure_channel(target, self._credentials, options=_OPTIONS)
+            self._channels[target] = channel
+        return channel
 
     def _traced(self) -> tuple[tuple[str, str], ...]:
         trace = current_trace()

@@ -247,7 +247,7 @@ class Node:
         try:
             await broker.get_config("")
         except FairleadError:
-            self.tenancy.drop_fenced()
+            self.tenancy.drop_lost()
 
     # ---------------------------------------------------------------------------------------------------------- acting
 
@@ -271,7 +271,7 @@ class Node:
         self._homes |= {group: home for group, home in homes.items() if home != own or group in self.groups.names}
         elsewhere = {group: addresses[home] for group, home in homes.items() if home in addresses and home != own}
         self.tenancy.want(mine, elsewhere)
-        self.tenancy.drop_fenced()
+        self.tenancy.drop_lost()
         if self._noted is None or self._noted.config != view.config:
             self._group_config = config_of_groups(view)
             self.on_config(view.config)

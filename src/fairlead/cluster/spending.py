@@ -33,7 +33,7 @@ class Spending:
     async def confine(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
         """Let a group use no more than it was granted of any throttle, which may be nothing."""
         for throttle in throttles:
-            while (step := await self._step(group, throttle, broker)).apply is not None:
+            while (step := await self._step(group, throttle, broker, self._posting.view)).apply is not None:
                 await self._apply(group, throttle, broker, step.apply)
 
     async def settle(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
@@ -44,22 +44,21 @@ class Spending:
         """
         for throttle in throttles:
             for _ in range(_STEPS_MAX):
-                view = self._posting.view
-                step = await self._step(group, throttle, broker)
+                if await self._step(group, throttle, broker, self._posting.view) == Step():
+                    break
+                view = await self._posting.refresh()  # begun after the last change of ours was answered
+                step = await self._step(group, throttle, broker, view)
                 if step.apply is not None:
                     await self._apply(group, throttle, broker, step.apply)
                 elif step.put is not None:
                     name = BUDGET + throttle
                     await self._posting.put(name, encode(step.put), version=view.versions.get(name))
-                    await self._posting.refresh()
-                else:
-                    break
 
-    async def _step(self, group: str, throttle: str, broker: AsyncBroker) -> Step:
+    async def _step(self, group: str, throttle: str, broker: AsyncBroker, view: BoardView) -> Step:
         shares = self._shares[group]
         if throttle not in shares:
             shares[throttle] = await _share_of(broker, throttle)
-        budget = self._posting.view.budgets.get(throttle)
+        budget = view.budgets.get(throttle)
         return owner_step(budget, group, opening=self._openings[group], applied=shares[throttle])
 
     async def _apply(self, group: str, throttle: str, broker: AsyncBroker, share: Share) -> None:

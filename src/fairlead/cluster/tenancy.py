@@ -131,14 +131,17 @@ class Tenancy:
         _log.info("The group %s is served here no more; it goes to another node.", group, extra={"group": group})
         self._on_change()
 
-    def drop_fenced(self) -> None:
-        """Let go of groups that another node has taken over: this one answers for them no more."""
+    def drop_lost(self) -> None:
+        """Let go of groups whose brokers answer no more: another node has taken over, or the store has failed.
+
+        Those that shall be here are opened anew.
+        """
         for group in list(self._groups.names):
             broker = self._groups.group(group)
-            if broker is None or not broker.is_fenced or group in self._busy:
+            if broker is None or not broker.is_lost or group in self._busy:
                 continue
             self._groups.take_out(group)
-            _log.warning("The group %s was taken over by another node.", group, extra={"group": group})
+            _log.warning("The group %s was taken over, or its store has failed.", group, extra={"group": group})
             task = asyncio.create_task(_closed(broker, group))
             self._busy[group] = task
             task.add_done_callback(lambda done, group=group: self._done(group, done))  # type: ignore[misc] # a default

@@ -103,7 +103,7 @@ class ClusterRouter:
             if wait_ms:
                 patience.add(now_s - asked_s)
                 request = msgspec.structs.replace(request, wait_ms=max(0, wait_ms - round((now_s - begun_s) * 1000)))
-            self.node.tenancy.drop_fenced()
+            self.node.tenancy.drop_lost()
             await self._wait(patience)
             await self.node.inform()  # one of us knows more than the other
 

@@ -143,6 +143,10 @@ class Cluster:
         name = self.owners()[queue]
         return next(node for node in self.nodes if node.name == name)
 
+    def wait_for(self, queue: str, node: Node) -> None:
+        """Wait until a node owns a queue."""
+        wait_until(lambda: self.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
+
     def end(self) -> None:
         """Kill what is left."""
         for node in self.nodes:

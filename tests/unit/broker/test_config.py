@@ -46,7 +46,7 @@ BAD: list[tuple[Any, Any]] = [
     ("a", "x" * (64 * 1024 + 1)),
     *((f"throttle:t:{field}", value) for field in ("rate", "burst") for value in ("", "x", "nan", "inf", "-1", "1e10")),
     ("throttle:t:burst", "0.5"),
-    ("throttle:t:burst", "0"),
+    ("throttle:t:burst", "0.999"),
     ("throttle:t:rate", "0.0000001"),
     ("throttle:t", "5"),
     ("throttle::rate", "5"),
@@ -213,3 +213,20 @@ def test_a_bad_throttle_is_refused_whole(name: Any, terms: dict[str, Any]) -> No
     with pytest.raises(InvalidArgument):
         broker.set_throttle(name, **terms)
     assert broker.list_config() == {"throttle:t:rate": "7", "throttle:t:burst": "9"}
+
+
+def test_a_burst_of_zero_closes_a_throttle_until_it_has_one_again() -> None:
+    """Nothing passes and no token is kept; with a burst again the first message goes when a token was earned."""
+    broker = broker_with()
+    broker.set_throttle("t", rate=10, burst=5)
+    broker.set_throttle("t", rate=10, burst=0)
+    broker.enqueue_many("q", [message(throttles=("t",))] * 9)
+    for _ in range(2):
+        assert broker.lease("q", 9, wait_ms=60_000) == []
+        broker.reopen()
+    waiter = start_lease(broker)
+    broker.set_throttle("t", rate=10, burst=5)
+    broker.advance(99)
+    assert not waiter.done()
+    broker.advance(1)
+    assert waiter.done()

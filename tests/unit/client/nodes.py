@@ -29,6 +29,7 @@ class Nodes:
     Attributes:
         owners: the number of the node that owns a queue; that of others is 0.
         moving: queues that nobody has now.
+        cut_off: nodes that know nothing of what the others do, and only say that queues move.
         asked: what came where: the number of a node and a verb.
         follows: the header by which clients say that they follow, of each connection.
     """
@@ -37,6 +38,7 @@ class Nodes:
         self.broker = broker
         self.owners: dict[str, int] = {}
         self.moving: set[str] = set()
+        self.cut_off: set[int] = set()
         self.asked: list[tuple[int, str]] = []
         self.follows: list[str | None] = []
         self.servers: list[Server] = []
@@ -102,7 +104,7 @@ class Nodes:
         shape = Consume if call.verb == CONSUME else VERBS[call.verb].request
         request: Any = msgspec.msgpack.decode(call.request, type=shape)
         queue = getattr(request, "queue", None)
-        if queue in self.moving:
+        if queue in self.moving or number in self.cut_off:
             raise QueueMoving(f"{queue!r} is moving.", retry_after_ms=5)
         if queue is not None and self.owners.get(queue, 0) != number:
             raise self.elsewhere(queue)

@@ -139,6 +139,22 @@ def test_a_queue_that_moves_is_waited_for() -> None:
     run(scenario)
 
 
+def test_a_node_that_is_cut_off_is_not_asked_for_ever() -> None:
+    """When a node says again and again that a queue is moving, another is asked, who knows where it has gone."""
+
+    async def scenario(made: Nodes) -> None:
+        async with client_of(made, 1, 0) as client:
+            await client.create_queue("jobs")
+            made.owners["jobs"] = 0
+            made.cut_off.add(1)
+            await client.enqueue("jobs", b"x")
+            await client.pause("jobs")
+            async with client.consume("jobs"):
+                assert made.asked[-1] == (0, "consume")
+
+    run(scenario)
+
+
 def test_a_queue_that_moves_for_too_long_is_told() -> None:
     """When the patience is over, the error says that the queue is moving."""
 

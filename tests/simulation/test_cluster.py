@@ -1,0 +1,102 @@
+"""Several nodes in the simulation: real engines, fenced stores, and nodes that stop, die and lose their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.cluster import budgets
+from fairlead.cluster.budgets import Step, owner_step
+from fairlead.cluster.entries import Budget, Share
+from fairlead.testing import cluster_node, simulate_cluster
+from fairlead.testing.cluster_node import OpenGroup, SimulatedNode, Steps
+from fairlead.testing.cluster_simulation import ClusterSimulation
+from fairlead.testing.cluster_store import SharedStore
+from fairlead.testing.simulation import SimulationFailed
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", [5, 10, 24, 33, 35, 48])
+def test_nodes_keep_what_a_single_one_promises(seed: int) -> None:
+    """Through pauses, deaths and lost lines nothing acked is lost, and all is drained when all is well again."""
+    summary = ClusterSimulation(seed).run()
+    assert min(summary.enqueued, summary.deliveries, summary.acked, summary.refused, summary.openings) > 10
+    assert sum(summary.troubles.values()) > 10
+
+
+def test_a_seed_repeats_itself() -> None:
+    """The same seed gives the same run to the last count."""
+    assert ClusterSimulation(33, steps=1_000).run() == ClusterSimulation(33, steps=1_000).run()
+
+
+def test_the_command_tells_of_each_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each seed, a sum, and an exit code of 0 where nothing was broken."""
+    assert simulate_cluster.main(["--seeds", "1-2", "--steps", "300"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["seed=1", "seed=2", "2"]
+
+
+class UnfencedStore(SharedStore):
+    """A store that commits whoever owns it."""
+
+    def sync(self) -> None:
+        if self._is_open:
+            self._epoch = self._log.epoch
+        super().sync()
+
+
+class HastyNode(SimulatedNode):
+    """A node that answers first and commits then."""
+
+    def _serve(self, group: OpenGroup) -> Steps:
+        while not group.is_closing and not group.engine.is_fenced:
+            turn = group.engine.begin()
+            yield
+            group.engine.finish(turn)
+            yield
+            group.engine.write(turn)
+            group.engine.sync()
+            yield
+
+
+def found(simulate: Callable[[int], ClusterSimulation]) -> str:
+    """Return what the first seed says that finds something."""
+    for seed in SEEDS:
+        try:
+            simulate(seed).run()
+        except SimulationFailed as failure:
+            return str(failure).splitlines()[0]
+    raise AssertionError("no seed finds it")
+
+
+class UnfencedSimulation(ClusterSimulation):
+    store_type = UnfencedStore
+
+
+def test_a_store_without_fences_is_found_out() -> None:
+    """Where an owner that was taken over from can still commit, some seed shows it."""
+    assert "have both committed under epoch" in found(UnfencedSimulation)
+
+
+def test_an_answer_before_its_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a node answers before what it answers is durable, the first message shows it."""
+    monkeypatch.setattr("fairlead.testing.cluster_simulation.SimulatedNode", HastyNode)
+    assert "not durable" in found(ClusterSimulation)
+
+
+def test_a_share_that_is_given_back_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an owner gives a share back before its engine has done without it, groups may use more than there is."""
+
+    def hasty(budget: Budget | None, group: str, *, opening: int, applied: Share | None) -> Step:
+        step = owner_step(budget, group, opening=opening, applied=applied)
+        if budget is None or step.apply is None or budget.openings.get(group) != opening:
+            return step
+        granted = budget.granted.get(group, budgets.NOTHING)
+        if granted == step.apply:
+            return step
+        return owner_step(budget, group, opening=opening, applied=step.apply)
+
+    monkeypatch.setattr(cluster_node, "owner_step", hasty)
+    assert "groups may use" in found(ClusterSimulation)

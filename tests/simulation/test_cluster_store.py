@@ -1,0 +1,34 @@
+"""The stores of the simulated cluster are stores like all others."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from fairlead.adapters.ownership import Claim
+from fairlead.ports.store import Store
+from fairlead.testing.cluster_lines import Line
+from fairlead.testing.cluster_store import SharedLog, SharedStore
+from fairlead.testing.store_contract import StoreContract
+
+_numbers = itertools.count()
+
+
+class TestSharedStore(StoreContract):
+    """The contract, over a line that is well."""
+
+    def make_store(self) -> Store:
+        return self._store_on(SharedLog(lambda: 0))
+
+    def reopen(self, store: Store) -> Store:
+        """Open another object on the same log: nothing may be carried over in memory."""
+        assert isinstance(store, SharedStore)
+        store.close()
+        again = self._store_on(store._log)
+        again.recover()
+        return again
+
+    @staticmethod
+    def _store_on(log: SharedLog) -> SharedStore:
+        line = Line(random.Random(1))  # noqa: S311  nothing goes wrong on it
+        return SharedStore(log, line, claim=Claim(is_kept=False), name=str(next(_numbers)), monotonic=lambda: 0.0)

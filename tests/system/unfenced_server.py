@@ -1,0 +1,33 @@
+"""A server whose store in PostgreSQL does not fence: ``python unfenced_server.py [--name value ...]``.
+
+An owner that was replaced believes that what it commits is durable. It is there to show that the auditor finds out.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fairlead.adapters.postgres_log import PostgresLog
+from fairlead.server.__main__ import main
+
+
+def believe() -> None:
+    """Let every commit and every sign of life in this process seem to have worked."""
+    commit, renew = PostgresLog.commit, PostgresLog.renew
+
+    def believing_commit(self: PostgresLog, *arguments: Any, **options: Any) -> bool:
+        commit(self, *arguments, **options)
+        return True
+
+    def believing_renew(self: PostgresLog, **options: Any) -> bool:
+        renew(self, **options)
+        return True
+
+    PostgresLog.commit = believing_commit  # type: ignore[method-assign] # that is what this process is for
+    PostgresLog.renew = believing_renew  # type: ignore[method-assign] # that is what this process is for
+
+
+if __name__ == "__main__":
+    believe()
+    sys.exit(main(sys.argv[1:]))
