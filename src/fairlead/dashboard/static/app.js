@@ -7,6 +7,7 @@ import { el, field, setText } from "./dom.js";
 import { hooksPage } from "./hooks.js";
 import { messagePage } from "./message.js";
 import { pipelinePage } from "./pipeline.js";
+import { clear } from "./plots.js";
 import { queuePage } from "./queue.js";
 import { queuesPage } from "./queues.js";
 
@@ -32,6 +33,7 @@ function route() {
   if (!location.hash.startsWith("#/") && location.hash) return;
   const [name = "", ...rest] = location.hash.slice(2).split("/").map(decoded);
   const build = PAGES[name] ?? queuesPage;
+  clear(main);
   page = build(app, ...rest);
   document.title = `${page.title} · Fairlead`;
   main.replaceChildren(el("h1", {}, page.title), ...page.nodes);
