@@ -57,7 +57,8 @@ function take(picture) {
   if (picture.queue) app.watched = picture.queue.name;
   for (const queue of picture.queues) {
     const history = histories.get(queue.name) ?? [];
-    history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
+    if (picture.isFirst) queue.rates = history.at(-1) ?? queue.rates;  // nothing has been counted yet, which is not nothing
+    else history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
     if (history.length > HISTORY_MAX) history.shift();
     histories.set(queue.name, history);
   }
