@@ -79,7 +79,7 @@ def test_a_redrive_of_one_key_is_watched_and_stopped(server: Served, viewer: Vie
     assert viewer.cells("dry run")[4] == "0"
     page.fill("#letter-key", "acme")
     assert viewer.cells("no ink")[2] == "20"
-    page.fill("#rate", "1")
+    page.fill("#rate", "0.2")
     page.click("#redrive")
     page.click("#yes")
     running = page.locator("tbody tr", has_text="running")

@@ -1,4 +1,4 @@
-"""A server that dies under an open page."""
+"""What happens under an open page: queues come, grow and go, and the server dies."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ def test_a_queue_that_is_deleted_leaves_the_others(tmp_path: Path, viewer: Viewe
         server.post("queues/delete", {"queue": "first"})
         viewer.sees("key of second")
         assert page.locator("tbody a[href^='#/queue/']").all_inner_texts() == ["second"]
+
+
+def test_the_page_goes_over_to_what_hurts_more(tmp_path: Path, viewer: Viewer) -> None:
+    """It looks closely at the worst queue, and when another is worse for a while, at that."""
+    with served(tmp_path) as server:
+        for queue in ("calm", "loud"):
+            server.post("queues/create", {"queue": queue})
+        server.enqueue("calm", "acme", 20)
+        viewer.open(server)
+        viewer.page.locator("h2", has_text="and why, in calm").wait_for()
+        server.enqueue("loud", "bakery", 2_000)
+        viewer.page.locator("h2", has_text="and why, in loud").wait_for()
+        assert viewer.cells("bakery")[1] == "2,000"
 
 
 def test_the_page_comes_back_with_the_server(tmp_path: Path, viewer: Viewer) -> None:

@@ -15,7 +15,7 @@ from tests.unit.client.serving import ServerProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page
 
-PATIENCE_MS = 15_000
+PATIENCE_MS = 30_000
 
 
 class Served(ServerProcess):

@@ -85,10 +85,12 @@ export class Live extends EventTarget {
     for (let tries = 0; !signal.aborted; tries += 1) {
       try {
         const answer = await asked(`/v1/live?${wish}`, { signal });
+        let isFirst = true;
         for await (const picture of pictures(answer.body)) {
           if (signal.aborted) return;
           tries = 0;
-          this.picture = picture;
+          this.picture = Object.assign(picture, { isFirst });
+          isFirst = false;
           this.#tell("state", "live");
           this.#tell("picture", picture);
         }

@@ -8,6 +8,7 @@ import { el, field, setText } from "./dom.js";
 import { hooksPage } from "./hooks.js";
 import { messagePage } from "./message.js";
 import { pipelinePage } from "./pipeline.js";
+import { clear } from "./plots.js";
 import { queuePage } from "./queue.js";
 import { queuesPage } from "./queues.js";
 
@@ -34,6 +35,7 @@ function route() {
   if (!location.hash.startsWith("#/") && location.hash) return;
   const [name = "", ...rest] = location.hash.slice(2).split("/").map(decoded);
   const build = PAGES[name] ?? queuesPage;
+  clear(main);
   page = build(app, ...rest);
   document.title = `${page.title} · Fairlead`;
   main.replaceChildren(el("h1", {}, page.title), ...page.nodes);
@@ -58,7 +60,8 @@ function take(picture) {
   if (picture.queue) app.watched = picture.queue.name;
   for (const queue of picture.queues) {
     const history = histories.get(queue.name) ?? [];
-    history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
+    if (picture.isFirst) queue.rates = history.at(-1) ?? queue.rates;  // nothing has been counted yet, which is not nothing
+    else history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
     if (history.length > HISTORY_MAX) history.shift();
     histories.set(queue.name, history);
   }

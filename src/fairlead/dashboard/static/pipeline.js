@@ -27,7 +27,7 @@ export function pipelinePage(app) {
     { title: "position", class: "number minor", text: each => number(each.position) },
     { title: "last heard of", class: "number", text: each => ago(each.at_ms) },
     { title: "state", class: "why", fill: (cell, each) => {
-      setText(cell, each.is_passed ? "some of what it has not read is gone" : each.behind ? "lagging" : "up to date");
+      setText(cell, each.is_passed ? "some of what it has not read is gone" : each.behind ? "" : "up to date");
       cell.classList.toggle("held", each.is_passed);
     } },
   ]);

@@ -60,7 +60,7 @@ export class Chart {
   }
 
   #redraw(script) {
-    if (!this.place.isConnected) return;
+    if (!this.place.isConnected || document.hidden) return;
     const [traces, layout] = this.#wanted, axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), automargin: true };
     const { xaxis, yaxis, ...rest } = layout;
     script.react(this.place, traces, {
@@ -69,6 +69,11 @@ export class Chart {
       ...rest, xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, rangemode: "tozero", ...yaxis },
     }, CONFIG);
   }
+}
+
+// Lets go of the charts in a part of the page that is about to go.
+export function clear(part) {
+  for (const place of part.querySelectorAll(".js-plotly-plot")) window.Plotly.purge(place);
 }
 
 const LINES = [["enqueued", "enqueued", "--faint", "dash"], ["leased", "delivered", "--accent", "solid"], ["acked", "acked", "--good", "dot"], ["failed", "failed", "--bad", "solid"]];

@@ -93,7 +93,8 @@ export function queuePage(app, name) {
     shares.update(busiest.map(key => ({ name: keyText(key.key), shares: key.shares })));
     if (!picture.streams) return;
     streaming.hidden = !picture.streams.length;
-    streams.update(picture.streams.map((each, at) => ({ ...each, at })), each => each.at);
+    const byName = picture.streams.sort((one, other) => (one.owner ?? "").localeCompare(other.owner ?? ""));
+    streams.update(byName.map((each, at) => ({ ...each, at })), each => each.at);
   }
 
   app.live.watch(name);
