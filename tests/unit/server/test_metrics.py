@@ -127,7 +127,7 @@ def test_names_are_written_so_that_they_can_be_read() -> None:
     """Quotes, backslashes and line breaks in a label come out of Prometheus' parser as they went in."""
     key = 'a"b\\c\nd'
     family = Family("fairlead_key_leased", "gauge", "Messages.", [Sample((("key", key),), 1.5)])
-    (found,) = text_string_to_metric_families(written([family], is_open_metrics=False))
+    (found,) = text_string_to_metric_families("".join(written([family], is_open_metrics=False)))
     assert (found.samples[0].labels, found.samples[0].value) == ({"key": key}, 1.5)
 
 
@@ -137,11 +137,11 @@ def test_a_bucket_has_its_exemplar() -> None:
     waits.note(1.5)
     samples = list(of_histogram(waits, (), {1: Exemplar("ab" * 16, "cd" * 8, 1.5, 7.0)}))
     family = Family("fairlead_delivery_wait_seconds", "histogram", "Waits.", samples)
-    lines = written([family], is_open_metrics=True).splitlines()
+    lines = "".join(written([family], is_open_metrics=True)).splitlines()
     assert [line for line in lines if "#" in line[1:]] == [
         f'fairlead_delivery_wait_seconds_bucket{{le="2"}} 1 # {{trace_id="{"ab" * 16}",span_id="{"cd" * 8}"}} 1.5 7.000'
     ]
-    assert "trace_id" not in written([family], is_open_metrics=False)
+    assert "trace_id" not in "".join(written([family], is_open_metrics=False))
 
 
 def test_one_of_many_stands_for_the_others() -> None:
