@@ -15,6 +15,7 @@ _PART: Final = 500
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Values = TypeVar("Values", bound=tuple[str, ...])
 Sums: TypeAlias = dict[tuple[str, ...], float]
 """Values by the values of their labels, added up where several have the same."""
@@ -45,7 +46,7 @@ class Family:
     """All samples of one metric. The name of a counter ends in ``_total``."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     told: str
     samples: list[Sample] = field(default_factory=list)
 
