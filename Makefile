@@ -49,6 +49,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.server
 	$(BIN)/python -m benchmarks.neighbours
+	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.stores
 
 clean:

@@ -82,6 +82,7 @@ def test_counters_go_on_and_the_next_server_begins_anew(tmp_path: Path) -> None:
         assert value(text, "fairlead_delivery_wait_seconds_count", queue="orders") == 3
         assert value(text, "fairlead_throttle_decisions_total", throttle="smtp", decision="passed") == 1
         assert value(text, "fairlead_hook_calls_total", queue="orders") == 3
+        assert value(text, "fairlead_hook_seconds_count", queue="orders") == 3
         assert value(text, "fairlead_queue_paused", queue="orders") == 1
         assert value(text, "fairlead_key_served_total", queue="orders", key="scripted") == 3
         assert value(text, "fairlead_key_messages", queue="orders", key="scripted") == 1

@@ -91,8 +91,8 @@ def test_a_caller_in_a_span_of_its_own_has_its_calls_below_it(http: HttpClient, 
 
 def test_waits_have_traces_as_exemplars(http: HttpClient, receiver: Receiver) -> None:
     """Prometheus' own parser finds the trace of a message in the bucket of how long it waited; others are not told."""
-    sent(http, OTHER.removesuffix("01") + "00")
     sent(http, TRACEPARENT)
+    sent(http, OTHER.removesuffix("01") + "00")
     wait_ms = receiver.wait_for(lambda span: span.name == "lease orders" and span.links == (SPAN_ID,)).attributes[
         "fairlead.wait_ms"
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.adapters.lua_queue import NOT_TEXT, Answer, Breaker, Dialogue, Question, QueueHooks, Script
+from fairlead.adapters.lua_queue import NOT_TEXT, TIMES_S, Answer, Breaker, Dialogue, Question, QueueHooks, Script
 from fairlead.adapters.lua_sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault
 from fairlead.adapters.lua_shapes import (
     flatten_enqueue,
@@ -17,6 +17,7 @@ from fairlead.adapters.lua_shapes import (
     read_failure_answers,
 )
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
+from fairlead.model.histogram import Histogram
 from fairlead.model.limits import SCRIPT_LENGTH_MAX
 from fairlead.model.views import HookStatistics, HookTrial
 from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion
@@ -125,6 +126,11 @@ class LuaHooks:
         if known is None:
             return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
         return known.hooks.statistics()
+
+    def timings(self, queue: str) -> Histogram:
+        """Return how many seconds scripts took for a message; of messages that were asked about together the mean."""
+        known = self._queues.get(queue)
+        return Histogram(TIMES_S) if known is None else known.hooks.timings
 
     def _script(
         self, source: str | None, queue: str, dialogue: Dialogue[Question, Answer]

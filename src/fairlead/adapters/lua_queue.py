@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import Final, Generic, TypeVar
 
 from fairlead.adapters.lua_sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault, Value
+from fairlead.model.histogram import Histogram
 from fairlead.model.views import HookStatistics
 
 _MESSAGES_MAX: Final = 64
@@ -14,6 +15,7 @@ _MESSAGES_MAX: Final = 64
 _TEXTS_MAX: Final = 2_048
 """Texts after which no more messages are handed to Lua at once: those with many headers come in smaller handfuls."""
 NOT_TEXT: Final = "returned a string that is not UTF-8"
+TIMES_S: Final = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025)
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -110,6 +112,7 @@ class QueueHooks:
         self._bypassed = 0
         self._elapsed_ns = 0
         self._last_fault: str | None = None
+        self.timings = Histogram(TIMES_S)
 
     def statistics(self) -> HookStatistics:
         """Return the counts."""
@@ -137,8 +140,11 @@ class QueueHooks:
                 continue
             sandbox.put(*_handful(script.dialogue, questions, len(answers)))
             self._ask_sandbox(sandbox, script.dialogue, answers, config=config, now_ms=now_ms)
+        elapsed_ns = perf_counter_ns() - begun_ns
         self._calls += len(answers)
-        self._elapsed_ns += perf_counter_ns() - begun_ns
+        self._elapsed_ns += elapsed_ns
+        if answers:
+            self.timings.note(elapsed_ns / len(answers) / 1e9, len(answers))
         bypassed = len(questions) - len(answers)
         self._bypassed += bypassed
         return answers + [None] * bypassed if bypassed else answers

@@ -230,7 +230,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             next_sequence=ledger.next_sequence,
             recovery_from=ledger.base,
             throttles=throttles,
-            hooks={name: engine.hooks.statistics(name) for name in scripted},
+            hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
         )
 
     def now_ms(self) -> int:

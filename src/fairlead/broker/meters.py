@@ -103,8 +103,8 @@ class Measured:
     recovery_from: int
     """The sequence from which a recovery would read."""
     throttles: list[ThrottleCounts]
-    hooks: dict[str, HookStatistics]
-    """By queue, of those that have a script."""
+    hooks: dict[str, tuple[HookStatistics, Histogram]]
+    """By queue, of those that have a script: counts, and the seconds that a message took."""
 
 
 def together(parts: Sequence[Measured], *, before: Meters) -> Measured:

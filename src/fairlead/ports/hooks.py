@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
+from fairlead.model.histogram import Histogram
 from fairlead.model.views import HookStatistics, HookTrial
 
 
@@ -59,3 +60,6 @@ class Hooks(Protocol):
 
     def statistics(self, queue: str) -> HookStatistics:
         """Return the counts of a queue."""
+
+    def timings(self, queue: str) -> Histogram:
+        """Return how many seconds scripts took for a message; of messages that were asked about together the mean."""

@@ -51,8 +51,11 @@ async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show what is counted, for Prometheus."""
     caller.check("admin", EVERY)
     is_open_metrics = "application/openmetrics-text" in (header(exchange.scope, b"accept") or "")
-    text = written(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics)
-    await exchange.answer_bytes(text.encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)
+    parts = []
+    for part in written(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
+        parts.append(part)
+        await asyncio.sleep(0)  # messages and leases are not to wait for a long page
+    await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)
 
 
 # ------------------------------------------------------------------------------------------------- what needs no rights

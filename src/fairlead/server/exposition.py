@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -11,9 +11,11 @@ from fairlead.model.histogram import Histogram
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_PART: Final = 500
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Values = TypeVar("Values", bound=tuple[str, ...])
 Sums: TypeAlias = dict[tuple[str, ...], float]
 """Values by the values of their labels, added up where several have the same."""
@@ -44,7 +46,7 @@ class Family:
     """All samples of one metric. The name of a counter ends in ``_total``."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     told: str
     samples: list[Sample] = field(default_factory=list)
 
@@ -71,17 +73,17 @@ def of_histogram(
     yield Sample(labels, found.count, "_count")
 
 
-def written(families: Iterable[Family], *, is_open_metrics: bool) -> str:
-    """Return the text of metrics."""
-    lines = []
+def written(families: Iterable[Family], *, is_open_metrics: bool) -> Iterator[str]:
+    """Yield the text of metrics in parts, between which something else may be done."""
     for family in families:
         is_counter = is_open_metrics and family.kind == "counter"
         name = family.name.removesuffix("_total") if is_counter else family.name
-        lines += [f"# HELP {name} {family.told}", f"# TYPE {name} {family.kind}"]
-        lines += [_line(family.name, sample, with_exemplar=is_open_metrics) for sample in family.samples]
+        yield f"# HELP {name} {family.told}\n# TYPE {name} {family.kind}\n"
+        for first in range(0, len(family.samples), _PART):
+            part = family.samples[first : first + _PART]
+            yield "".join(_line(family.name, sample, with_exemplar=is_open_metrics) + "\n" for sample in part)
     if is_open_metrics:
-        lines.append("# EOF")
-    return "\n".join(lines) + "\n"
+        yield "# EOF\n"
 
 
 def _line(name: str, sample: Sample, *, with_exemplar: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter, thread_time
 from typing import Final
 
@@ -13,7 +14,7 @@ from fairlead.model.views import KeyView
 from fairlead.server.live_picture import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at
 from fairlead.server.live_windows import KeyWindows
 
-SPARE: Final = 160
+SPARE: Final = 200
 """Keys are looked at so seldom that the server has so many times as long for everything else."""
 _NEVER: Final = float("inf")
 
@@ -28,10 +29,13 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
 class KeyBoard:
     """What is known of the keys of a queue. One look serves all viewers, and one picture all who wish for the same."""
 
-    def __init__(self, broker: Looking, queue: str, windows: KeyWindows) -> None:
+    def __init__(
+        self, broker: Looking, queue: str, windows: KeyWindows, *, clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._broker = broker
         self._queue = queue
         self._windows = windows
+        self._clock = clock
         self._looked: Looked | None = None
         self._edition = 0
         self._due_at = 0.0
@@ -43,7 +47,7 @@ class KeyBoard:
         Raises:
             QueueNotFound: the queue is gone.
         """
-        if perf_counter() >= self._due_at:
+        if self._clock() >= self._due_at:
             await self._look()
         looked, edition = self._looked, self._edition
         if looked is None or edition == seen:
@@ -71,7 +75,7 @@ class KeyBoard:
             self._pictures = {}
             cost_s += thread_time() - begun
         finally:
-            self._due_at = perf_counter() + SPARE * cost_s
+            self._due_at = self._clock() + SPARE * cost_s
 
     def _weight_of(self, key: Key) -> int:
         return self._broker.weight_of(self._queue, key)

@@ -18,7 +18,7 @@ from fairlead.server.live_streams import StreamNow
 from fairlead.server.live_windows import Held, KeyWindows, Window
 
 QUEUES_MAX: Final = 200
-CONSIDERED_MAX: Final = 500
+CONSIDERED_MAX: Final = 300
 """So many keys with the most messages, and so many that were served most, are looked at closely."""
 
 
@@ -126,8 +126,6 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     windows: list[WindowNow]
     shares: list[dict[Key, float]]
     """For each window what would have been fair."""
-    busiest: list[Key]
-    """Keys that were served in the last minute, the one that was served most first."""
     weight_of: Callable[[Key], int]
 
 
@@ -136,11 +134,7 @@ def looked_at(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], i
     views = {each.key: each for each in view.keys}
     windows.hold(holds_of(view.keys), now_ms)
     weight_of = cache(weight_of)
-    ranked = [windows.busiest(served) for served in windows.served]
-    shares = [
-        _fair(views, windows, served, keys[:CONSIDERED_MAX], weight_of)
-        for served, keys in zip(windows.served, ranked, strict=True)
-    ]
+    shares = [_fair(views, windows, served, weight_of) for served in windows.served]
     told = [
         WindowNow(
             span_ms=served.span_ms,
@@ -151,7 +145,7 @@ def looked_at(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], i
         )
         for arrived, served, fairs in zip(windows.arrived, windows.served, shares, strict=True)
     ]
-    return Looked(view=view, windows=told, shares=shares, busiest=ranked[1], weight_of=weight_of)
+    return Looked(view=view, windows=told, shares=shares, weight_of=weight_of)
 
 
 def keys_now(
@@ -174,15 +168,18 @@ def keys_now(
         name=looked.view.name,
         active_keys=looked.view.active_keys or 0,
         windows=looked.windows,
-        keys=[now(key) for key in _chosen(views, looked.busiest, keys_max=keys_max, match=match)],
+        keys=[now(key) for key in _chosen(views, windows, keys_max=keys_max, match=match)],
         throttles=looked.view.throttles,
     )
 
 
-def _chosen(views: dict[Key, KeyView], busiest: list[Key], *, keys_max: int, match: str) -> list[Key]:
-    fullest = nlargest(keys_max, (key for key in views if is_like(key, match)), key=lambda key: views[key].messages)
-    found = busiest[:keys_max] if not match else [key for key in busiest if is_like(key, match)][:keys_max]
-    both = dict.fromkeys(key for pair in zip_longest(fullest, found) for key in pair if key is not None)
+def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, match: str) -> list[Key]:
+    def is_wanted(key: Key) -> bool:
+        return is_like(key, match)
+
+    fullest = nlargest(keys_max, filter(is_wanted, views), key=lambda key: views[key].messages)
+    busiest = windows.busiest(windows.served[1], keys_max, wanted=is_wanted if match else None)
+    both = dict.fromkeys(key for pair in zip_longest(fullest, busiest) for key in pair if key is not None)
     return list(both)[:keys_max]
 
 
@@ -192,13 +189,9 @@ def is_like(key: Key, match: str) -> bool:
 
 
 def _fair(
-    views: dict[Key, KeyView],
-    windows: KeyWindows,
-    served: Window,
-    busiest: list[Key],
-    weight_of: Callable[[Key], int],
+    views: dict[Key, KeyView], windows: KeyWindows, served: Window, weight_of: Callable[[Key], int]
 ) -> dict[Key, float]:
-    keys = {**views, **dict.fromkeys(busiest)}
+    keys = {**views, **dict.fromkeys(windows.busiest(served, CONSIDERED_MAX))}
     asked = {key: _asked(key, views.get(key), windows, windows.of(served, key)) for key in keys}
     return fair_shares(asked, weight_of)
 

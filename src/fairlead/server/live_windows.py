@@ -23,7 +23,7 @@ KEYS_MAX: Final = 20_000
 HELD_MS: Final = 10_000
 _STEPS: Final = 10
 _COUNT_FROM: Final = 4_096
-_EXACT_MAX: Final = 20_000
+_EXACT_MAX: Final = 5_000
 _THIN: Final = 8
 _OTHERS: Final = 0
 """The place of all keys that have none of their own."""
@@ -185,11 +185,14 @@ class KeyWindows:
         """Return the cost of a key in a window."""
         return window.at(self.places.get(key))
 
-    def busiest(self, window: Window) -> list[Key]:
-        """Return the keys that have a cost in a window, the largest first."""
+    def busiest(self, window: Window, most: int, *, wanted: Callable[[Key], bool] | None = None) -> list[Key]:
+        """Return up to so many keys that have a cost in a window, of all or of those wanted, the largest first."""
         totals, names = window.totals, self.names
-        places = sorted(range(1, len(totals)), key=totals.__getitem__, reverse=True)
-        return [name for place in places if totals[place] and (name := names[place]) is not None]
+        places: Iterable[int] = range(1, len(totals))
+        if wanted is not None:
+            places = [place for place in places if (name := names[place]) is not None and wanted(name)]
+        ranked = sorted(places, key=totals.__getitem__, reverse=True)[:most]
+        return [name for place in ranked if totals[place] and (name := names[place]) is not None]
 
     def _placed(self, fresh: Counter[Key], now_ms: int) -> list[int]:
         """Return costs by place, and give places to keys that have none as long as there are any."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairlead import __version__
 from fairlead.cluster.house import Looking
 from fairlead.errors import QueueNotFound
-from fairlead.model.message import Key
 from fairlead.model.names import is_dlq
 from fairlead.model.views import QueueView
 from fairlead.server.exposition import Exemplar, Family, Sample, Sums, labelled, of_histogram, single
@@ -48,7 +48,7 @@ class Metrics:
         self._keys_max = keys_max
         self._labels: dict[str, KeyLabels] = {}
         self._exemplars: dict[str, dict[int, Exemplar]] = {}
-        self.fold = MetricsFold(broker.waited, queues_max=queues_max)
+        self.fold = MetricsFold(broker.waited, queues_max=queues_max, tells_keys=keys_max > 0)
 
     def note_exemplar(self, queue: str, exemplar: Exemplar) -> None:
         """Note a trace in which a message was delivered that had waited so many seconds."""
@@ -79,18 +79,17 @@ class Metrics:
         named.sort(key=lambda view: -(view.waiting + view.leased))
         chosen = [view.name for view in named[: min(self._queues_max, _KEY_LABELS_MAX // self._keys_max)]]
         self._labels = {name: self._labels.get(name) or KeyLabels(self._keys_max) for name in chosen}
+        served = self.fold.take_served()
         found = {}
         for name in chosen:
             try:
                 view, _ = await self._broker.look_at(name, keys_max=CONSIDERED_MAX)
             except QueueNotFound:
                 continue  # it went while we looked at others
-            counts = self.fold.queues.get(name) or QueueCounts()
-
-            def weight_of(key: Key, name: str = name) -> int:
-                return self._broker.weight_of(name, key)
-
-            found[name] = (view, self._labels[name].rows(view, counts.served, weight_of, self._broker.now_ms()))
+            fresh, others = served.get(name, ({}, 0))
+            weight_of = partial(self._broker.weight_of, name)
+            rows = self._labels[name].rows(view, Counter(fresh), others, weight_of, self._broker.now_ms())
+            found[name] = (view, rows)
         return found
 
 

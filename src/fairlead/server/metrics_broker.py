@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlead.broker.meters import Measured
-from fairlead.server.exposition import Family, Sums, labelled, of_histogram, single
+from fairlead.server.exposition import Family, Kind, Sample, Sums, labelled, of_histogram, single
 from fairlead.server.metrics_fold import OTHERS
 
 _LABELS_MAX: Final = 200
@@ -56,20 +56,22 @@ def _of_throttles(measured: Measured) -> Iterator[Family]:
 
 def _of_hooks(measured: Measured) -> Iterator[Family]:
     sums: dict[str, Sums] = {name: defaultdict(float) for name, *_ in _HOOKS}
-    for at, (queue, found) in enumerate(sorted(measured.hooks.items())):
-        label = (queue if at < _LABELS_MAX else OTHERS,)
+    timings: list[Sample] = []
+    for at, (queue, (found, timing)) in enumerate(sorted(measured.hooks.items())):
+        label = queue if at < _LABELS_MAX else OTHERS
         for name, field, *_ in _HOOKS:
-            sums[name][label] += getattr(found, field)
-    for name, _, kind, told, scale in _HOOKS:
-        values = {label: value * scale for label, value in sums[name].items()}
-        yield Family(name, "counter" if kind == "counter" else "gauge", told, labelled(("queue",), values))
+            sums[name][(label,)] += getattr(found, field)
+        if at < _LABELS_MAX:
+            timings += of_histogram(timing, (("queue", queue),))
+    yield Family("fairlead_hook_seconds", "histogram", "How long scripts took for a message.", timings)
+    for name, _, kind, told in _HOOKS:
+        yield Family(name, kind, told, labelled(("queue",), sums[name]))
 
 
-_HOOKS: Final = (
-    ("fairlead_hook_calls_total", "calls", "counter", "Messages that scripts were asked about.", 1),
-    ("fairlead_hook_seconds_total", "elapsed_us", "counter", "How long scripts took.", 1e-6),
-    ("fairlead_hook_faults_total", "faults", "counter", "Calls that failed.", 1),
-    ("fairlead_hook_bypassed_total", "bypassed", "counter", "Calls not made because the breaker was open.", 1),
-    ("fairlead_hook_breaker_trips_total", "trips", "counter", "Times the breaker opened.", 1),
-    ("fairlead_hook_breaker_open", "is_open", "gauge", "Whether the breaker is open.", 1),
+_HOOKS: Final[tuple[tuple[str, str, Kind, str], ...]] = (
+    ("fairlead_hook_calls_total", "calls", "counter", "Messages that scripts were asked about."),
+    ("fairlead_hook_faults_total", "faults", "counter", "Calls that failed."),
+    ("fairlead_hook_bypassed_total", "bypassed", "counter", "Calls not made because the breaker was open."),
+    ("fairlead_hook_breaker_trips_total", "trips", "counter", "Times the breaker opened."),
+    ("fairlead_hook_breaker_open", "is_open", "gauge", "Whether the breaker is open."),
 )

@@ -34,6 +34,8 @@ from fairlead.server.pauses import Pauses
 
 OTHERS: Final = "_others"
 KEYS_MAX: Final = 20_000
+ALL_KEYS_MAX: Final = 100_000
+"""So many keys of one queue, and of all, are told apart between two scrapes."""
 _EVERY: Final = 32
 
 Look: TypeAlias = Callable[[str, int], Waited | None]
@@ -45,7 +47,7 @@ class QueueCounts:
 
     Attributes:
         events: messages by what else happened to them, and why.
-        served: cost handed out by key; None for all keys beyond so many.
+        served: cost handed out by key since it was last taken, and beside it that of all keys beyond so many.
         turn_ms: milliseconds that messages waited, added up; likewise the others, by what for.
     """
 
@@ -58,6 +60,7 @@ class QueueCounts:
         "leased",
         "paused_ms",
         "served",
+        "served_others",
         "size",
         "throttled_ms",
         "turn_ms",
@@ -69,14 +72,17 @@ class QueueCounts:
         self.turn_ms = self.throttled_ms = self.capped_ms = self.paused_ms = self.delayed_ms = 0
         self.events: Counter[tuple[str, str]] = Counter()
         self.waits = Histogram()
-        self.served: dict[Key | None, int] = {}
+        self.served: dict[Key, int] = {}
+        self.served_others = 0
 
 
 class MetricsFold:
     """Counts by queue. The first so many queues have a label of their own, as long as they are there."""
 
-    def __init__(self, look: Look, *, queues_max: int, chance: Random | None = None) -> None:
+    def __init__(self, look: Look, *, queues_max: int, tells_keys: bool = True, chance: Random | None = None) -> None:
         self._look = look
+        self._keys_left = ALL_KEYS_MAX if tells_keys else 0
+        self._keys_max = KEYS_MAX if tells_keys else 0
         self._queues_max = queues_max
         self._chance = chance if chance is not None else Random()  # noqa: S311 - nothing secret
         self.queues: dict[str, QueueCounts] = {}
@@ -103,6 +109,21 @@ class MetricsFold:
                 counts = self.queues[name] = QueueCounts()
         return counts
 
+    def forget(self, queue: str) -> None:
+        """Forget a queue that is gone."""
+        counts = self.queues.pop(queue, None)
+        if counts is not None:
+            self._keys_left += len(counts.served)
+
+    def take_served(self) -> dict[str, tuple[dict[Key, int], int]]:
+        """Return for each label the cost that was handed out since the last time by key, and to all other keys."""
+        taken = {}
+        for name, counts in self.queues.items():
+            taken[name] = (counts.served, counts.served_others)
+            self._keys_left += len(counts.served)
+            counts.served, counts.served_others = {}, 0
+        return taken
+
     def _enqueued(self, record: Enqueued | Published) -> None:
         counts = self.of(record.queue)
         counts.enqueued += len(record.sizes)
@@ -126,8 +147,14 @@ class MetricsFold:
         """Count a message that stands for so many."""
         key, cost, since_ms, delayed_ms = waited
         served = counts.served
-        label = key if key in served or len(served) < KEYS_MAX else None
-        served[label] = served.get(label, 0) + cost * weight
+        known = served.get(key)
+        if known is not None:
+            served[key] = known + cost * weight
+        elif self._keys_left > 0 and len(served) < self._keys_max:
+            served[key] = cost * weight
+            self._keys_left -= 1
+        else:
+            counts.served_others += cost * weight
         if since_ms is None:
             return
         wait_ms = max(0, now_ms - since_ms)
@@ -183,7 +210,7 @@ def _paused(fold: MetricsFold, record: QueuePaused, now_ms: int) -> None:
 
 
 def _gone(fold: MetricsFold, record: QueueRemoved, _now_ms: int) -> None:
-    fold.queues.pop(record.queue, None)
+    fold.forget(record.queue)
     fold.pauses.forget(record.queue)
 
 

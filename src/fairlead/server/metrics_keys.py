@@ -46,7 +46,6 @@ class KeyLabels:
     keys_max: int
     others: float = 0.0
     """Cost that was served to keys without a label."""
-    _known: dict[Key | None, int] = field(default_factory=dict)
     _told: dict[Key, float] = field(default_factory=dict)
     _recent: dict[Key, float] = field(default_factory=dict)
     _shares: dict[Key, tuple[float, float]] = field(default_factory=dict)
@@ -54,10 +53,9 @@ class KeyLabels:
     _shared_ms: int = 0
 
     def rows(
-        self, view: QueueView, served: dict[Key | None, int], weight_of: Callable[[Key], int], now_ms: int
+        self, view: QueueView, fresh: Counter[Key], others: int, weight_of: Callable[[Key], int], now_ms: int
     ) -> list[KeyRow]:
-        """Return those who have a label now, given all that was served so far."""
-        fresh = self._take(served)
+        """Return those who have a label now, given what was served since the last time, to known keys and others."""
         self._recent = {
             key: faded
             for key in self._recent.keys() | fresh.keys()
@@ -66,19 +64,12 @@ class KeyLabels:
         chosen = self._chosen(view)
         for key in chosen:
             self._told[key] = self._told.pop(key, 0.0) + fresh[key]
-        self.others += fresh.total() - sum(fresh[key] for key in chosen)
+        self.others += others + fresh.total() - sum(fresh[key] for key in chosen)
         while len(self._told) > _KEPT * self.keys_max:
             del self._told[next(iter(self._told))]  # should it come back, it begins anew
         self._share(view, fresh, weight_of, now_ms)
         views = {each.key: each for each in view.keys}
         return [self._row(key, views.get(key)) for key in chosen]
-
-    def _take(self, served: dict[Key | None, int]) -> Counter[Key]:
-        """Return what was served since the last time; what nobody knows the key of is the others' at once."""
-        known, self._known = self._known, served.copy()
-        self.others += served.get(None, 0) - known.get(None, 0)
-        fresh = {key: cost - known.get(key, 0) for key, cost in served.items() if key is not None}
-        return Counter({key: cost for key, cost in fresh.items() if cost > 0})
 
     def _chosen(self, view: QueueView) -> list[Key]:
         fullest = [each.key for each in view.keys[: self.keys_max]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
+from fairlead.model.histogram import Histogram
 from fairlead.model.views import HookStatistics, HookTrial
 from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion
 
@@ -75,3 +76,8 @@ class SimulatedHooks:
         """Return nothing but zeros."""
         del queue
         return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
+
+    def timings(self, queue: str) -> Histogram:
+        """Return that nothing took any time."""
+        del queue
+        return Histogram()

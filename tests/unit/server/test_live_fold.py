@@ -44,7 +44,7 @@ def test_records_are_counted_by_queue() -> None:
 
 def by_key(windows: KeyWindows, window: Window) -> dict[Key, int]:
     """Return the costs of a window by key."""
-    return {key: windows.of(window, key) for key in windows.busiest(window)}
+    return {key: windows.of(window, key) for key in windows.busiest(window, 1_000)}
 
 
 def test_keys_are_counted_only_where_somebody_watches() -> None:
@@ -79,7 +79,7 @@ def test_keys_beyond_so_many_are_counted_together() -> None:
     windows.serve([f"key-{number}" for number in range(25)], [1] * 25)
     windows.roll(0)
     served = windows.served[0]
-    assert (len(windows.places), len(windows.busiest(served)), sum(served.totals)) == (20, 20, 25)
+    assert (len(windows.places), len(windows.busiest(served, 1_000)), sum(served.totals)) == (20, 20, 25)
 
 
 def test_places_of_forgotten_keys_are_given_to_others() -> None:
@@ -97,7 +97,7 @@ def test_places_of_forgotten_keys_are_given_to_others() -> None:
 
 
 def test_of_very_many_arrivals_some_stand_for_all() -> None:
-    """Beyond some ten thousand between two looks arrivals are an estimate, close to the truth for every key."""
+    """Beyond some thousands between two looks arrivals are an estimate, close to the truth for every key."""
     windows = KeyWindows(0, chance=Random(7))  # noqa: S311 - nothing secret
     keys: list[Key] = ["loud"] * 90
     keys += ["quiet"] * 10

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.broker.meters import Waited
+from fairlead.errors import InvalidArgument
 from fairlead.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlead.model.histogram import Histogram
 from fairlead.model.message import NewMessage
 from fairlead.server.exposition import Exemplar, Family, Sample, of_histogram, written
-from fairlead.server.metrics_fold import OTHERS, MetricsFold
+from fairlead.server.metrics import Metrics
+from fairlead.server.metrics_fold import KEYS_MAX, OTHERS, MetricsFold
 from fairlead.server.pauses import Pauses
+from fairlead.server.settings import check, load
 from fairlead.testing.clock import FakeClock
 
 from .house import House, opened, run
@@ -127,7 +131,7 @@ def test_names_are_written_so_that_they_can_be_read() -> None:
     """Quotes, backslashes and line breaks in a label come out of Prometheus' parser as they went in."""
     key = 'a"b\\c\nd'
     family = Family("fairlead_key_leased", "gauge", "Messages.", [Sample((("key", key),), 1.5)])
-    (found,) = text_string_to_metric_families(written([family], is_open_metrics=False))
+    (found,) = text_string_to_metric_families("".join(written([family], is_open_metrics=False)))
     assert (found.samples[0].labels, found.samples[0].value) == ({"key": key}, 1.5)
 
 
@@ -137,11 +141,11 @@ def test_a_bucket_has_its_exemplar() -> None:
     waits.note(1.5)
     samples = list(of_histogram(waits, (), {1: Exemplar("ab" * 16, "cd" * 8, 1.5, 7.0)}))
     family = Family("fairlead_delivery_wait_seconds", "histogram", "Waits.", samples)
-    lines = written([family], is_open_metrics=True).splitlines()
+    lines = "".join(written([family], is_open_metrics=True)).splitlines()
     assert [line for line in lines if "#" in line[1:]] == [
         f'fairlead_delivery_wait_seconds_bucket{{le="2"}} 1 # {{trace_id="{"ab" * 16}",span_id="{"cd" * 8}"}} 1.5 7.000'
     ]
-    assert "trace_id" not in written([family], is_open_metrics=False)
+    assert "trace_id" not in "".join(written([family], is_open_metrics=False))
 
 
 def test_one_of_many_stands_for_the_others() -> None:
@@ -153,9 +157,49 @@ def test_one_of_many_stands_for_the_others() -> None:
     for _ in range(200):
         fold.note([Leased(1, "mail", list(range(100)), 99)], 1_000)
     counts = fold.of("mail")
-    assert counts.leased == counts.waits.count == sum(counts.served.values()) == 20_000
-    assert abs(counts.served["key-0"] - 10_000) < 1_200
+    assert counts.leased == counts.waits.count == 20_000
+    ((served, others),) = fold.take_served().values()
+    assert (sum(served.values()), others) == (20_000, 0)
+    assert abs(served["key-0"] - 10_000) < 1_200
     assert abs(counts.waits.sum - 15_000) < 600
+
+
+def test_without_labels_for_keys_none_are_looked_at() -> None:
+    """A server that is told to name no keys neither counts nor tells them, and tells the rest as ever."""
+
+    async def main() -> None:
+        async with opened() as house:
+            metrics = Metrics(house.broker, keys_max=0)
+            house.broker.add_tap(metrics.fold.note)
+            await house.broker.enqueue("orders", NewMessage(fairness_key="acme"))
+            await house.broker.lease("orders")
+            families = await metrics.families(house.doors.tally)
+            labels = {value for family in families for sample in family.samples for _, value in sample.labels}
+            assert "acme" not in labels
+            assert metrics.fold.take_served()["orders"] == ({}, 1)
+            assert metrics.fold.of("orders").waits.count == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("metrics_queues_max", 0), ("metrics_keys_max", -1), ("metrics_keys_max", 1_001)]
+)
+def test_a_number_of_labels_that_makes_no_sense_is_refused(name: str, value: int) -> None:
+    """The error names the setting."""
+    with pytest.raises(InvalidArgument, match=f"{name} is"):
+        check(load(None, {}, {name: value}))
+
+
+def test_keys_are_kept_in_bounded_memory() -> None:
+    """Of more keys than may be told apart the rest is counted together, and a scrape makes room again."""
+    fold = MetricsFold(lambda _, number: Waited(f"key-{number}", 1, 0, 0), queues_max=2)
+    for number in range(KEYS_MAX + 7):
+        fold.note([Leased(1, "mail", [number], 99)], 0)
+    served, others = fold.take_served()["mail"]
+    assert (len(served), others) == (KEYS_MAX, 7)
+    fold.note([Leased(1, "mail", [KEYS_MAX + 5], 99)], 0)
+    assert fold.take_served()["mail"] == ({f"key-{KEYS_MAX + 5}": 1}, 0)
 
 
 def test_queues_beyond_so_many_share_a_label() -> None:
