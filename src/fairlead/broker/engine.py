@@ -24,46 +24,42 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from fairlead.broker.admission import EnqueueLine
+from fairlead.broker.answering import (
+    answer_all,
+    guarded,
+    refuse_all,
+    refuse_everybody,
+    refuse_turn,
+    reply_to,
+    send_home,
+)
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.claiming import Claiming
 from fairlead.broker.dispatcher import Dispatcher
+from fairlead.broker.expiry import expire, remove_departed
 from fairlead.broker.handing_out import HandingOut
 from fairlead.broker.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlead.broker.inquiries import Inquiries
 from fairlead.broker.meters import Meters
+from fairlead.broker.orphans import Orphans
 from fairlead.broker.recovery import recover
 from fairlead.broker.redrives import Redrives
 from fairlead.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
+from fairlead.broker.running import run_command, set_hooks
 from fairlead.broker.settings import Settings
 from fairlead.broker.staging import StageLine
 from fairlead.broker.time import BrokerTime
 from fairlead.broker.turn import Turn
 from fairlead.broker.waits import Waits
 from fairlead.core.apply import apply
-from fairlead.core.commands import (
-    Ack,
-    Claim,
-    Command,
-    CreateQueue,
-    DeleteQueue,
-    Enqueue,
-    Nack,
-    Open,
-    Remove,
-    Stage,
-    Unclaim,
-    Unstage,
-    UpdateQueue,
-)
+from fairlead.core.commands import Claim, Command, Enqueue, Nack, Open, Stage
 from fairlead.core.decide import decide
 from fairlead.core.ledger import Ledger, Limits, Message
 from fairlead.core.schedule import Schedule
-from fairlead.errors import Closed, FairleadError, HookInvalid, InvalidArgument, QueueNotFound, StoreFailed, StoreFenced
+from fairlead.errors import Closed, FairleadError, InvalidArgument, StoreFailed, StoreFenced
 from fairlead.journal import codec
 from fairlead.journal.records import AnyRecord
 from fairlead.model.message import Delivery, Receipt
-from fairlead.model.names import dlq_of, id_of, number_of
-from fairlead.model.policy import policy_from
 from fairlead.ports.clock import Clock
 from fairlead.ports.entropy import Entropy
 from fairlead.ports.hooks import Hooks
@@ -95,7 +91,7 @@ class Engine:
         self._clock = clock
         self._carry_floor = carry_floor
         self._inbox: deque[Asked] = deque()
-        self._orphans: list[tuple[str, Receipt]] = []
+        self._orphans = Orphans()
         self._is_down = True
         self.is_closed = False
         self._setbacks = 0
@@ -144,7 +140,7 @@ class Engine:
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)
         for queue in ledger.queues.values():
-            self._set_hooks(queue.name, queue.policy.on_enqueue, queue.policy.on_failure)
+            set_hooks(self.hooks, queue.name, queue.policy)
         self.ledger = ledger
         self.schedule = Schedule(ledger, now_ms)
         self._housekeeper = Housekeeper(ledger, self.settings, carry_floor=self._carry_floor)
@@ -153,29 +149,11 @@ class Engine:
         self._was_opened = True
         self._is_opening = True
         self._is_applying = False
-        self._reclaim()
+        self._orphans.reclaim(self)
+        self.dispatcher.reconcile(ledger.token_of)
         self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
         self.meters.recoveries += 1
         self.meters.recovery_s = perf_counter() - begun
-
-    def _set_hooks(self, queue: str, on_enqueue: str | None, on_failure: str | None) -> None:
-        if self.hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None:
-            self.hooks.set(queue, on_enqueue=on_enqueue, on_failure=on_failure)
-        else:
-            _log.warning("The scripts of queue %r can't be used any more; its declared keys apply.", queue)
-
-    def _reclaim(self) -> None:
-        """Give back leases that were committed, as it turns out, but whose messages nobody has received."""
-
-        def token_of(queue: str, number: int | None) -> int:
-            message = self.ledger.find(queue, number)
-            return message.token if message is not None else 0
-
-        for queue, receipt in self._orphans:
-            if token_of(queue, number_of(receipt.id)) == receipt.token:
-                self.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
-        self._orphans = []
-        self.dispatcher.reconcile(token_of)
 
     # ------------------------------------------------------------------------------------------------------------ time
 
@@ -261,28 +239,14 @@ class Engine:
             if isinstance(error, StoreFenced):
                 self._abdicate(error)
             self._handing_out.unserved = {}
-            asked_by_others = [asked for asked in self._inbox if asked.reply is not None]
-            self._inbox = deque(asked for asked in self._inbox if asked.reply is None)
-            for asked in asked_by_others:
-                if asked.reply is not None and not asked.reply.done():
-                    asked.reply.set_exception(error)
+            asked, self._inbox = self._inbox, deque(asked for asked in self._inbox if asked.reply is None)
+            refuse_all((each.reply for each in asked), error)
 
     def _abdicate(self, error: StoreFenced) -> None:
-        """Let everybody go who waits: it is for another process to serve them."""
         if not self._is_fenced:
             _log.error("%s", error)
         self._is_fenced = True
-        for waiter in self.dispatcher.everybody():
-            if not waiter.reply.done():
-                waiter.reply.set_exception(error)
-        for reply, _ in self.enqueues.dismiss():
-            if not reply.done():
-                reply.set_exception(error)
-        for consumers in list(self.dispatcher.consumers.values()):
-            for consumer in list(consumers):
-                consumer.ending = error
-                self.dispatcher.detach(consumer)
-                _guarded(consumer.deliver, [])
+        refuse_everybody(self.dispatcher, self.enqueues, self._stages, error)
 
     def _run(self, turn: Turn) -> None:
         now_ms = turn.now_ms
@@ -293,7 +257,7 @@ class Engine:
         if self._is_opening:
             execute(Open(built_ms=self.schedule.built_ms))
             self._is_opening = False
-        self._expire(turn)
+        expire(self, turn, most=self.settings.turn_events)
         queues, self._handing_out.unserved = self._handing_out.unserved, {}
         is_first = True  # whatever time has done in this turn, somebody who asks gets an answer
         while self._inbox and (is_first or self._fits(turn)):
@@ -311,7 +275,7 @@ class Engine:
         self.enqueues.retry(self, turn)
         self._stages.retry(self, turn)
         self.redrives.step(self, turn)
-        self._remove_departed(turn)
+        remove_departed(self, turn)
         self._handing_out.serve(self, turn, queues)
         self._claiming.serve(self, turn)
         self._housekeeper.tend(execute, now_ms)
@@ -346,41 +310,7 @@ class Engine:
 
     def run_command(self, command: Command, turn: Turn) -> object:
         """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
-        if type(command) is Nack:
-            self.inquiries.complete_nack(self.ledger, command, turn.now_ms)
-            return self.execute(command, turn)
-        if isinstance(command, UpdateQueue):
-            refusal = self._complete_update(command)
-            if refusal is not None:
-                return refusal
-        if isinstance(command, (CreateQueue, UpdateQueue)):
-            fault = self.hooks.check(on_enqueue=command.policy.on_enqueue, on_failure=command.policy.on_failure)
-            if fault is not None:
-                return HookInvalid(f"A script of queue {command.queue!r} can't be used: {fault}")
-        if isinstance(command, Ack):
-            for part in command.forward:
-                self.inquiries.complete_enqueue(self.ledger, part, turn.now_ms)
-        outcome = self.execute(command, turn)
-        if isinstance(command, (CreateQueue, UpdateQueue)) and not isinstance(outcome, FairleadError):
-            policy = command.policy
-            self.hooks.set(command.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
-        if isinstance(command, DeleteQueue) and not isinstance(outcome, FairleadError):
-            for name in (command.queue, dlq_of(command.queue)):
-                self.hooks.remove(name)
-                self._handing_out.dismiss(name, turn)
-        return outcome
-
-    def _complete_update(self, command: UpdateQueue) -> FairleadError | None:
-        """Put the fields that change into the policy as it is now, or return why that can't be."""
-        queue = self.ledger.queues.get(command.queue)
-        if queue is None:
-            return QueueNotFound(f"There is no queue {command.queue!r:.150}.")
-        if command.fields is not None:
-            try:
-                command.policy = policy_from(dict(command.fields), base=queue.policy)
-            except ValueError as error:
-                return InvalidArgument(str(error))
-        return None
+        return run_command(self, self.hooks, command, turn, dismiss=self._handing_out.dismiss)
 
     def execute(self, command: Command, turn: Turn) -> object:
         """Decide a command and make it so, within a turn. Returns its outcome."""
@@ -398,28 +328,7 @@ class Engine:
         self._is_applying = False
         return decision.outcome
 
-    # ---------------------------------------------------------------------------------------- what time does by itself
-
-    def _expire(self, turn: Turn) -> None:
-        """Take back leases that have ended, and take out what has come too late."""
-        for queue, messages in self.schedule.expired_leases(turn.now_ms, most=self.settings.turn_events):
-            receipts = [Receipt(id_of(message.number), message.token) for message in messages]
-            self.meters.expired(messages, turn.now_ms)
-            command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
-            self.run_command(command, turn)
-        for queue, consumer in self.schedule.presence.idle_consumers(turn.now_ms):
-            self.execute(Unclaim(queue=queue, consumer=consumer), turn)
-        for queue, sink in self.schedule.presence.silent_sinks(turn.now_ms):
-            self.execute(Unstage(queue=queue, sink=sink), turn)
-        self._remove_departed(turn)
-
-    def _remove_departed(self, turn: Turn) -> None:
-        for queue, messages in self.schedule.departed(turn.now_ms):
-            known = self.ledger.queues[queue].messages
-            numbers = [message.number for message in messages if message.number in known]  # others were taken out since
-            if not numbers:
-                continue
-            self.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), turn)
+    # ------------------------------------------------------------------------------------------------ for those who go
 
     def abandon(self, consumer: Consumer) -> None:
         """Let a consumer end that nobody waits for."""
@@ -478,59 +387,34 @@ class Engine:
             self.bodies.keep(number, data)
         if turn.dropped:
             self.bodies.forget(turn.dropped)
-        for reply, outcome in turn.answers:
-            if not reply.done():
-                if isinstance(outcome, FairleadError):
-                    reply.set_exception(outcome)
-                else:
-                    reply.set_result(outcome)
+        answer_all(turn.answers)
         for hand_out in turn.hand_outs:
             self._deliver(hand_out)
         for consumer in turn.ended:
-            _guarded(consumer.deliver, [])
+            guarded(consumer.deliver, [])
         for question in turn.questions:
-            self._reply_to(question)
+            reply_to(question, self.store)
         if turn.records:
             for tap in self.taps:
-                _guarded(tap, turn.records, turn.now_ms)
+                guarded(tap, turn.records, turn.now_ms)
 
     def _deliver(self, hand_out: HandOut) -> None:
-        _guarded(self._handing_out.deliver, self, hand_out)
+        guarded(self._handing_out.deliver, self, hand_out)
         for tap in self.hand_out_taps:
-            _guarded(tap, hand_out.taker.queue, hand_out.messages)
-
-    def _reply_to(self, question: Read) -> None:
-        if question.reply.done():
-            return
-        try:
-            self.store.check_owned()
-            answer = question.ask()
-        except Exception as error:  # noqa: BLE001 - whoever asks gets it
-            question.reply.set_exception(error)
-        else:
-            question.reply.set_result(answer)
+            guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def fail(self, turn: Turn, error: BaseException) -> None:
         """Refuse the turn's requests as possibly done, and recover from the store."""
         failure = (
             error if isinstance(error, FairleadError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
         )
-        replies = [*(reply for reply, _ in turn.answers), *(question.reply for question in turn.questions)]
-        replies += [request.reply for request in turn.claims if request.reply is not None]
-        if turn.current is not None and turn.current.reply is not None:
-            replies.append(turn.current.reply)
-        for reply in replies:
-            if not reply.done():
-                reply.set_exception(failure)
+        refuse_turn(turn, failure)
         self.meters.failures += 1
         self._inbox.extend(turn.own)  # nobody else gives back what nobody has; but whoever asks goes first
         self.enqueues.fail(turn, failure)
         self.dispatcher.restore()
         self._handing_out.fail(turn)
-        for hand_out in turn.hand_outs:
-            self._orphans.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
-            if isinstance(hand_out.taker, Waiter) and not hand_out.taker.reply.done():
-                hand_out.taker.reply.set_exception(failure)
+        self._orphans.take_in(turn.hand_outs)
         self._is_down = True
         if not self.is_closed:
             self._pause()
@@ -554,29 +438,14 @@ class Engine:
 
     def let_go(self) -> None:
         """Let everybody go who waits, with what they have, and take nothing more; the store is still to be closed."""
-        for waiter in self.dispatcher.everybody():
-            if not waiter.reply.done():
-                waiter.reply.set_result([])
-        for reply, results in self.enqueues.dismiss():
-            if not reply.done():
-                reply.set_result(results)
-        for reply, refusal in self._stages.dismiss():
-            if not reply.done():
-                reply.set_exception(refusal)
-        for consumers in self.dispatcher.consumers.values():
-            for consumer in consumers:
-                consumer.deliver([])
+        send_home(self.dispatcher, self.enqueues, self._stages)
         self.is_closed = True
-        for asked in self._inbox:
-            if asked.reply is not None and not asked.reply.done():
-                asked.reply.set_exception(Closed("The broker has been closed."))
+        refuse_all((asked.reply for asked in self._inbox), Closed("The broker has been closed."))
         self._inbox.clear()
 
     def send_away(self, error: FairleadError) -> None:
         """Refuse everybody who waits, and hand out nothing more; what has been leased stays leased."""
-        for waiter in self.dispatcher.everybody():
-            if not waiter.reply.done():
-                waiter.reply.set_exception(error)
+        refuse_all((waiter.reply for waiter in self.dispatcher.everybody()), error)
         for consumers in self.dispatcher.consumers.values():
             for consumer in consumers:
                 consumer.credit = 0
@@ -587,11 +456,3 @@ class Engine:
         for consumers in list(self.dispatcher.consumers.values()):
             for consumer in consumers:
                 self.abandon(consumer)
-
-
-def _guarded(call: Callable[..., None], *arguments: object) -> None:
-    """Call somebody else's code after a commit: what it raises is its own affair, and undoes nothing."""
-    try:
-        call(*arguments)
-    except Exception:  # noqa: BLE001 - see above
-        _log.exception("Something that was told of a commit failed.")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fairlead.broker.bodies import Bodies
 from fairlead.broker.inquiries import Inquiries
+from fairlead.broker.meters import Meters
 from fairlead.broker.requests import Asked, Consumer, HandOut, Read, Reply, Request
 from fairlead.core.commands import Command
 from fairlead.core.ledger import Ledger
@@ -59,6 +60,10 @@ class Desk(Protocol):
     @property
     def inquiries(self) -> Inquiries:
         """Hooks and dice."""
+
+    @property
+    def meters(self) -> Meters:
+        """What is measured."""
 
     def execute(self, command: Command, turn: Turn) -> object:
         """Decide a command and make it so, within a turn. Returns its outcome."""

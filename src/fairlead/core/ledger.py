@@ -338,3 +338,8 @@ class Ledger:
         """Return a message of a queue by its number."""
         known = self.queues.get(queue)
         return None if known is None or number is None else known.messages.get(number)
+
+    def token_of(self, queue: str, number: int | None) -> int:
+        """Return the token under which a message is leased, 0 if it is not."""
+        message = self.find(queue, number)
+        return 0 if message is None else message.token

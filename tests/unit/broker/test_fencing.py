@@ -10,8 +10,10 @@ import pytest
 from fairlead.adapters.ownership import Claim
 from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.assembly import open_async_broker, open_broker
-from fairlead.broker.requests import Waiter
+from fairlead.broker.requests import Request, Waiter
+from fairlead.core.commands import Enqueue, Stage
 from fairlead.errors import StoreCorrupt, StoreFenced, StoreLocked
+from fairlead.model.message import NewMessage
 from fairlead.testing.servers import PostgresServer, S3Server
 from fairlead.testing.stepped import SteppedBroker
 from fairlead.testing.store_samples import commit_of
@@ -50,16 +52,29 @@ def test_the_old_owner_changes_nothing_and_the_new_one_has_everything(place: Pla
 
 
 def test_everybody_who_waits_is_told(place: Place) -> None:
-    """Waiting consumers and streams of the old owner end with the takeover, as soon as it is noticed."""
+    """Whoever waits at the old owner for messages or for room is let go as soon as the takeover is noticed."""
     old = SteppedBroker(place.store())
     old.create_queue("mail")
-    waiting = old.start(lambda reply: Waiter(queue="mail", count=1, wait_ms=60_000, reply=reply))
+    old.create_queue("full", {"waiting_max": 1, "backpressure": "wait"})
+    old.enqueue("full", b"first")
+    news = [NewMessage(payload=b"second")]
+    enqueue = Enqueue(queue="full", messages=news)
+    stage = Stage(queue="full", sink="s", batch=1, part="p", at=0, messages=news)
+    pending = [
+        old.start(lambda reply: Waiter(queue="mail", count=1, wait_ms=60_000, reply=reply)),
+        old.start(lambda reply: Request(enqueue, reply, 60_000)),
+        old.start(lambda reply: Request(stage, reply, 60_000)),
+    ]
+    old.step()
+    assert not any(each.done() for each in pending)
     consumer, got = old.attach("mail")
     new = SteppedBroker(place.store(force=True))
     with pytest.raises(StoreFenced):
         old.create_queue("other")
-    with pytest.raises(StoreFenced):
-        waiting.get()
+    for each in pending:
+        assert each.done()
+        with pytest.raises(StoreFenced):
+            each.get()
     assert (consumer.is_closed, got) == (True, [])
     assert old.engine.next_event_at() is None
     old.close()
