@@ -60,6 +60,7 @@ class S3Store:
         self._segments_max = segments_max
         self._monotonic = monotonic
         self._lock = threading.RLock()
+        self._compacting = threading.Lock()
         self._closing = threading.Event()
         self._begin_tenure()
         self._keeper: Keeper | None = None
@@ -210,8 +211,13 @@ class S3Store:
     def compact(self) -> bool:
         """Merge what should be merged next, beside everything else; return whether there was anything.
 
-        It may be interrupted anywhere: what is left over is deleted by the next recovery.
+        It may be interrupted anywhere: what is left over is deleted by the next recovery. One thread does it at a time,
+        since what two would merge is the same.
         """
+        with self._compacting:
+            return self._compact()
+
+    def _compact(self) -> bool:
         with self._lock:
             catalogue, log = self._usable(), self._log
             entries = plan(catalogue, segments_max=self._segments_max)

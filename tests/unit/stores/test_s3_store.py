@@ -155,7 +155,7 @@ def test_what_an_interrupted_merge_left_is_deleted(bucket: S3Bucket) -> None:
 
 
 def test_merging_beside_commits_and_reads_is_safe(bucket: S3Bucket) -> None:
-    """While a thread merges all the time, every read finds what was written, and nothing fails."""
+    """While two threads merge all the time, every read finds what was written, and nothing fails."""
     failures: list[BaseException] = []
     over = threading.Event()
     with opened(bucket, segments_max=2) as store:
@@ -167,8 +167,9 @@ def test_merging_beside_commits_and_reads_is_safe(bucket: S3Bucket) -> None:
             except BaseException as error:  # noqa: BLE001 - the test shows it
                 failures.append(error)
 
-        thread = threading.Thread(target=merge)
-        thread.start()
+        threads = [threading.Thread(target=merge) for _ in range(2)]
+        for thread in threads:
+            thread.start()
         for sequence in range(1, 121):
             dropped = [sequence - 10] if sequence > 10 else []
             store.write(commit_of(sequence, 1, bodies=[(sequence, b"%d" % sequence)], dropped=dropped))
@@ -176,7 +177,8 @@ def test_merging_beside_commits_and_reads_is_safe(bucket: S3Bucket) -> None:
             oldest = max(1, sequence - 9)
             assert store.bodies([oldest, sequence]) == [b"%d" % oldest, b"%d" % sequence]
         over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
         assert failures == []
         assert [page.sequence for page in store.pages(0)] == list(range(1, 121))
 
