@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import platform
 import sys
 import time
@@ -58,6 +59,7 @@ class Report:
     options: Options
     console: Console = field(default_factory=lambda: Console(width=120))
     missed: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
     def heading(self, title: str, *, repeats: int | None = None) -> None:
         machine = f"Python {platform.python_version()}, {platform.machine()}"
@@ -71,15 +73,24 @@ class Report:
             table.add_row(*row)
         self.console.print(table)
 
-    def goal(self, what: str, *, measured: float, least: float, unit: str = "") -> None:
-        """Tell whether a goal is reached: the measured value must be at least ``least``."""
-        is_reached = measured >= least
+    def goal(
+        self, what: str, *, measured: float, least: float = -math.inf, most: float = math.inf, unit: str = ""
+    ) -> None:
+        """Tell whether a goal is reached: the measured value must be at least ``least``, or at most ``most``."""
+        is_reached = least <= measured <= most
         mark = "[green]reached[/green]" if is_reached else "[red]missed [/red]"
-        self.console.print(f"  {mark} {what}: {measured:.3g}{unit}, goal {least:g}{unit}")
+        wanted = f"goal {least:g}" if most == math.inf else f"goal at most {most:g}"
+        self.console.print(f"  {mark} {what}: {measured:.3g}{unit}, {wanted}{unit}")
         if not is_reached:
             self.missed.append(what)
 
+    def not_run(self, what: str) -> None:
+        """Tell that nothing is known of a goal, since ``--quick`` is too small for it."""
+        self.console.print(f"  not run with --quick: {what}")
+        self.unknown.append(what)
+
     def finish(self) -> None:
         """Say how many goals were missed, and fail if that was asked for."""
-        self.console.print(f"\nMissed: {', '.join(self.missed)}." if self.missed else "\nAll goals reached.")
+        reached = "All goals reached." if not self.unknown else "All goals reached that were run."
+        self.console.print(f"\nMissed: {', '.join(self.missed)}." if self.missed else f"\n{reached}")
         sys.exit(1 if self.missed and self.options.check else 0)

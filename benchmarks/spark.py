@@ -1,4 +1,6 @@
-"""Spark against a live server on the same machine: ``python -m benchmarks.spark [--quick] [--check]``.
+"""All that is promised of Spark, in one session: ``python -m benchmarks.spark [--quick] [--check]``.
+
+First Spark against a live server on the same machine, then the tables of the pipeline, then what-if.
 
 The journal is read into Spark, a queue is consumed and a queue is written, each from and to a real server process that
 shares the cores, on two threads of a local Spark. Messages have 1 KB and everything is synced to disk. The baseline in
@@ -9,11 +11,9 @@ which Python workers start. The best of several runs counts.
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from benchmarks import spark_tables, spark_whatif
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server import server
 from fairlead.client import Client, NewMessage
@@ -31,20 +32,17 @@ from fairlead.spark.source.message_columns import DELIVERIES
 
 PAYLOAD = b"x" * 1024
 TENANTS = 50
-OTHERS = ("benchmarks.spark_tables", "benchmarks.spark_whatif")
-"""What else can report here, each with a function ``report_to(report, options, spark)``."""
 
 
 def main() -> None:
     options = parse_options(__doc__ or "")
     report = Report(options)
-    spark = spark_session("benchmark", master="local[2]")
+    spark = spark_session("benchmark", master="local[2]", conf=spark_tables.SESSION)
     spark.dataSource.register(Generated)
     with server() as place, Client(place) as client:
         measure_sources(report, options, spark, place, client)
-    for name in OTHERS:
-        with suppress(ImportError, AttributeError):
-            importlib.import_module(name).report_to(report, options, spark)
+    spark_tables.report_to(report, options, spark)
+    spark_whatif.report_to(report, options, spark)
     spark.stop()
     report.finish()
 

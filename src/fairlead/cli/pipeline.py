@@ -11,7 +11,7 @@ import click
 from fairlead.cli.durations import DURATION
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer, instant
-from fairlead.cli.spark import MASTER, place_of
+from fairlead.cli.spark import MASTER, begin_spark, place_of, require_spark
 from fairlead.cli.stopping import stoppable
 from fairlead.errors import InvalidArgument
 
@@ -45,18 +45,12 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
 
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
-    try:
-        from fairlead.spark import spark_session  # noqa: PLC0415 - only this needs it
-        from fairlead.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
-    except ImportError as error:
-        raise InvalidArgument(
-            "The pipeline runs on Spark, which is an extra: pip install 'fairlead[spark]'."
-        ) from error
+    require_spark()
+    from fairlead.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
 
     source: Source = LiveJournal(place_of(session), options["reader"]) if journal is None else JournalFolder(journal)
-    conf = {**CONF, "spark.driver.memory": options["memory"]}
     with stoppable():
-        spark = spark_session("fairlead-pipeline", master=options["master"], conf=conf)
+        spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
         try:
             while True:
                 done = run_pipeline(

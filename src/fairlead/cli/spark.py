@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -19,19 +20,30 @@ MASTER = click.option(
 )
 
 
-def begin_spark(master: str) -> SparkSession:
-    """Return a session of Spark.
+def require_spark() -> None:
+    """Refuse to go on without Spark.
 
     Raises:
         InvalidArgument: Spark is not installed.
     """
     try:
-        from fairlead.spark import spark_session  # noqa: PLC0415 - see above
+        import fairlead.spark  # noqa: F401, PLC0415 - see above
     except ImportError as error:
         raise InvalidArgument(
             "This command runs on Spark, which is an extra: pip install 'fairlead[spark]'."
         ) from error
-    return spark_session(master=master)
+
+
+def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session of Spark; ``conf`` wins over our own settings.
+
+    Raises:
+        InvalidArgument: Spark is not installed.
+    """
+    require_spark()
+    from fairlead.spark import spark_session  # noqa: PLC0415 - see above
+
+    return spark_session(master=master, conf=conf)
 
 
 def place_of(session: Session) -> Place:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -27,6 +29,9 @@ from fairlead.spark.tables.weights import with_weights
 BROADCAST_MAX = 200_000
 """With more open messages than this they are not sent to each task."""
 
+AT_A_TIME = 2
+"""So many tables are made at a time: while Spark plans and compiles one, it has the cores for another."""
+
 Write = Callable[[str, DataFrame], DataFrame]
 """Writes a table under its name, and returns it as it is read back."""
 
@@ -39,29 +44,48 @@ def build(events: DataFrame, span: Span, *, newest_day: date, carry: Sequence[da
         span: the days that are made, and how far events reach.
         newest_day: the day of the latest event.
         carry: the days whose ends are to be remembered.
-        write: writes a table; only its rows of these days are kept.
+        write: writes a table; only its rows of these days are kept. It is called from several threads.
     """
     tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         write("messages", messages(tried, newest_day=newest_day))
-        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
-            write(table.__name__, table(tried))
-        write(CARRIED, _carried(events, tried, carry))
-        _build_fairness(events, pieces(tried, span), span, write)
+        _make(
+            lambda: _make_fairness(events, tried, span, write),
+            lambda: _carry(events, tried, carry, write),
+            *[partial(_make_one, table, tried, write) for table in (latency, tenant_usage, throttle_waits)],
+            *[partial(_make_one, table, tried, write) for table in (dead_letters, sla)],
+        )
     finally:
         tried.unpersist()
 
 
-def _carried(events: DataFrame, tried: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return what the ends of days carry on. Few messages are open, mostly: then events need not be shuffled."""
-    still_open = open_messages(tried, days=days)
-    if still_open.count() <= BROADCAST_MAX:
-        still_open = F.broadcast(still_open)
-    return carried(events, still_open, days=days).drop("day").withColumnRenamed("carried_on", "day")
+def _make(*parts: Callable[[], None]) -> None:
+    """Make tables that don't need each other, some at a time; whatever goes wrong with one, no other is begun then."""
+    pool = ThreadPoolExecutor(AT_A_TIME)
+    try:
+        for done in as_completed([pool.submit(part) for part in parts]):
+            done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _build_fairness(events: DataFrame, waits: DataFrame, span: Span, write: Write) -> None:
+def _make_one(table: Callable[[DataFrame], DataFrame], tried: DataFrame, write: Write) -> None:
+    write(table.__name__, table(tried))
+
+
+def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
+    """Write what the ends of days carry on. Few messages are open, mostly: then events need not be shuffled."""
+    still_open = open_messages(tried, days=days).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
+        write(CARRIED, carried(events, found, days=days).drop("day").withColumnRenamed("carried_on", "day"))
+    finally:
+        still_open.unpersist()
+
+
+def _make_fairness(events: DataFrame, tried: DataFrame, span: Span, write: Write) -> None:
     """Make the tables of who waits for whom."""
+    waits = pieces(tried, span).persist(StorageLevel.MEMORY_AND_DISK)
     busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         starving = write("starvation", starvation(waits, busy, span))
@@ -71,3 +95,4 @@ def _build_fairness(events: DataFrame, waits: DataFrame, span: Span, write: Writ
         write("noisy_neighbours", noisy_neighbours(busy))
     finally:
         busy.unpersist()
+        waits.unpersist()

@@ -39,9 +39,15 @@ CARRIED_MAX = 8
 
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
     "spark.sql.shuffle.partitions": "8",
 }
-"""What a session for the pipeline is best set to: work comes in bulk, and what is shuffled must fit into memory."""
+"""What a session for the pipeline is best set to.
+
+Work comes in bulk, and what is shuffled must fit into memory. What Spark compiles for the tables is more than it keeps
+by itself, so without room for it each run would compile all of it anew. And rows of few days need no sorting by day.
+"""
 
 Tell = Callable[[str], None]
 

@@ -8,8 +8,8 @@ Everything is found in one pass over the events of each message in order, so the
 keeps that partitioning.
 
 Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of the enqueue (``size_bytes`` to
-``cause_id``); ``message`` is the id as a number, by which the frame is partitioned:
-    message, message_id, queue: whose wait it is, and where; ``is_dlq`` if that is a dead-letter queue.
+``cause_id``):
+    message, queue: whose wait it is, as a number, and where; ``is_dlq`` if that is a dead-letter queue.
     key, top_key: the fairness key, and its first name.
     number: the sequence of the event with which the wait began; attempts of a message are in its order.
     begun_by, begun_reason, begun_ms: the kind, reason and instant of that event.
@@ -26,11 +26,11 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from fairlead.model.names import DLQ_SUFFIX
-from fairlead.spark.tables.table import key_text
+from fairlead.spark.tables.table import key_text, number_of
 
 BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
 TELLS_TERMS = ("enqueued", "staged", "published", "redriven")
@@ -41,33 +41,41 @@ STORY = (*BEGINS, "staged", "leased", *DONE)
 _TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
 _ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
 _HOLDS = ("throttled_ms", "capped_ms", "paused_ms")
-_END = ("sequence", "at_ms", "kind", "reason", "ended", "error", "cost")
-_STEP = (*_END, "owner", *_HOLDS)
+_STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *_HOLDS)
+TOLD_IN = tuple(dict.fromkeys(("message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
+"""The columns of events that the story of a message is told in."""
 
 
 def attempts(events: DataFrame) -> DataFrame:
     """Return the attempts that events tell of."""
-    # Ids differ in their last digits, which makes them slow to compare; as numbers they are quick to sort.
     in_order = Window.partitionBy("message").orderBy("sequence")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
-    step = F.struct(*_STEP)
-    told = F.when(F.col("kind").isin(*TELLS_TERMS) & F.col("fairness_key").isNotNull(), F.struct(*_TERMS))
-    first = F.when(F.col("kind").isin("enqueued", "staged"), F.struct(*_ORIGIN))
-    number = F.conv("message_id", 16, 10).cast("long")
-    known = events.where(F.col("kind").isin(*STORY) & F.col("message_id").isNotNull()).withColumn("message", number)
-    story = known.select(
+    story = _steps(events).select(
         "message",
-        "message_id",
-        F.when(F.col("kind").isin("dead", "redriven"), F.col("target")).otherwise(F.col("queue")).alias("queue"),
+        "queue",
         "due_ms",
-        step.alias("here"),
-        F.lead(step, 1).over(in_order).alias("next"),
-        F.lead(F.struct(*_END), 2).over(in_order).alias("second"),
-        F.lag("kind").over(in_order).alias("before"),
-        F.last(told, ignorenulls=True).over(so_far).alias("terms"),
-        F.last(first, ignorenulls=True).over(so_far).alias("origin"),
+        "here",
+        F.lead("here", 1).over(in_order).alias("next"),
+        F.lead("here", 2).over(in_order).alias("second"),
+        F.lag("sequence").over(in_order).isNull().alias("is_first"),
+        F.last("told", ignorenulls=True).over(so_far).alias("terms"),
+        F.last("first", ignorenulls=True).over(so_far).alias("origin"),
     )
     return _measured(_ended_with_queue(_spans(story), _removals(events)))
+
+
+def _steps(events: DataFrame) -> DataFrame:
+    """Return the events of messages with nothing told twice: these rows are what is shuffled and sorted."""
+    known = events.where(F.col("kind").isin(*STORY) & F.col("message_id").isNotNull())
+    return known.select(
+        number_of("message_id").alias("message"),
+        "sequence",
+        F.when(F.col("kind").isin("dead", "redriven"), F.col("target")).otherwise(F.col("queue")).alias("queue"),
+        "due_ms",
+        F.struct(*_STEP).alias("here"),
+        F.when(F.col("kind").isin(*TELLS_TERMS) & F.col("fairness_key").isNotNull(), F.struct(*_TERMS)).alias("told"),
+        F.when(F.col("kind").isin("enqueued", "staged"), F.struct(*_ORIGIN)).alias("first"),
+    )
 
 
 def _spans(story: DataFrame) -> DataFrame:
@@ -76,14 +84,13 @@ def _spans(story: DataFrame) -> DataFrame:
     is_wait = here.kind.isin(*BEGINS, "staged")
     leased = F.when(here.kind == "leased", here).when(is_wait & (following.kind == "leased"), following)
     end = (
-        F.when(here.kind == "leased", _end_of(following))
+        F.when(here.kind == "leased", following)
         .when(is_wait & (following.kind == "leased"), F.col("second"))
-        .when(is_wait, _end_of(following))
-        .otherwise(_end_of(here))
+        .when(is_wait, following)
+        .otherwise(here)
     )
-    return story.where(is_wait | F.col("before").isNull()).select(
+    return story.where(is_wait | F.col("is_first")).select(
         "message",
-        "message_id",
         "queue",
         F.when(is_wait, F.col("due_ms")).alias("due_ms"),
         "here",
@@ -94,10 +101,6 @@ def _spans(story: DataFrame) -> DataFrame:
         "terms",
         "origin",
     )
-
-
-def _end_of(step: Column) -> Column:
-    return F.when(step.isNotNull(), F.struct(*[step[name].alias(name) for name in _END]))
 
 
 def _removals(events: DataFrame) -> DataFrame:
@@ -124,7 +127,6 @@ def _measured(spans: DataFrame) -> DataFrame:
     fails = (ended_by == "returned") & (F.col("end_reason") != "defer") | (ended_by == "dead") & end.ended.isNotNull()
     frame = spans.select(
         "message",
-        "message_id",
         "queue",
         F.endswith("queue", F.lit(DLQ_SUFFIX)).alias("is_dlq"),
         F.col("here").sequence.alias("number"),

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from fairlead.spark.tables.schemas import DEAD_LETTERS
-from fairlead.spark.tables.table import day_of, shaped
+from fairlead.spark.tables.table import day_of, id_of, shaped
 
 KEYS_MAX = 100
 SAMPLES_MAX = 5
@@ -61,7 +61,7 @@ def _deaths(attempts: DataFrame) -> DataFrame:
         F.col("number").alias("death"), day_of("end_ms").alias("redriven_on")
     )
     told = died.select(
-        "message_id",
+        id_of("message").alias("message_id"),
         "queue",
         "key",
         F.col("last_sequence").alias("number"),

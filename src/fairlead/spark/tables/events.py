@@ -9,13 +9,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 from pyspark.sql.types import StructType
 
-from fairlead.spark.tables.attempts import DONE, STORY
+from fairlead.spark.tables.attempts import DONE, STORY, TOLD_IN
 from fairlead.spark.tables.schemas import EVENTS
-from fairlead.spark.tables.table import day_of
+from fairlead.spark.tables.table import day_of, id_of
 from fairlead.spark.tables.weights import TOLD, told_weights
 
 SETTINGS = ("queue_set", "queue_removed", "config_set", TOLD)
 """The kinds of events that later days need to know of, whenever they happened."""
+
+_CARRIED = (*TOLD_IN, "policy_json", "name", "value", "day")
+"""The columns that later days need."""
 
 JOURNAL_SCHEMA = StructType([field for field in EVENTS.schema if field.name != "day"])
 """What is read of the journal's files. A column that a file does not have, since an older version wrote it, is null."""
@@ -39,24 +42,24 @@ def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
     ends = _list(days)
     done = F.max(F.when(F.col("ended_by").isin(*DONE), day_of("end_ms"))).alias("done_on")
     begun = F.min(day_of(F.coalesce("begun_ms", "leased_ms", "end_ms"))).alias("begun_on")
-    lives = attempts.groupBy("message", "message_id").agg(done, begun)
+    lives = attempts.groupBy("message").agg(done, begun)
     open_on = F.filter(
         ends, lambda end: (F.col("begun_on") <= end) & (F.col("done_on").isNull() | (F.col("done_on") > end))
     )
-    return lives.select("message_id", open_on.alias("open_on")).where(F.size("open_on") > 0)
+    return lives.select(id_of("message").alias("message_id"), open_on.alias("open_on")).where(F.size("open_on") > 0)
 
 
 def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]) -> DataFrame:
     """Return for each of some days the events that later days need, with the day in the column ``carried_on``.
 
-    That are the stories of the messages still open at its end, and the settings made until then. ``events`` hold the
-    whole stories of these messages.
+    That are the stories of the messages still open at its end, and the settings made until then, in the columns that
+    matter. ``events`` hold the whole stories of these messages.
     """
-    ends = _list(days)
-    stories = events.where(F.col("kind").isin(*STORY)).join(open_messages, "message_id")
-    settings = events.where(F.col("kind").isin(*SETTINGS) & (F.col("kind") != TOLD)).withColumn("open_on", ends)
+    ends, told = _list(days), events.select(*_CARRIED)
+    stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, "message_id")
+    settings = told.where(F.col("kind").isin(*SETTINGS) & (F.col("kind") != TOLD)).withColumn("open_on", ends)
     known = _each_day(stories.unionByName(settings), F.col("open_on"))
-    return known.select(*events.columns, "carried_on").unionByName(_told(events, ends), allowMissingColumns=True)
+    return known.select(*_CARRIED, "carried_on").unionByName(_told(events, ends), allowMissingColumns=True)
 
 
 def _told(events: DataFrame, ends: Column) -> DataFrame:

@@ -20,7 +20,7 @@ def bucket_of(value: Column) -> Column:
     least = F.greatest(value, F.lit(0))
     power = F.floor(F.log2(least + F.lit(0.5))).cast("int")  # the half keeps rounding away from powers of two
     shift = F.greatest(power - SPLIT_BITS, F.lit(0))
-    return (shift * _SPLIT + F.floor(least / F.pow(F.lit(2.0), shift))).cast("int")
+    return (shift * _SPLIT + F.call_function("shiftright", least.cast("long"), shift)).cast("int")
 
 
 def greatest_in(bucket: Column) -> Column:

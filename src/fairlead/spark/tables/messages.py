@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from fairlead.spark.tables.schemas import MESSAGES
-from fairlead.spark.tables.table import day_of, shaped
+from fairlead.spark.tables.table import day_of, id_of, shaped
 
 _LATEST = (
     *("queue", "is_dlq", "fairness_key", "key", "top_key", "weight", "priority", "throttles", "deadline_ms"),
@@ -23,7 +23,7 @@ def messages(attempts: DataFrame, *, newest_day: date) -> DataFrame:
     queued = ~F.col("is_dlq")
     by_age = F.col("number")
     sums = [F.coalesce(F.sum(F.when(queued, F.col(name))), F.lit(0)).alias(name) for name in _WAITS]
-    gathered = attempts.groupBy("message", "message_id").agg(
+    gathered = attempts.groupBy("message").agg(
         F.max_by(F.struct(*_LATEST), by_age).alias("last"),
         F.max_by(F.when(queued, F.col("queue")), F.when(queued, by_age)).alias("home"),
         F.min(F.when(F.col("begun_by").isin("enqueued", "published"), F.col("begun_ms"))).alias("enqueued_ms"),
@@ -47,7 +47,8 @@ def _told(gathered: DataFrame, newest_day: date) -> DataFrame:
     last = F.col("last")
     is_done = last.ended_by.isin("acked", "removed")
     frame = gathered.select(
-        *[name for name in gathered.columns if name not in ("last", "home")],
+        id_of("message").alias("message_id"),
+        *[name for name in gathered.columns if name not in ("message", "last", "home")],
         *[last[name].alias(name) for name in _LATEST if name not in ("queue", "is_dlq")],
         F.coalesce(F.col("home"), last.queue).alias("queue"),
         last.cost.alias("cost_estimated"),

@@ -36,15 +36,8 @@ def noisy_neighbours(windows: DataFrame) -> DataFrame:
     waited = windows.groupBy("queue", hour_of("window_ms").alias("hour_ms"), F.col("top_key").alias("victim")).agg(
         F.sum("waited_ms").alias("victim_waited_ms")
     )
-    is_own = F.col("victim") == F.col("neighbour")
-    worst = Window.partitionBy(*_HOUR, is_own).orderBy(F.desc("delay"), "victim", "neighbour")
-    ranked = pairs.withColumn("place", F.row_number().over(worst)).withColumn("is_own", is_own)
-    others = ranked.where(~F.col("is_own") & (F.col("place") <= PAIRS_MAX))
-    own = ranked.where(F.col("is_own")).join(
-        others.select(*_HOUR, "victim").distinct(), [*_HOUR, "victim"], "left_semi"
-    )
     told = (
-        others.unionByName(own)
+        _worst(pairs)
         .join(waited, [*_HOUR, "victim"])
         .select(
             "*",
@@ -55,6 +48,20 @@ def noisy_neighbours(windows: DataFrame) -> DataFrame:
         )
     )
     return shaped(told, NOISY_NEIGHBOURS)
+
+
+def _worst(pairs: DataFrame) -> DataFrame:
+    """Return the worst pairs of each queue and hour, and what their victims did to themselves."""
+    by_delay = Window.partitionBy(*_HOUR, "is_own").orderBy(F.desc("delay"), "victim", "neighbour")
+    is_worst = ~F.col("is_own") & (F.col("place") <= PAIRS_MAX)
+    is_victim = F.max("is_worst").over(Window.partitionBy(*_HOUR, "victim"))
+    ranked = (
+        pairs.withColumn("is_own", F.col("victim") == F.col("neighbour"))
+        .withColumn("place", F.row_number().over(by_delay))
+        .withColumn("is_worst", is_worst)
+        .withColumn("is_victim", is_victim)
+    )
+    return ranked.where(F.col("is_worst") | F.col("is_own") & F.col("is_victim"))
 
 
 def _most(windows: DataFrame, column: str) -> DataFrame:

@@ -7,60 +7,67 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
 from fairlead.spark.tables.attempts import in_queues
 from fairlead.spark.tables.schemas import TENANT_USAGE
-from fairlead.spark.tables.table import HOUR_MS, day_of, shaped
+from fairlead.spark.tables.table import day_of, hour_of, shaped
 
-_KINDS = ("enqueued", "redriven", "leased", "ended", "failed", "acked", "dead", "removed")
-_SUMS = {
-    "enqueued": ("enqueued", "count"),
-    "enqueued_bytes": ("enqueued", "bytes"),
-    "enqueued_cost": ("enqueued", "cost"),
-    "leased": ("leased", "count"),
-    "acked": ("acked", "count"),
-    "acked_bytes": ("acked", "bytes"),
-    "cost_estimated": ("acked", "cost"),
-    "cost_true": ("acked", "cost_true"),
-    "service_ms": ("ended", "service_ms"),
-    "failed": ("failed", "count"),
-    "dead": ("dead", "count"),
-    "removed": ("removed", "count"),
-    "redriven": ("redriven", "count"),
-}
+_PLACE = ("queue", "key", "top_key")
+_COUNTS = tuple(field.name for field in TENANT_USAGE.schema if field.name not in (*_PLACE, "hour_ms", "day"))
 
 
 def tenant_usage(attempts: DataFrame) -> DataFrame:
     """Return usage; each thing counts in the hour in which it happened."""
-    begun_by, ended_by = F.col("begun_by"), F.col("ended_by")
-    facts = F.array(
-        _fact("enqueued", "begun_ms", begun_by.isin("enqueued", "published")),
-        _fact("redriven", "begun_ms", begun_by == "redriven"),
-        _fact("leased", "leased_ms", F.col("leased_ms").isNotNull()),
-        _fact("ended", "end_ms", F.col("service_ms").isNotNull()),
-        _fact("failed", "end_ms", F.col("is_failed")),
-        *[_fact(kind, "end_ms", ended_by == kind) for kind in ("acked", "dead", "removed")],
-    )
-    place = ("queue", "key", "top_key")
-    told = in_queues(attempts).select(
-        *place,
-        F.coalesce("size_bytes", F.lit(0)).alias("bytes"),
-        "cost",
-        F.coalesce("cost_true", "cost").alias("cost_true"),
-        "service_ms",
-        F.explode(F.filter(facts, lambda fact: fact.isNotNull())).alias("fact"),
-    )
-    counted = told.groupBy(*place, "fact").agg(
-        F.count("*").alias("count"), *[F.sum(name).alias(name) for name in ("bytes", "cost", "cost_true", "service_ms")]
-    )
-    kind_of = F.col("fact") % len(_KINDS)
-    hour_ms = (F.floor(F.col("fact") / len(_KINDS)) * HOUR_MS).alias("hour_ms")
-    hours = counted.groupBy(*place, hour_ms).agg(
-        *[
-            F.coalesce(F.sum(F.when(kind_of == _KINDS.index(kind), F.col(of))), F.lit(0)).alias(name)
-            for name, (kind, of) in _SUMS.items()
-        ]
-    )
+    facts = F.explode(F.filter(F.array(_begun(), _leased(), _ended()), lambda fact: fact.isNotNull()))
+    told = _alike(in_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
+    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS]
+    hours = told.groupBy(*_PLACE, "hour_ms").agg(*sums)
     return shaped(hours.withColumn("day", day_of("hour_ms")), TENANT_USAGE)
 
 
-def _fact(kind: str, at: str, is_so: Column) -> Column:
-    """Return in one number what happened and in which hour: millions are grouped by it, and one is quick."""
-    return F.when(is_so, F.floor(F.col(at) / HOUR_MS) * len(_KINDS) + _KINDS.index(kind))
+def _alike(attempts: DataFrame) -> DataFrame:
+    """Sum up attempts that began, were leased and ended in the same hours and ways: few are left to be told apart."""
+    hours = [hour_of(f"{moment}_ms").alias(f"{moment}_hour_ms") for moment in ("begun", "leased", "end")]
+    return attempts.groupBy(*_PLACE, *hours, "begun_by", "ended_by").agg(
+        F.count("*").alias("count"),
+        F.count_if("is_failed").alias("failed"),
+        F.sum("size_bytes").alias("bytes"),
+        F.sum("cost").alias("cost"),
+        F.sum(F.coalesce("cost_true", "cost")).alias("cost_true"),
+        F.sum("service_ms").alias("service_ms"),
+    )
+
+
+def _begun() -> Column:
+    is_new, is_redriven = F.col("begun_by").isin("enqueued", "published"), F.col("begun_by") == "redriven"
+    return _fact(
+        "begun",
+        is_new | is_redriven,
+        enqueued=F.when(is_new, F.col("count")),
+        enqueued_bytes=F.when(is_new, F.col("bytes")),
+        enqueued_cost=F.when(is_new, F.col("cost")),
+        redriven=F.when(is_redriven, F.col("count")),
+    )
+
+
+def _leased() -> Column:
+    return _fact("leased", F.col("leased_hour_ms").isNotNull(), leased=F.col("count"))
+
+
+def _ended() -> Column:
+    is_acked, is_dead, is_removed = (F.col("ended_by") == kind for kind in ("acked", "dead", "removed"))
+    return _fact(
+        "end",
+        F.col("service_ms").isNotNull() | (F.col("failed") > 0) | is_acked | is_dead | is_removed,
+        acked=F.when(is_acked, F.col("count")),
+        acked_bytes=F.when(is_acked, F.col("bytes")),
+        cost_estimated=F.when(is_acked, F.col("cost")),
+        cost_true=F.when(is_acked, F.col("cost_true")),
+        service_ms=F.col("service_ms"),
+        failed=F.col("failed"),
+        dead=F.when(is_dead, F.col("count")),
+        removed=F.when(is_removed, F.col("count")),
+    )
+
+
+def _fact(moment: str, is_so: Column, **counts: Column) -> Column:
+    """Return what attempts count for in the hour of one of their moments."""
+    values = [counts.get(name, F.lit(None)).cast("long").alias(name) for name in _COUNTS]
+    return F.when(is_so, F.struct(F.col(f"{moment}_hour_ms").alias("hour_ms"), *values))

@@ -123,32 +123,23 @@ def _quiet(known: DataFrame, span: Span, length_ms: int) -> DataFrame:
 
 def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
     """Return what came and went in each window; ``area_ms`` is what arrivals wait in it, less what departures don't."""
-
-    def move(at: str, sign: int) -> Column:
-        window = F.col(at) - F.pmod(F.col(at), F.lit(length_ms))
-        return F.when(
-            F.col(at).isNotNull(),
-            F.struct(
-                window.alias("window_ms"),
-                F.lit(sign).alias("sign"),
-                (sign * (_end(window, span, length_ms) - F.col(at))).alias("area_ms"),
-            ),
-        )
-
-    told = pieces.select(
-        *("queue", "top_key"),
-        *("cost", "is_served"),
-        F.explode(F.array(move("from_ms", 1), move("until_ms", -1))).alias("move"),
-    ).where(F.col("move").isNotNull())
-    is_arrival = F.col("move.sign") > 0
+    sign = F.col("sign")
+    is_arrival = sign > 0
+    moves = pieces.select(
+        *("queue", "top_key", "cost", "is_served", "from_ms", "until_ms"),
+        F.explode(F.array(F.lit(1), F.lit(-1))).alias("sign"),
+    ).withColumn("at_ms", F.when(is_arrival, F.col("from_ms")).otherwise(F.col("until_ms")))
+    window = F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))
+    told = moves.where(F.col("at_ms").isNotNull()).withColumn("window_ms", window)
     is_service = ~is_arrival & F.col("is_served")
-    summed = told.groupBy("queue", "top_key", F.col("move.window_ms").alias("window_ms")).agg(
-        F.sum("move.sign").alias("change"),
-        F.sum(F.col("move.sign") * F.col("cost")).alias("change_cost"),
+    area_ms = _end(F.col("window_ms"), span, length_ms) - F.col("at_ms")
+    summed = told.groupBy("queue", "top_key", "window_ms").agg(
+        F.sum(sign).alias("change"),
+        F.sum(sign * F.col("cost")).alias("change_cost"),
         F.sum(F.when(is_arrival, F.col("cost")).otherwise(0)).alias("came_cost"),
         F.sum(F.when(is_service, F.col("cost")).otherwise(0)).alias("served_cost"),
         F.count_if(is_service).alias("handed_out"),
-        F.sum("move.area_ms").alias("area_ms"),
+        F.sum(sign * area_ms).alias("area_ms"),
     )
     return summed.withColumn("day", day_of("window_ms"))
 
