@@ -193,8 +193,8 @@ class Member:
 
     async def freeze(self) -> None:
         """Let it show no sign of life any more, though its doors are still there."""
-        assert self.node._running is not None
-        self.node._running.cancel()
+        for task in self.node._running:
+            task.cancel()
         self._cluster.shelves.dead.add(self.name)
 
     async def stop(self) -> None:
