@@ -1,9 +1,10 @@
 """What is done to a cluster under load, and what its clients saw: ``python -m tests.system.cluster_chaos WHAT TIMES``.
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
-then), ``move`` (a queue, by hand, to all nodes in turn), ``roll`` (restart all nodes in turn), ``postgres`` (kill the
-server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where two clocks
-are wrong by half a minute) or ``s3`` (kill owners of two nodes over S3).
+then), ``large`` (the same with commits of a megabyte), ``move`` (a queue, by hand, to all nodes in turn), ``roll``
+(restart all nodes in turn), ``postgres`` (kill the server all nodes share), ``cut`` (the way from one node to it),
+``skew`` (move queues and kill owners where two clocks are wrong by half a minute) or ``s3`` (kill owners of two nodes
+over S3).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
 LEASE: Final = ("--lease-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
+LARGE_BYTES: Final = 100_000
 UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")
 
 
@@ -123,10 +125,11 @@ async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
 
 @asynccontextmanager
 async def under_load(
-    cluster: Cluster, *, seed: int, is_throttled: bool = True, is_drained: bool = True
+    cluster: Cluster, *, seed: int, is_throttled: bool = True, is_drained: bool = True, padding_bytes: int = 0
 ) -> AsyncIterator[Chaos]:
     """Put load on a cluster for as long as the context lasts, and then let the queues run empty."""
-    load = Load(cluster.addresses, queues=QUEUES, throttled=THROTTLED if is_throttled else (), seed=seed)
+    throttled = THROTTLED if is_throttled else ()
+    load = Load(cluster.addresses, queues=QUEUES, throttled=throttled, padding_bytes=padding_bytes, seed=seed)
     try:
         await load.start()
         await load.goes_on()
@@ -145,12 +148,15 @@ def run(
     seed: int = 1,
     is_throttled: bool = True,
     is_drained: bool = True,
+    padding_bytes: int = 0,
     on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
 ) -> Findings:
     """Let something happen so many times to a cluster under load, and audit what the clients saw."""
 
     async def main() -> Findings:
-        async with under_load(cluster, seed=seed, is_throttled=is_throttled, is_drained=is_drained) as chaos:
+        async with under_load(
+            cluster, seed=seed, is_throttled=is_throttled, is_drained=is_drained, padding_bytes=padding_bytes
+        ) as chaos:
             for number in range(1, times + 1):
                 begun = time.monotonic()
                 await what(chaos)
@@ -183,6 +189,9 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
     if what == "skew":
         return run(skewed(server, folder), Chaos.mislead, times=times, is_throttled=False, on_time=_tell)
     steps = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around, "roll": Chaos.restart_all}
+    if what == "large":
+        cluster = cluster_of(3, server.url, folder)
+        return run(cluster, Chaos.stop_owner, times=times, padding_bytes=LARGE_BYTES, on_time=_tell)
     step = steps[what]
     return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
 

@@ -28,6 +28,7 @@ FORGOTTEN: Final = 0.05
 _REFUSED: Final = (LeaseMismatch, MessageNotFound, QueueMoving, QueueElsewhere)
 """Errors that say that nothing was done."""
 _WAIT_MS: Final = 500
+_END_OF_NAME: Final = b"\n"
 
 
 class Load:
@@ -40,11 +41,20 @@ class Load:
     Each queue has a producer, a consumer that leases and one that streams; one more acks what it should have forgotten.
     """
 
-    def __init__(self, addresses: str, *, queues: Sequence[str], throttled: Sequence[str] = (), seed: int = 1) -> None:
+    def __init__(
+        self,
+        addresses: str,
+        *,
+        queues: Sequence[str],
+        throttled: Sequence[str] = (),
+        padding_bytes: int = 0,
+        seed: int = 1,
+    ) -> None:
         self.log = Log()
         self.queues = (*queues, *throttled)
         self._addresses = addresses
         self._throttled = frozenset(throttled)
+        self._padding = _END_OF_NAME + bytes(padding_bytes)
         self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
         self._names = count()
         self._late: list[tuple[float, Got]] = []
@@ -173,7 +183,7 @@ class Load:
         throttles = (THROTTLE,) if queue in self._throttled else ()
         names = [f"{queue}/{next(self._names)}" for _ in range(THROTTLED_BATCH if throttles else BATCH)]
         messages = [
-            NewMessage(payload=name.encode(), throttles=throttles, fairness_key=f"tenant{at % 3}")
+            NewMessage(payload=name.encode() + self._padding, throttles=throttles, fairness_key=f"tenant{at % 3}")
             for at, name in enumerate(names)
         ]
         asked = _now()
@@ -245,9 +255,8 @@ class Load:
     def _note(self, message: AsyncMessage, asked: float | None) -> Got:
         throttle = THROTTLE if message.queue in self._throttled else None
         leased_ms = message.expires_ms - VISIBILITY_MS
-        got = Got(
-            message.queue, message.payload.decode(), message.id, message.token, asked, _now(), leased_ms, throttle
-        )
+        name = message.payload.partition(_END_OF_NAME)[0].decode()
+        got = Got(message.queue, name, message.id, message.token, asked, _now(), leased_ms, throttle)
         self.log.got.append(got)
         return got
 

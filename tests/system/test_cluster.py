@@ -15,7 +15,7 @@ from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
 from tests.conftest import BUCKET
 
 from .cluster_audit import Findings
-from .cluster_chaos import Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed, unfenced
+from .cluster_chaos import LARGE_BYTES, Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed, unfenced
 from .cluster_cut import Cut
 
 STOPS_A_DAY, STOPS_IN_ALL = 2, 20
@@ -66,10 +66,14 @@ def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, t
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_owners_that_are_stopped_many_times(durable_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Twenty owners that are stopped, replaced and woken leave nothing behind that a client could see."""
-    found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_IN_ALL, seed=2))
-    assert found.counts["moves"] >= STOPS_IN_ALL
+@pytest.mark.parametrize(("times", "padding_bytes"), [(STOPS_IN_ALL, 0), (6, LARGE_BYTES)])
+def test_owners_that_are_stopped_many_times(
+    durable_postgres: PostgresServer, tmp_path: Path, times: int, padding_bytes: int
+) -> None:
+    """Owners that are stopped, replaced and woken leave nothing behind that a client could see, nor a lock."""
+    cluster = cluster_in(durable_postgres, tmp_path)
+    found = clean(run(cluster, Chaos.stop_owner, times=times, seed=2, padding_bytes=padding_bytes))
+    assert found.counts["moves"] >= times
 
 
 @pytest.mark.long

@@ -81,18 +81,26 @@ class S3Board:
 
     def _write(self, name: str, value: bytes | None, *, version: str | None) -> str | None:
         self._check_open()
-        path = _path_of(name)
-        data = msgspec.msgpack.encode(_Content(secrets.token_hex(8), name, value))
-        if version is not None:
-            tag = self._bucket.replace(path, data, tag=version)
-        elif (tag := self._bucket.create(path, data)) is None:
+        path, content = _path_of(name), _Content(secrets.token_hex(8), name, value)
+        tag = self._replaced(path, content, version=version)
+        if tag is None:
+            # A request whose answer was lost is sent again, and then refused because it was carried out the first time.
             there = self._found(path)
-            if there is None or there.content.value is not None:
-                return None
-            tag = self._bucket.replace(path, data, tag=there.tag)
+            tag = there.tag if there is not None and there.content.mark == content.mark else None
         if tag is not None:
             self._feed.changed()
         return tag
+
+    def _replaced(self, path: str, content: _Content, *, version: str | None) -> str | None:
+        data = msgspec.msgpack.encode(content)
+        if version is not None:
+            return self._bucket.replace(path, data, tag=version)
+        if (tag := self._bucket.create(path, data)) is not None:
+            return tag
+        there = self._found(path)
+        if there is None or there.content.value is not None:
+            return None
+        return self._bucket.replace(path, data, tag=there.tag)
 
     def _found(self, path: str) -> _Found | None:
         if (found := self._bucket.read(path)) is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Tap
 from fairlead.broker.meters import Measured, Meters, Waited, together
-from fairlead.errors import QueueElsewhere, QueueMoving, QueueNotFound
+from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, StoreFenced
 from fairlead.model.message import Delivery, Key
 from fairlead.model.names import DLQ_SUFFIX, dlq_of
 from fairlead.model.views import QueueView
@@ -212,7 +213,10 @@ class Groups:
 
     async def queues(self) -> list[QueueView]:
         """Return all queues that are served here, by name."""
-        found = [view for broker in self.brokers() for view in await broker.queues()]
+        found: list[QueueView] = []
+        for broker in self.brokers():
+            with suppress(Closed, StoreFenced):  # it has gone to another node meanwhile
+                found += await broker.queues()
         return sorted(found, key=lambda view: view.name)
 
     async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:

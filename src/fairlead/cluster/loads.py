@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Final
 
 from fairlead.cluster.house import Groups
 
-_SMOOTHING: Final = 0.3
+_SPAN_S: Final = 30.0
+"""Rates are smoothed over about this time, so that a short burst moves no group."""
 
 
 class Loads:
-    """Records a second of each group that is open here, smoothed over some beats; 0 for one that was just opened."""
+    """Records a second of each group that is open here, smoothed; 0 for one that was just opened."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -32,10 +34,11 @@ class Loads:
             if elapsed_s is not None and group in self._sequences:
                 rate = (sequence - self._sequences[group]) / elapsed_s
             before = self._rates.get(group, rate)
-            rates[group] = round(before + _SMOOTHING * (rate - before), 1)
+            part = 1.0 - math.exp(-(elapsed_s or 0.0) / _SPAN_S)
+            rates[group] = before + part * (rate - before)
             self._sequences[group] = sequence
         self._rates = rates
-        return rates
+        return {group: round(rate, 1) for group, rate in rates.items()}
 
     def demand(self) -> dict[str, dict[str, int]]:
         """Return of each throttle, and each group that is open here, how much waits for it."""

@@ -10,25 +10,24 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster import placing
-from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, NodeEntry, Share, encode, groups_by_queue
+from fairlead.cluster.changes import Changes
+from fairlead.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
 from fairlead.cluster.house import Groups, Place
 from fairlead.cluster.living import Watch
 from fairlead.cluster.loads import Loads
+from fairlead.cluster.picture import picture_of
 from fairlead.cluster.posting import Posting
-from fairlead.cluster.shared_config import GroupConfig, SharedConfig, apply_config, config_of_groups
-from fairlead.cluster.spending import Spending, share_out
+from fairlead.cluster.shared_config import SharedConfig, config_of_groups
 from fairlead.cluster.tenancy import Open, Tenancy
-from fairlead.errors import FairleadError, InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
-from fairlead.model.names import DLQ_SUFFIX
-from fairlead.model.views import ClusterView, GroupView, NodeView
+from fairlead.cluster.upkeep import Upkeep
+from fairlead.errors import FairleadError, StoreFailed
+from fairlead.model.views import ClusterView
 from fairlead.ports.board import Board
 
 LEASE_MS: Final = 5_000
@@ -83,8 +82,11 @@ class Node:
         self.groups = groups
         self._monotonic = monotonic
         self.posting = Posting(board, monotonic=monotonic)
-        self.tenancy = Tenancy(groups, opens=opens, prepare=self._prepare, on_change=self._tell_change)
-        self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self._note_view)
+        self._every_s = terms.lease_ms / 1000 / _BEATS
+        self._upkeep = Upkeep(self.posting, groups, share_every_s=min(_SHARE_S, self._every_s))
+        self.tenancy = Tenancy(groups, opens=opens, prepare=self._upkeep.prepare, on_change=self._tell_change)
+        self.changes = Changes(self.posting, groups_max=terms.groups_max, live=lambda: self.live)
+        self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self.note)
         self._watch = Watch(terms.lease_ms)
         self._loads = Loads(groups)
         self._incarnation = secrets.token_hex(8)
@@ -94,16 +96,12 @@ class Node:
         self._has_appeared = False
         self._beaten_s = float("-inf")
         self._balanced_s = monotonic()
-        self._group_config = GroupConfig({}, {})
-        self._applied: dict[str, GroupConfig] = {}
-        self._shared_out_s = float("-inf")
-        self.spending = Spending(self.posting)
         self._noted: BoardView | None = None
         self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
         self._beating = asyncio.Lock()
         self._telling: set[asyncio.Task[None]] = set()
-        self._running: asyncio.Task[None] | None = None
+        self._running: list[asyncio.Task[None]] = []
         self.grpc: str | None = None
         """Where others reach its gRPC door, if it has one."""
         self.on_config: Callable[[Mapping[str, str]], None] = lambda _config: None
@@ -124,9 +122,9 @@ class Node:
         while not self._has_appeared:  # one of the same name may be about to end
             await self._show_life()
         await self.posting.look()
-        self._note_view()
+        self.note()
         self.groups.config = self.config
-        self._running = asyncio.create_task(self._run())
+        self._running = [asyncio.create_task(self._run(each)) for each in (self._keep_beating, self._step)]
 
     @property
     def live(self) -> frozenset[str]:
@@ -149,42 +147,41 @@ class Node:
 
     # ------------------------------------------------------------------------------------------------------------ beats
 
-    async def _run(self) -> None:
+    async def _run(self, do: Callable[[], Awaitable[None]]) -> None:
+        """Do something again and again, whatever becomes of it."""
         told = ""
         while not self.usurped.is_set():
             try:
-                await self._step()
-                if told:
-                    _log.info("The board is within reach again.")
+                await do()
                 told = ""
             except FairleadError as error:
                 if error.code != told:
                     _log.warning("The board is out of reach; what is open here stays so. %s", error)
                 told = error.code
-                await asyncio.sleep(self._until_beat_s())
-            except Exception:  # noqa: BLE001 - the next beat has to come all the same
-                _log.exception("A step of the node went wrong.")
-                await asyncio.sleep(self._until_beat_s())
+                await asyncio.sleep(self._every_s)
+            except Exception:  # noqa: BLE001 - the next time has to come all the same
+                _log.exception("The node did something wrong.")
+                await asyncio.sleep(self._every_s)
 
-    def _until_beat_s(self) -> float:
-        every_s = self.terms.lease_ms / 1000 / _BEATS
-        return min(every_s, max(0.01, self._beaten_s + every_s - self._monotonic()))
+    async def _keep_beating(self) -> None:
+        """Show a sign of life, and wait until it is time for the next. Nothing else may hold it up."""
+        self._check_groups()
+        await self._show_life()
+        await asyncio.sleep(max(0.0, self._beaten_s + self._every_s - self._monotonic()))
 
     async def _step(self) -> None:
-        every_s = self.terms.lease_ms / 1000 / _BEATS
-        if self._monotonic() - self._beaten_s >= every_s - 0.01:
-            self._check_groups()
-            await self._show_life()
+        """Read the board, do what is to be done, and wait until something has changed."""
         await self.posting.look()
-        self._note_view()
+        self.note()
         await self._decide()
-        await self._configure()
-        await self._share_throttles()
-        await self.posting.wait(self._until_beat_s())
+        if placing.steward(self.posting.view.nodes, self.live) == self.terms.name:
+            await self._upkeep.share_out(live=self.live, now_s=self._monotonic())
+        await self._upkeep.step()
+        await self.posting.wait(self._every_s)
 
     def _tell_change(self) -> None:
         """Let others know at once what is open here."""
-        if self._running is not None and not self._running.done() and not self._telling:
+        if not self.usurped.is_set() and self._running and not self._telling:
             task = asyncio.create_task(self._tell())
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
@@ -223,7 +220,7 @@ class Node:
 
     async def _reread_own(self, name: str) -> None:
         """Take note of what others have made of the own entry: it may be drained, gone, or another process's."""
-        view = await self.posting.look()
+        view = await self.posting.refresh()
         entry = view.nodes.get(self.terms.name)
         self._version = view.versions.get(name)
         if entry is None:
@@ -251,7 +248,7 @@ class Node:
 
     # ---------------------------------------------------------------------------------------------------------- acting
 
-    def _note_view(self) -> None:
+    def note(self) -> None:
         """Take note of the board as it was read last, and let groups be open accordingly."""
         view, now_ms = self.posting.view, self._ms(self.posting.read_s)
         self._watch.note(view.nodes, now_ms)
@@ -273,7 +270,7 @@ class Node:
         self.tenancy.want(mine, elsewhere)
         self.tenancy.drop_lost()
         if self._noted is None or self._noted.config != view.config:
-            self._group_config = config_of_groups(view)
+            self._upkeep.wanted = config_of_groups(view)
             self.on_config(view.config)
         self._noted = view
 
@@ -293,7 +290,7 @@ class Node:
                 _log.info("The group %s goes from node %s to %s.", move.group, before, move.home, extra=extra)
         if moves:
             await self.posting.look()
-            self._note_view()
+            self.note()
         await self._forget_dead(view)
 
     @staticmethod
@@ -317,52 +314,11 @@ class Node:
             if name != self.terms.name and (self._watch.silent_ms(name, now_ms) or 0) > _FORGET_MS:
                 await self.posting.remove(NODE + name, version=view.versions[NODE + name])
 
-    async def _configure(self) -> None:
-        """Let the groups that are open here have the config of the board."""
-        wanted = self._group_config
-        for group in list(self.groups.names):
-            broker = self.groups.group(group)
-            if broker is None or self._applied.get(group) is wanted:
-                continue
-            try:
-                await self._configure_group(group, broker)
-            except FairleadError as error:
-                _log.warning("The config of group %s is not up to date: %s", group, error)
-
-    async def _prepare(self, group: str, broker: AsyncBroker) -> None:
-        await self.spending.begin(group, broker)
-        await self._configure_group(group, broker)
-
-    async def _configure_group(self, group: str, broker: AsyncBroker) -> None:
-        wanted = self._group_config
-        self.spending.forget(wanted.throttles)
-        await apply_config(broker, wanted)
-        await self.spending.confine(group, broker, wanted.throttles)
-        self._applied[group] = wanted
-
-    async def _share_throttles(self) -> None:
-        """Let groups here have their shares of throttles, and as the steward say what those shall be."""
-        view, live, now_s = self.posting.view, self.live, self._monotonic()
-        every_s = min(_SHARE_S, self.terms.lease_ms / 1000 / _BEATS)
-        if placing.steward(view.nodes, live) == self.terms.name and now_s - self._shared_out_s >= every_s:
-            self._shared_out_s = now_s
-            await share_out(self.posting, self._group_config.throttles, live=live, now_s=now_s)
-        for group in list(self.groups.names):
-            broker = self.groups.group(group)
-            if broker is not None:
-                await self._settle(group, broker)
-
-    async def _settle(self, group: str, broker: AsyncBroker) -> None:
-        try:
-            await self.spending.settle(group, broker, self._group_config.throttles)
-        except FairleadError as error:
-            _log.debug("The shares of group %s stay as they are: %s", group, error)
-
     # ---------------------------------------------------------------------------------------------- what others ask for
 
     def throttles(self) -> Mapping[str, Share]:
         """Return what each throttle has for all groups: millionths of a token a second, and tokens saved up."""
-        return self._group_config.throttles
+        return self._upkeep.wanted.throttles
 
     async def inform(self) -> None:
         """Read the board now.
@@ -371,119 +327,17 @@ class Node:
             StoreFailed: it can't be read.
         """
         await self.posting.refresh()
-        self._note_view()
+        self.note()
 
     def seen(self) -> ClusterView:
         """Return the cluster as this node sees it."""
-        view, live, now_ms = self.posting.view, self.live, self._ms(self._monotonic())
-        nodes = [
-            NodeView(
-                name=name,
-                address=entry.address,
-                grpc=entry.grpc,
-                is_live=name in live,
-                is_draining=entry.is_draining,
-                beat=entry.beat,
-                silent_ms=self._watch.silent_ms(name, now_ms) or 0,
-                version=entry.version,
-                groups=entry.load,
-                takeovers=entry.takeovers,
-            )
-            for name, entry in sorted(view.nodes.items())
-        ]
-        owners = {group: node.name for node in nodes if node.is_live for group in node.groups}
-        owners |= dict.fromkeys(self.groups.names, self.terms.name)
-        groups = [
-            GroupView(
-                name=name,
-                queues=entry.queues,
-                home=entry.home,
-                owner=owners.get(name),
-                is_pinned=entry.is_pinned,
-                moves=entry.moves,
-            )
-            for name, entry in sorted(view.groups.items())
-        ]
-        return ClusterView(node=self.terms.name, nodes=nodes, groups=groups)
+        now_ms = self._ms(self._monotonic())
 
-    async def list_queue(self, queue: str, *, group: str | None = None) -> None:
-        """Let a queue be on the board, in a group of its own or in one that is named.
+        def silent_ms(node: str) -> int:
+            return self._watch.silent_ms(node, now_ms) or 0
 
-        Raises:
-            InvalidArgument: it can't be there.
-            StoreFailed: nobody knows whether it is.
-        """
-        while True:
-            view = await self.posting.refresh()
-            name, entry = placing.group_for(queue, view.groups, groups_max=self.terms.groups_max, wanted=group)
-            if entry is view.groups.get(name):
-                break
-            if entry.home is None:
-                groups = {**view.groups, name: entry}
-                moves = placing.homeless({name: entry} if not view.groups else groups, view.nodes, self.live)
-                entry = next((move.entry for move in moves if move.group == name), entry)
-            if await self.posting.put(GROUP + name, encode(entry), version=view.versions.get(GROUP + name)) is not None:
-                await self.posting.refresh()
-                break
-        self._note_view()
-
-    async def unlist_queue(self, queue: str) -> None:
-        """Take a queue from the board, that is gone, and its group if it was the last in it."""
-        group = groups_by_queue(self.posting.view.groups).get(queue)
-        if group is None:
-            return
-
-        def edit(view: BoardView) -> bytes | None:
-            entry = view.groups.get(group)
-            left = None if entry is None else placing.without(queue, entry)
-            return None if left is None else encode(left)
-
-        await self.posting.change(GROUP + group, edit)
-        self._note_view()
-
-    async def move_queue(self, queue: str, node: str) -> None:
-        """Let the group of a queue go to a node, and stay there while that lives.
-
-        Raises:
-            QueueNotFound, NodeNotFound, InvalidArgument: there is no such queue, or node, or it is to be drained.
-        """
-        view = await self.posting.refresh()
-        group = groups_by_queue(view.groups).get(queue.removesuffix(DLQ_SUFFIX))
-        if group is None:
-            raise QueueNotFound(f"There is no queue {queue!r:.150}.")
-        self._known(view, node)
-        if node not in self.live or view.nodes[node].is_draining:
-            raise InvalidArgument(f"The node {node!r} does not take groups: it is dead, or is being drained.")
-
-        def edit(now: BoardView) -> bytes | None:
-            entry = now.groups.get(group, GroupEntry(queues=[queue]))
-            return encode(placing.moved_by_hand(group, entry, node).entry)
-
-        await self.posting.change(GROUP + group, edit)
-        self._note_view()
-
-    async def drain_node(self, node: str, *, is_draining: bool) -> None:
-        """Let the groups of a node go elsewhere, or let it have groups again.
-
-        Raises:
-            NodeNotFound: there is no such node.
-        """
-        self._known(await self.posting.refresh(), node)
-        if node == self.terms.name:
-            self._is_draining = is_draining
-            self._beaten_s = float("-inf")
-
-        def edit(view: BoardView) -> bytes | None:
-            entry = view.nodes.get(node)
-            return None if entry is None else encode(msgspec.structs.replace(entry, is_draining=is_draining))
-
-        await self.posting.change(NODE + node, edit)
-        self._note_view()
-
-    @staticmethod
-    def _known(view: BoardView, node: str) -> None:
-        if node not in view.nodes:
-            raise NodeNotFound(f"There is no node {node!r:.150}; there are {', '.join(sorted(view.nodes))}.")
+        view, own = self.posting.view, self.terms.name
+        return picture_of(view, own=own, live=self.live, silent_ms=silent_ms, open_here=self.groups.names)
 
     # ---------------------------------------------------------------------------------------------------------- ending
 
@@ -492,7 +346,7 @@ class Node:
         self._is_draining = True
         try:
             async with asyncio.timeout(grace_s):
-                await self.drain_node(self.terms.name, is_draining=True)
+                await self.changes.drain_node(self.terms.name, is_draining=True)
                 while (self.groups.names or self.tenancy.is_busy) and self._has_heirs():
                     await self.groups.changed(_LOOK_S)
         except TimeoutError:
@@ -505,9 +359,11 @@ class Node:
 
     async def leave(self) -> None:
         """Close what is open here, and disappear from the board."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        tasks = [*self._running, *self._telling, *self._checks.values()]
+        self._running = []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.tenancy.stop()
         try:
             if self._version is not None and not self.usurped.is_set():

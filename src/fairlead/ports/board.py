@@ -23,7 +23,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Board(Protocol):
-    """A shared table of small values. Every method may block, and may raise ``StoreFailed``."""
+    """A shared table of small values, for any number of threads.
+
+    Every method may block, and may raise ``StoreFailed``; a change may then have been made or not, or be made yet.
+    """
 
     def read(self) -> dict[str, Entry]:
         """Return everything on the board, as it was at one moment of the call for each entry."""
@@ -38,7 +41,7 @@ class Board(Protocol):
         """Remove an entry of a version; return False if it has another by now, and then nothing was changed."""
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something may have changed since the last ``read``, or after this time at the latest."""
+        """Return when something may have changed since this thread has read, or after this time at the latest."""
 
     def close(self) -> None:
         """Let go of everything."""

@@ -34,7 +34,8 @@ async def _create_queue(router: ClusterRouter, request: wire.CreateQueue, caller
     if (fault := queue_name_fault(request.queue)) is not None:
         raise InvalidArgument(fault)
     if not origin.is_forwarded:
-        await router.node.list_queue(request.queue, group=request.group)
+        await router.changes.list_queue(request.queue, group=request.group)
+        router.node.note()
     asking = msgspec.structs.replace(origin, follows=False)  # whoever makes a queue can't know yet where it will be
     return await router.at("create_queue", request, request.queue, caller, asking, patience_s=_OPENING_S)
 
@@ -44,9 +45,10 @@ async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, calle
     try:
         answer = await router.at("delete_queue", request, request.queue, caller, origin)
     except QueueNotFound:
-        await router.node.unlist_queue(request.queue)  # it was on the board, but never made
+        await router.changes.unlist_queue(request.queue)  # it was on the board, but never made
         raise
-    await router.node.unlist_queue(request.queue)
+    await router.changes.unlist_queue(request.queue)
+    router.node.note()
     return answer
 
 
@@ -158,13 +160,15 @@ async def _cluster(router: ClusterRouter, _request: wire.Nothing, _: Caller, __:
 
 async def _move_queue(router: ClusterRouter, request: wire.MoveQueue, _: Caller, __: Origin) -> wire.Nothing:
     """Let a queue, with its group, go to a node."""
-    await router.node.move_queue(request.queue, request.node)
+    await router.changes.move_queue(request.queue, request.node)
+    router.node.note()
     return _DONE
 
 
 async def _drain_node(router: ClusterRouter, request: wire.DrainNode, _: Caller, __: Origin) -> wire.Nothing:
     """Drain a node, or let it have groups again."""
-    await router.node.drain_node(request.node, is_draining=request.is_draining)
+    await router.changes.drain_node(request.node, is_draining=request.is_draining)
+    router.node.note()
     return _DONE
 
 

@@ -47,8 +47,12 @@ class Gone(Exception):
 class Exchange:
     """A request that is being answered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int, has_others: bool = False
+    ) -> None:
+        """Begin to answer a request; where there are other nodes, it matters whether the caller is one or follows."""
         self.scope = scope
+        self._has_others = has_others
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._receive = receive
@@ -79,6 +83,8 @@ class Exchange:
 
     def _route(self) -> tuple[bool, bool]:
         """Return whether the caller follows by itself, and whether it is another node."""
+        if not self._has_others:
+            return False, False
         return header(self.scope, FOLLOWS) is not None, header(self.scope, FORWARDED) is not None
 
     # --------------------------------------------------------------------------------------------------------- request

@@ -102,7 +102,8 @@ class HttpDoor:
         if scope["type"] == "websocket":
             await serve_stream(self._doors, scope, receive, send)
         elif scope["type"] == "http":
-            await self._serve(Exchange(scope, receive, send, body_bytes_max=self._doors.limits.body_bytes_max))
+            most, has_others = self._doors.limits.body_bytes_max, self._doors.groups is not None
+            await self._serve(Exchange(scope, receive, send, body_bytes_max=most, has_others=has_others))
 
     async def _serve(self, exchange: Exchange) -> None:
         try:

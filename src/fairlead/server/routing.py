@@ -40,6 +40,7 @@ class ClusterRouter:
         """
         self.node = node
         self.groups = node.groups
+        self.changes = node.changes
         self._forwarder = forwarder
         self._special = special
 

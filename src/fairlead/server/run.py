@@ -107,7 +107,7 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
                     _spans(settings, doors) as doors.spans,
                     _beside(doors.keys.keep_sweeping()),
                     _grpc(doors, settings) as grpc_address,
-                    _beside(_attended(node, grpc_address, server)),
+                    _beside(_attended(node, _advertised(grpc_address, node), server)),
                 ):
                     _tell_all(settings, listener, grpc_address, tell)
                     await server.serve(sockets=[listener])
@@ -129,6 +129,14 @@ async def _broker(settings: ServerSettings) -> AsyncIterator[AsyncBroker]:
     config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
     async with await open_async_broker(config) as broker:
         yield broker
+
+
+def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
+    """Return where others reach gRPC: at the port it listens on, under the name by which they reach the node."""
+    if grpc_address is None or node is None:
+        return None
+    host = urlsplit(node.terms.address).hostname or ""
+    return f"{f'[{host}]' if ':' in host else host}:{grpc_address.rpartition(':')[2]}"
 
 
 async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn.Server) -> None:

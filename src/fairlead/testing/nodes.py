@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from fairlead.testing.servers import wait_until
 _SERVER = ("-m", "fairlead.server")
 _ANSWER_S = 5.0
 _STOPPED = "T"
+_PORTS = (10_000, 20_000)
 
 
 class Node:
@@ -166,6 +168,8 @@ class Cluster:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody listens on, of those that no connection is given by chance: it is to stay free."""
+    while True:
+        port = random.randrange(*_PORTS)  # noqa: S311 - nothing secret about it
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

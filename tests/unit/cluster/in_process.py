@@ -58,6 +58,7 @@ class Shelves:
 
     of: dict[str, Shelf] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
 
     def shelf(self, group: str) -> Shelf:
         return self.of.setdefault(group, Shelf())
@@ -68,6 +69,7 @@ class OwnedStore:
 
     def __init__(self, shelves: Shelves, group: str, owner: str) -> None:
         self._shelves = shelves
+        self._group = group
         self._shelf = shelves.shelf(group)
         self._owner = owner
         self._epoch: int | None = None
@@ -75,6 +77,8 @@ class OwnedStore:
     def recover(self) -> Extent:
         if self._epoch is not None:
             self.check_owned()
+        if self._group in self._shelves.failing:
+            raise StoreFailed("The store does not answer.")
         holder = self._shelf.owner
         if holder not in (None, self._owner) and holder not in self._shelves.dead:
             raise StoreLocked(f"It belongs to {holder}.", retry_after_ms=10)
@@ -92,6 +96,8 @@ class OwnedStore:
 
     def sync(self) -> None:
         self.check_owned()
+        if self._group in self._shelves.failing:
+            raise StoreFailed("The store does not answer.")
 
     def pages(self, after: int) -> Iterator[StoredPage]:
         return self._shelf.store.pages(after)
@@ -156,7 +162,7 @@ class Member:
     async def _open(self, group: str) -> AsyncBroker:
         store = OwnedStore(self._cluster.shelves, group, self.name)
         hooks = LuaHooks(lambda _key: None)
-        engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy())
+        engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), reopens=False)
         engine.open()
         return AsyncBroker(engine)
 
@@ -187,8 +193,8 @@ class Member:
 
     async def freeze(self) -> None:
         """Let it show no sign of life any more, though its doors are still there."""
-        assert self.node._running is not None
-        self.node._running.cancel()
+        for task in self.node._running:
+            task.cancel()
         self._cluster.shelves.dead.add(self.name)
 
     async def stop(self) -> None:

@@ -190,6 +190,32 @@ def test_a_node_that_is_cut_off_from_the_board_keeps_what_it_owns() -> None:
     run(main())
 
 
+def test_a_group_whose_store_fails_is_opened_anew() -> None:
+    """Who was being answered hears that nobody knows, who waits that the queue moves, and then all is there again."""
+
+    async def main() -> None:
+        async with cluster_of("a") as cluster:
+            await made(cluster, "orders", "mails")
+            member, body = cluster["a"], {"queue": "orders", "messages": [HELLO]}
+            await member.done("queue/enqueue", body)
+            waiting = asyncio.create_task(member.post("queue/dequeue", {"queue": "mails", "wait_ms": 15_000}))
+            engine = member.groups.of("mails")._engine
+            await until(lambda: engine.dispatcher.waiting("mails") == 1, "somebody waits")
+            cluster.shelves.failing |= {"orders", "mails"}
+            update = {"queue": "mails", "policy": {"max_attempts": 7}}
+            for answer in (await member.post("queue/enqueue", body), await member.post("queues/update", update)):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_failed")
+            await until(lambda: not member.groups.names, "nothing is served")
+            for answer in (await waiting, await member.post("queue/stats", {"queue": "orders"})):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_moving")
+            cluster.shelves.failing.clear()
+            await until(lambda: len(member.groups.names) == 2, "all is served again")
+            assert (await member.done("queue/stats", {"queue": "orders"}))["waiting"] >= 1
+            await member.done("queue/enqueue", {"queue": "mails", "messages": [HELLO]})
+
+    run(main())
+
+
 def test_a_drained_node_has_nothing_and_gets_nothing() -> None:
     """Its groups go to others, new queues too, and it can have groups again; a dead one's name is refused."""
 
