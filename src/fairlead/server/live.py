@@ -78,7 +78,7 @@ async def pictures(doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold) ->
         if wish.queue is not None and begun >= keys_at:
             try:
                 keys = await _keys(doors, wish, fold, now_ms)
-                streams = await watched.now()
+                streams = await watched.now(now_ms)
             except QueueNotFound:
                 return
             keys_at = begun + _SPARE * (perf_counter() - begun)

@@ -88,7 +88,7 @@ async def reports(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     answer = Reports(
         state="not_set" if folder is None else "there" if is_there else "empty",
         at_ms=doors.broker.now_ms(),
-        journal_end=(await doors.broker.read_journal(0, count=1, skips_trimmed=True)).end,
+        journal_end=doors.broker.journal_end(),
         readers=await doors.broker.readers(),
         pipeline=pipeline,
         report_ms=written_ms,
