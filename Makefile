@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-cluster dashboard test test-long lint bench clean
+.PHONY: help setup demo demo-cluster dashboard screenshots test test-long lint bench clean
 
 help:
 	@echo "make demo       see a noisy neighbour in a browser, and in the terminal a queue that crashes and what Spark makes of a journal"
@@ -31,6 +31,9 @@ demo-cluster: $(READY)
 
 dashboard: $(READY)
 	@$(BIN)/python examples/busy_server.py
+
+screenshots: $(READY)
+	@$(BIN)/python tools/make_screenshots.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

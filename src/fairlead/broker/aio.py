@@ -184,6 +184,10 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         engine = self._engine
         return await self._read(lambda: stream_views(engine.ledger, engine.dispatcher, queue))
 
+    def journal_end(self) -> int:
+        """Return the position of the latest event of the journal."""
+        return self._engine.ledger.next_sequence - 1
+
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
         """Return fairness keys and costs of those messages that are in a queue now, for taps."""
         known = self._engine.ledger.queues.get(queue)

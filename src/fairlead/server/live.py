@@ -74,7 +74,7 @@ async def pictures(
         if board is not None:
             try:
                 edition, keys = await board.shown(wish.keys, seen=edition)
-                streams = await watched.now()
+                streams = await watched.now(now_ms)
             except (QueueNotFound, QueueElsewhere, QueueMoving):
                 return
         yield Picture(

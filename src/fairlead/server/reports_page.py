@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from fairlead.broker.aio import AsyncBroker
 from fairlead.errors import StoreCorrupt
 from fairlead.model.views import ReaderView
 from fairlead.server.callers import EVERY, Caller
@@ -90,17 +89,13 @@ async def reports(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     answer = Reports(
         state="not_set" if folder is None else "there" if is_there else "empty",
         at_ms=doors.broker.now_ms(),
-        journal_end=max([0, *[await _end_of(broker) for broker in brokers]]),
+        journal_end=max((broker.journal_end() for broker in brokers), default=0),
         readers=[reader for broker in brokers for reader in await broker.readers()],
         pipeline=pipeline,
         report_ms=written_ms,
         report=report,
     )
     await exchange.answer(answer)
-
-
-async def _end_of(broker: AsyncBroker) -> int:
-    return (await broker.read_journal(0, count=1, skips_trimmed=True)).end
 
 
 def _looked(folder: Path) -> tuple[PipelineNow | None, int | None, dict[str, Any] | None]:

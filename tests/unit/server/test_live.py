@@ -133,6 +133,11 @@ def test_a_viewer_sees_who_consumes_with_which_credit_and_since_when() -> None:
                     assert picture is not None
                     stream_now = {"owner": "press", "credit": 2, "leased": 2, "lease_ms": 1_000_000}
                     assert picture["streams"] == [stream_now]
+                    for lease in (first, await anext(stream)):
+                        await house.broker.ack(lease)
+                    clock.advance(2_000)
+                    later = await feed.until(lambda each: each.get("streams", [{}])[0].get("leased") == 1)
+                    assert 1_005_000 <= later["streams"][0]["lease_ms"] <= 1_007_000
 
     run(main())
 

@@ -22,7 +22,7 @@ export function queuePage(app, name) {
     { title: "consumer", class: "name", text: each => each.owner ?? "without a name" },
     { title: "credit", class: "number", hint: "How many messages it may have in flight.", text: each => number(each.credit) },
     { title: "in flight", class: "number", text: each => number(each.leased) },
-    { title: "oldest lease", class: "number", text: each => each.lease_ms === undefined ? "–" : span(Math.max(0, app.now - each.lease_ms)) },
+    { title: "oldest lease", class: "number", text: each => each.lease_ms === undefined ? "–" : age(app.now - each.lease_ms) },
   ]);
   const streaming = el("section", { class: "panel", hidden: true }, el("h2", {}, "Consumers"), streams.node);
   const consumers = new Table("Registered consumers", [
@@ -104,6 +104,9 @@ export function queuePage(app, name) {
   const closer = el("section", { class: "panel" }, el("h2", {}, "Who is noisy, who waits, and why"), keys.node);
   return { title: `Queue ${name}`, nodes: [facts, links, closer, shares.node, timeline.node, backlog.node, streaming, throttled, registered], update };
 }
+
+// What is told of a lease is true to within a second or so.
+const age = ms => ms < 1000 ? "under 1 s" : span(ms);
 
 function tellFacts(list, queue, now) {
   const told = [
