@@ -27,7 +27,7 @@ from fairlead.client import AsyncClient, NewMessage
 KEYS = 10_000
 BACKLOG = 3 * KEYS
 BATCH = 100
-SLICE_S = 6.0
+SLICE_S = 8.0
 PAYLOAD = random.Random(1).randbytes(256)
 
 
@@ -133,7 +133,7 @@ async def measure(pairs: int) -> list[Pair]:
 
 
 def compare(report: Report, options: Options) -> None:
-    pairs = 3 if options.quick else 8
+    pairs = 2 if options.quick else 8
     report.heading(f"{KEYS:,} active keys, and somebody who looks at them", repeats=1)
     found = asyncio.run(measure(pairs))
     rows = [

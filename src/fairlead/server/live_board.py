@@ -14,7 +14,7 @@ from fairlead.model.views import KeyView
 from fairlead.server.live_picture import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at
 from fairlead.server.live_windows import KeyWindows
 
-SPARE: Final = 200
+SPARE: Final = 250
 """Keys are looked at so seldom that the server has so many times as long for everything else."""
 _NEVER: Final = float("inf")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fairlead import __version__
 from fairlead.cluster.house import Looking
 from fairlead.errors import QueueNotFound
+from fairlead.model.message import Key
 from fairlead.model.names import is_dlq
 from fairlead.model.views import QueueView
 from fairlead.server.exposition import Exemplar, Family, Sample, Sums, labelled, of_histogram, single
@@ -62,7 +63,7 @@ class Metrics:
         broker = self._broker
         queues = await broker.queues()
         self._exemplars = {name: found for name, found in self._exemplars.items() if name in self.fold.queues}
-        rows = await self._rows(queues)
+        rows = await self._rows(queues, self.fold.take_served())
         return [
             *_of_doors(tally),
             *of_broker(broker.measured()),
@@ -71,7 +72,9 @@ class Metrics:
             *_of_keys(rows, self._labels),
         ]
 
-    async def _rows(self, queues: list[QueueView]) -> dict[str, tuple[QueueView, list[KeyRow]]]:
+    async def _rows(
+        self, queues: list[QueueView], served: dict[str, tuple[dict[Key, int], int]]
+    ) -> dict[str, tuple[QueueView, list[KeyRow]]]:
         """Return those keys that have labels, by queue, of the fullest queues."""
         if not self._keys_max:
             return {}
@@ -79,7 +82,6 @@ class Metrics:
         named.sort(key=lambda view: -(view.waiting + view.leased))
         chosen = [view.name for view in named[: min(self._queues_max, _KEY_LABELS_MAX // self._keys_max)]]
         self._labels = {name: self._labels.get(name) or KeyLabels(self._keys_max) for name in chosen}
-        served = self.fold.take_served()
         found = {}
         for name in chosen:
             try:

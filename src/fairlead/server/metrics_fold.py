@@ -1,8 +1,8 @@
 """What is counted for metrics while nobody looks: a few additions for each committed record, whatever it holds.
 
-Of messages that are handed out together one of 32 is looked at, chosen by lot, and stands for the others: how long it
-has waited and why, and which key it is of. Sums and shares are right on average, and exact for messages that are handed
-out one by one.
+Of messages that are handed out each is looked at until a scrape has used up its share of time: how long it has waited
+and why, and which key it is of. From then on one of 32 that are handed out together is, chosen by lot, and stands for
+the others. So little is told exactly, and of much the sums and shares are right on average.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ OTHERS: Final = "_others"
 KEYS_MAX: Final = 20_000
 ALL_KEYS_MAX: Final = 100_000
 """So many keys of one queue, and of all, are told apart between two scrapes."""
+LOOKS_MAX: Final = 20_000
+"""So many messages are looked at one by one between two scrapes."""
 _EVERY: Final = 32
 
 Look: TypeAlias = Callable[[str, int], Waited | None]
@@ -85,6 +87,7 @@ class MetricsFold:
         self._keys_max = KEYS_MAX if tells_keys else 0
         self._queues_max = queues_max
         self._chance = chance if chance is not None else Random()  # noqa: S311 - nothing secret
+        self._looks_left = LOOKS_MAX
         self.queues: dict[str, QueueCounts] = {}
         self.pauses = Pauses()
 
@@ -117,6 +120,7 @@ class MetricsFold:
 
     def take_served(self) -> dict[str, tuple[dict[Key, int], int]]:
         """Return for each label the cost that was handed out since the last time by key, and to all other keys."""
+        self._looks_left = LOOKS_MAX
         taken = {}
         for name, counts in self.queues.items():
             taken[name] = (counts.served, counts.served_others)
@@ -134,8 +138,10 @@ class MetricsFold:
         counts = self.queues.get(queue) or self.of(queue)
         total = len(numbers)
         counts.leased += total
-        for begin in range(0, total, _EVERY):
-            weight = min(_EVERY, total - begin)
+        step = 1 if self._looks_left >= total else _EVERY
+        self._looks_left -= total
+        for begin in range(0, total, step):
+            weight = min(step, total - begin)
             place = begin if weight == 1 else begin + int(self._chance.random() * weight)
             waited = self._look(queue, numbers[place])
             if waited is not None:
