@@ -19,7 +19,7 @@ from fairlead.testing.traffic_drive import drive, make_journal
 from tests.spark.whatif_journals import exported, measured, stepped_broker
 
 AS_IT_WAS = Scenario(name=ORIGINAL)
-TRAFFIC = Traffic(messages=4_000, span_ms=60_000, tenants=12, consumers=8, load=0.9, vanishing_part=0.0)
+TRAFFIC = Traffic(messages=4_000, span_ms=60_000, tenants=12, consumers=8, load=0.9, vanishing_part=0.002)
 
 
 def _arrival(at_ms: int, key: str, service_ms: int = 100, *, cost: int = 1) -> Arrival:
@@ -116,7 +116,7 @@ def test_config_pauses_and_crashes_of_the_journal_happen_again(tmp_path: Path) -
 
 
 def test_without_throttles_the_original_comes_out_as_it_was(tmp_path: Path) -> None:
-    """Bursts, true costs, retries and delays: every message is first leased at the journalled millisecond."""
+    """Bursts, true costs, retries, delays and consumers that vanish: all first leases are at their milliseconds."""
     make_journal(tmp_path, TRAFFIC, policy={"weights": {"acme": 2}})
     recording = record(journal_files(tmp_path), ("work",))
     assert recording.slots == [[(0, 8)]]
@@ -143,7 +143,7 @@ CANDIDATES = {
 
 @pytest.mark.parametrize("config", CANDIDATES.values(), ids=CANDIDATES)
 def test_predictions_are_what_a_real_broker_does(tmp_path: Path, config: dict[str, str]) -> None:
-    """A predicted p99 wait of a key is within 5 % of that of a real broker with the policy, on the same traffic."""
+    """A predicted p99 wait of a key is within 5 % of a real broker's on the same traffic, lost consumers included."""
     traffic = replace(TRAFFIC, messages=6_000, span_ms=90_000, throttles=("api",), throttled_part=0.3)
     by_no_chance = {"backoff_jitter": 0.0}  # otherwise two runs of a real broker would not agree either
     make_journal(tmp_path, traffic, policy=by_no_chance)

@@ -13,7 +13,8 @@ from fairlead.cli.failing import NOTHING, Stop
 from fairlead.cli.progress import progress
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer
-from fairlead.cli.whatif import FROM, JOURNAL, MASTER, SWEEP, TO, span_of, spark_of
+from fairlead.cli.spark import MASTER
+from fairlead.cli.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
 
 if TYPE_CHECKING:
     from fairlead.spark.whatif.advise import Advice, Tried

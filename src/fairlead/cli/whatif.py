@@ -12,6 +12,7 @@ from fairlead.cli.durations import words
 from fairlead.cli.progress import progress
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer
+from fairlead.cli.spark import MASTER, begin_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,9 +35,6 @@ SWEEP = click.option(
 )
 FROM = click.option("--from", "first", type=INSTANT, help="Measure messages that came from then on, in UTC.")
 TO = click.option("--to", "last", type=INSTANT, help="Measure messages that came before then, in UTC.")
-MASTER = click.option(
-    "--master", default="local[*]", show_default=True, help="The Spark master to run on; none for this process alone."
-)
 _KEYS_SHOWN = 12
 _NUMBERS = frozenset({"messages", "p50", "p99", "longest", "share", "throttled", "missed", "left"})
 
@@ -68,7 +66,7 @@ def whatif_command(
     """Replay an exported journal against another policy, and tell who would have waited how long.
 
     The broker's own scheduler hands out the messages as they came; consumers are modelled from the journal. Nothing is
-    changed anywhere.
+    changed anywhere. With --master none it runs in this process alone, without Spark.
     """
     # Only here: this needs packages that other commands do without.
     from fairlead.spark.whatif.compare import Journal, compare  # noqa: PLC0415 - see above
@@ -99,11 +97,7 @@ def span_of(first: datetime | None, last: datetime | None) -> Span:
 
 def spark_of(master: str) -> SparkSession | None:
     """Return a Spark session; None where none is wanted."""
-    if master == "none":
-        return None
-    from fairlead.spark import spark_session  # noqa: PLC0415 - see above
-
-    return spark_session("fairlead-whatif", master=master)
+    return None if master == "none" else begin_spark(master)
 
 
 def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) -> list[Scenario]:

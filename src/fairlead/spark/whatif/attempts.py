@@ -22,12 +22,13 @@ class Attempts:
 
     Attributes:
         first: which is the first of each part.
-        hold_ms, end, delay_ms, settle: see ``Recording``.
+        hold_ms, busy_ms, end, delay_ms, settle: see ``Recording``.
         assumed: how many were never seen to end.
     """
 
     first: Ints
     hold_ms: Ints
+    busy_ms: Ints
     end: Ints
     delay_ms: Ints
     settle: Ints
@@ -65,15 +66,21 @@ class Leases:
         is_open = np.ones(count, dtype=np.bool_)
         is_open[part[~goes_back]] = False
         open_parts = np.flatnonzero(is_open)
-        usual = _usual_holds(keys, part[end == ACKED], hold_ms[end == ACKED])[open_parts]
+        usual = _usual_holds(keys, part[end == ACKED], hold_ms[end == ACKED])
         nothing = np.zeros(open_parts.size, dtype=np.int64)
         parts = np.concatenate([part, open_parts])
         sequence = np.concatenate([rows.sequence[self.row[kept]], nothing + _LAST])
         order = np.lexsort((sequence, parts))
+        parts = parts[order]
+        hold_ms, end = (
+            np.concatenate([hold_ms, usual[open_parts]])[order],
+            np.concatenate([end, nothing + ACKED])[order],
+        )
         return Attempts(
-            first=np.searchsorted(parts[order], np.arange(count)),
-            hold_ms=np.concatenate([hold_ms, usual])[order],
-            end=np.concatenate([end, nothing + ACKED])[order],
+            first=np.searchsorted(parts, np.arange(count)),
+            hold_ms=hold_ms,
+            busy_ms=_busy(parts, hold_ms, end, usual),
+            end=end,
             delay_ms=np.concatenate([delay_ms, nothing])[order],
             settle=np.concatenate([settle, nothing])[order],
             assumed=int(open_parts.size),
@@ -110,6 +117,20 @@ def removals(rows: Rows, parts: Parts) -> Ints:
     """Return the rows that tell of parts that somebody took out; what its deadline takes out goes by itself."""
     by_somebody = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
     return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & by_somebody)
+
+
+def _busy(part: Ints, hold_ms: Ints, end: Ints, usual: Ints) -> Ints:
+    """Return for how long each attempt takes a consumer's time; where a lease ran out nobody knows.
+
+    Whoever held it was gone before that. It is taken to have been at it for as long as the next attempt at the same
+    message took, or where there is none for as long as its key's usually do, and another to be in its place then.
+    """
+    busy_ms = hold_ms.copy()
+    gone = np.flatnonzero(end >= EXPIRED)
+    after = np.minimum(gone + 1, max(0, end.size - 1))
+    is_told = (after > gone) & (part[after] == part[gone]) & (end[after] < EXPIRED)
+    busy_ms[gone] = np.minimum(hold_ms[gone], np.where(is_told, hold_ms[after], usual[part[gone]]))
+    return busy_ms
 
 
 def _usual_holds(keys: list[Key], part: Ints, hold_ms: Ints) -> Ints:

@@ -14,8 +14,8 @@ from fairlead.spark.whatif.recording import Recording
 
 BITS: Final = 26
 """What runs is held as one number: the instant at which it ends, and in so many bits below the number of the lease."""
-USUAL, OTHERWISE, UNHELD = range(3)
-"""How an attempt goes: acked at the cost that was thought; in another way; in one that takes no consumer's time."""
+USUAL, OTHERWISE, FORSAKEN = range(3)
+"""How an attempt goes: acked at the cost that was thought; otherwise; its lease runs out, with its consumer gone."""
 LATER: Final = 1 << 62
 STEP: Final = 1 << 20
 """How far apart the places in line of two parts are that came one after the other: room for those that come back."""
@@ -59,7 +59,7 @@ class Part(Item):
         self.hold = recording.hold_ms[at] << BITS
         end = recording.end[at]
         is_usual = end == ACKED and not recording.settle[at]
-        self.course = USUAL if is_usual else OTHERWISE if end < EXPIRED else UNHELD
+        self.course = USUAL if is_usual else OTHERWISE if end < EXPIRED else FORSAKEN
 
 
 @dataclass(slots=True)

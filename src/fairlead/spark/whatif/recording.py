@@ -54,6 +54,7 @@ class Recording:
         key, cost, priority, throttles, due_ms, deadline_ms, weight, cap: on which terms; weight 0 for none told.
         first: which attempt is each part's first; they follow on one another.
         hold_ms: how long each attempt lasts.
+        busy_ms: for how long it takes a consumer's time: less than it lasts, where the lease ran out.
         end: how each ends.
         delay_ms: for how long the message then waits before it is due again.
         settle: true cost less estimate, for attempts that were acked.
@@ -81,6 +82,7 @@ class Recording:
     cap: list[int | None]
     first: list[int]
     hold_ms: list[int]
+    busy_ms: list[int]
     end: list[int]
     delay_ms: list[int]
     settle: list[int]
@@ -120,6 +122,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         **terms,
         first=attempts.first.tolist(),
         hold_ms=attempts.hold_ms.tolist(),
+        busy_ms=attempts.busy_ms.tolist(),
         end=attempts.end.tolist(),
         delay_ms=attempts.delay_ms.tolist(),
         settle=attempts.settle.tolist(),

@@ -3,7 +3,7 @@
 Messages come when they came. Whoever is next is decided by the kernel, key policies and throttles of the broker, made
 by the broker's own code. Consumers hold as many leases at once as the recording's slots say, and take the next message
 at once; a message is held for as long as it was held in the journal, attempt by attempt, and ends as it ended there.
-Who let a lease run out was gone, and another in its place: such a lease takes no slot.
+Who let a lease run out was at it for as long as the next attempt took, and then gone, with another in its place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from fairlead.spark.whatif.attempts import ACKED, EXPIRED, RETURNED
-from fairlead.spark.whatif.places import BITS, LATER, STEP, UNHELD, Part, Place, Played
+from fairlead.spark.whatif.places import BITS, FORSAKEN, LATER, STEP, Part, Place, Played
 from fairlead.spark.whatif.recording import Recording
 from fairlead.spark.whatif.rows import NEVER, Ints
 from fairlead.spark.whatif.scenario import Scenario
@@ -34,6 +34,7 @@ class Player:
         self._recording = recording
         self._items = items
         self._running: list[int] = []
+        self._gone: list[tuple[int, int]] = []
         self._leases: list[Part] = []
         self._hand_outs: list[tuple[int, int]] = []
         self._contended: list[tuple[int, int]] = []
@@ -49,10 +50,10 @@ class Player:
 
     # -------------------------------------------------------------------------------------------------------- the loop
 
-    def play(self) -> Played:  # noqa: C901, PLR0912 - one piece, because a call costs more than what it would do
+    def play(self) -> Played:  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than what it would do
         """Play all of it, until nothing more can happen."""
         items, arrivals, changes = self._items, self._recording.at_ms, self._recording.changes
-        running, leases, places = self._running, self._leases, self._world.places
+        running, gone, leases, places = self._running, self._gone, self._leases, self._world.places
         serve, is_alone = self._serve, len(places) == 1
         is_timed, tells, count = self._recording.is_timed, self._recording.tells, len(arrivals)
         coming_ms = arrivals[0] if arrivals else LATER
@@ -63,6 +64,8 @@ class Player:
                 now_ms = coming_ms
             if change_ms < now_ms:
                 now_ms = change_ms
+            if gone and gone[0][0] < now_ms:
+                now_ms = gone[0][0]
             for place in places:
                 if place.wake_ms < now_ms:
                     now_ms = place.wake_ms
@@ -98,6 +101,8 @@ class Player:
                         self._finish(place, part, now_ms)
                     else:
                         place.free += 1
+            while gone and gone[0][0] <= now_ms:
+                places[heappop(gone)[1]].free += 1
             for place in places:
                 serve(place, now_ms)
             # At a queue that is alone time passes with whatever comes or ends; within a millisecond nothing is earlier.
@@ -142,14 +147,11 @@ class Player:
         if not len(kernel):
             return
         if place.free > 0 and not place.queue.is_paused:
-            began = len(self._leases)
-            while place.free > 0 and (taken := place.take(place.free, now_ms)):
-                has_room = len(taken) < place.free
-                if self._lease(place, taken, now_ms) == len(taken) and has_room:
-                    break
-            ended = len(self._leases)
-            if place.free <= 0 and ended > began and kernel.has_ready():
-                self._contended.append((began, ended))
+            taken = place.take(place.free, now_ms)
+            if taken:
+                self._lease(place, taken, now_ms)
+                if place.free <= 0 and kernel.has_ready():
+                    self._contended.append((len(self._leases) - len(taken), len(self._leases)))
         elif wake_ms <= now_ms:
             self._world.reap(place, now_ms)
 
@@ -159,19 +161,18 @@ class Player:
             wake_ms = place.kernel.next_event_at() if len(place.kernel) else None
             place.wake_ms = LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
-    def _lease(self, place: Place, taken: list[Part], now_ms: int) -> int:
-        """Let what was taken run, and return how much of it consumers hold."""
+    def _lease(self, place: Place, taken: list[Part], now_ms: int) -> None:
+        """Let what was taken run."""
         running, leases = self._running, self._leases
         self._hand_outs.append((now_ms, len(taken)))
-        held = len(taken)
+        place.free -= len(taken)
         entry = now_ms << BITS | len(leases)
         leases += taken
         for part in taken:
-            if part.course == UNHELD:
-                held -= 1
+            if part.course == FORSAKEN:
+                heappush(self._gone, (now_ms + self._recording.busy_ms[part.at], part.place))
             heappush(running, entry + part.hold)
             entry += 1
-        place.free -= held
         holdups = place.kernel.holdups()
         if holdups:
             first = self._recording.first
@@ -179,7 +180,6 @@ class Player:
                 if part.at == first[part.number]:
                     self._throttled_ms[part.number] = holdup.throttled_ms
                     self._capped_ms[part.number] = holdup.capped_ms
-        return held
 
     def _finish(self, place: Place, part: Part, now_ms: int) -> None:
         """End an attempt that does not end as usual."""
