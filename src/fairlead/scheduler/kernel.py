@@ -162,11 +162,13 @@ class Kernel(Generic[I]):
         if item.lane is not None:
             return Refusal(item, RefusalReason.ALREADY_WAITING)
         leaf = self._keys.leaf_of(item)
+        departed = len(self._departures)
         refusal = self._admission.admit(leaf, item, self._waiting)
         if refusal is not None:
             self._keys.note_idle(leaf)
             return refusal
-        leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
+        if len(self._departures) > departed:
+            leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
         item.key = leaf.key
         # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
         item.sequence = self._sequence + 1
@@ -404,15 +406,11 @@ class Kernel(Generic[I]):
         if ring is None:
             return
         while ring.ready and len(out) < count:
-            if ring.is_plain_next():
+            if ring.serving is None and ring.is_plain_next():
                 serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
             else:
-                serve_next(
-                    root, out, count, self._keys, self._open_lane, self._note_holdups, counts_use=self._counts_use
-                )
-
-    def _open_lane(self, leaf: Node) -> Lane | None:
-        return self._parking.first_open_lane(leaf, self._now_ms)
+                lane_of, tell = self._parking.first_open_lane, self._note_holdups
+                serve_next(root, out, count, self._keys, lane_of, tell, counts_use=self._counts_use)
 
     def _move_to(self, now_ms: int) -> None:
         """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""

@@ -19,6 +19,7 @@ PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
 
 _DEFAULT_POLICY = KeyPolicy()
 _LANES_KEPT = 16
+_HASHABLE = (str, tuple)
 
 
 class Keys:
@@ -63,7 +64,7 @@ class Keys:
 
     def leaf_of(self, item: Item) -> Node:
         """Return the leaf an item belongs to, made if there is none."""
-        band = self.band(item.priority)
+        band: int = item.priority if self._is_strict else 0
         leaf = self.leaves[band].get(item.key)
         return leaf if leaf is not None else self._make_leaf(band, item.key)
 
@@ -219,24 +220,50 @@ class Keys:
             if twin.cap is not None:
                 self.refresh(twin)
 
+    def hand_out(self, node: Node, count: int) -> None:
+        """Count items of a key whose turn it is as in use. Short of its cap nothing else depends on it."""
+        if self._is_strict:
+            self.use(node, count)
+        elif node.name is not None:
+            node.in_use += count
+            if node.cap is not None and node.in_use >= node.cap:
+                self.refresh(node)
+
     def release(self, key: Key, count: int) -> bool:
         """Count items of a key as no longer in use. Returns False, with nothing changed, if there are fewer."""
-        leaf = self.leaves[0].get(key) if not self._is_strict and type(key) is str else None
-        if leaf is not None and leaf.cap is None and leaf.ring is None and leaf.in_use >= count:
-            leaf.in_use -= count  # without a cap nothing else depends on it
+        leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        if leaf is None:
+            return self._release_path(path_of(canonical_key(key)), count)
+        node = leaf if leaf.name is not None else leaf.parent
+        if node is None or node.in_use < count:
+            return False
+        if _is_undisturbed(node):  # then nothing else depends on what is in use
+            while (parent := node.parent) is not None:
+                node.in_use -= count
+                if node.ring is not None and not node.in_use:
+                    self._prune(node)
+                node = parent
             if not leaf.waiting and not leaf.is_forgettable:
                 self.note_idle(leaf)
             return True
-        path = path_of(canonical_key(key))
+        while (parent := node.parent) is not None:
+            self._release_node(node, count)
+            node = parent
+        return True
+
+    def _release_path(self, path: tuple[str, ...], count: int) -> bool:
         if not any(node.in_use >= count for node in self.find(path)):
             return False
         for depth in range(len(path), 0, -1):
             for node in self.find(path[:depth]):
-                node.in_use -= count
-                self.refresh(node)
-                if node.ring is not None:
-                    self._prune(node)
+                self._release_node(node, count)
         return True
+
+    def _release_node(self, node: Node, count: int) -> None:
+        node.in_use -= count
+        self.refresh(node)
+        if node.ring is not None:
+            self._prune(node)
 
     def note_idle(self, node: Node) -> None:
         """Put a key, if it has no items, on the list of those to forget; who has been there longest goes first."""
@@ -369,6 +396,18 @@ class Keys:
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
         node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
         node.is_plain = is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell
+
+
+def _is_undisturbed(node: Node) -> bool:
+    """Tell whether it is a flat key without a cap, or neither it nor a key above it ever had one or is asleep."""
+    if node.parent is not None and node.parent.parent is None and node.ring is None:
+        return node.cap is None
+    at: Node | None = node
+    while at is not None:
+        if at.cap is not None or at.capped is not None or at.wake_round:
+            return False
+        at = at.parent
+    return True
 
 
 def _root(priority: Priority) -> Node:

@@ -29,10 +29,15 @@ class Parking:
 
     def first_open_lane(self, leaf: Node, now_ms: int) -> Lane | None:
         """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
+        if leaf.extra is None:
+            return leaf if leaf.head is not None else None  # its one lane has no buckets
         while (lane := leaf.first_lane()) is not None:
-            empty = [bucket for bucket in lane.buckets if not bucket.has_token(now_ms)]
-            if not empty:
+            for bucket in lane.buckets:
+                if not bucket.has_token(now_ms):
+                    break
+            else:
                 return lane
+            empty = [bucket for bucket in lane.buckets if not bucket.has_token(now_ms)]
             self._park(lane, max(empty, key=lambda bucket: _or_never(bucket.token_at(now_ms))), now_ms)
         return None
 

@@ -93,7 +93,7 @@ def serve_next(
     out: list[Item],
     count: int,
     keys: Keys,
-    lane_of: Callable[[Node], Lane | None],
+    lane_of: Callable[[Node, int], Lane | None],
     tell: Callable[[Lane, list[Item]], None],
     *,
     counts_use: bool,
@@ -104,14 +104,17 @@ def serve_next(
     out of a lane while the lane is as it was.
     """
     leaf = root
-    while leaf.ring is not None:
-        child = leaf.ring.next_turn()
+    while (ring := leaf.ring) is not None:
+        child = ring.serving if ring.serving is not None else ring.next_turn()
         if child is None:
             return False
         leaf = child
-    lane = lane_of(leaf)
+    lane = lane_of(leaf, keys.now_ms)
     if lane is None or (head := lane.head) is None:
         keys.refresh(leaf)
+        return True
+    if leaf.deficit < head.cost and leaf.parent is not None and leaf.parent.ring is not None:
+        leaf.parent.ring.end_turn(leaf, head.cost)  # the first that _means would find, without a call
         return True
     credit, room = _means(leaf, head.cost, count - len(out))
     if not room:
@@ -156,13 +159,18 @@ def _room_in_lane(leaf: Node, lane: Lane, room: int) -> int:
 
 def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int, int]:
     served = spent = 0
-    item = lane.head
-    while item is not None and served < room and spent + item.cost <= credit:
-        lane.remove(item)
-        out.append(item)
+    head = lane.head
+    while head is not None and served < room and (after := spent + head.cost) <= credit:
+        out.append(head)
         served += 1
-        spent += item.cost
-        item = lane.head
+        spent = after
+        item, head = head, head.next
+        item.lane = item.next = item.previous = None
+    lane.head = head
+    if head is None:
+        lane.tail = None
+    else:
+        head.previous = None
     for bucket in lane.buckets:
         bucket.take(served)
     return served, spent
@@ -174,7 +182,7 @@ def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool
         node.deficit -= spent
         node.waiting -= served
         if counts_use:
-            keys.use(node, served)
+            keys.hand_out(node, served)
         node = parent
 
 
