@@ -81,8 +81,8 @@ class Waits:
         self._looked_ms = now_ms
         begun_ms = message.due_ms
         if begun_ms is None:
-            if message.attempts:
-                return  # it came back at once, and nobody has noted when
+            if message.attempts or message.line != message.number:
+                return  # it came back at once, or was redriven, and nobody has noted when
             begun_ms = message.enqueued_ms
         self._of(queue, message.key, now_ms).add(max(0, now_ms - begun_ms), now_ms)
 

@@ -86,6 +86,19 @@ def test_waits_are_told_by_key() -> None:
     assert found["quick"] <= 8
 
 
+def test_the_time_a_message_lay_dead_is_no_wait() -> None:
+    """A message that is redriven after an hour has not kept its key waiting for that hour."""
+    broker = broker_with()
+    broker.enqueue_many("q", [message(fairness_key="a")] * 2)
+    broker.nack(lease_one(broker), intent="dead", error="hopeless")
+    broker.ack(lease_one(broker))
+    broker.advance(3_600_000)
+    broker.redrive("q.dlq")
+    broker.advance(1)
+    lease_one(broker)
+    assert keys_of(broker)["a"].wait_p99_ms in (None, 0, 1)
+
+
 def test_a_throttled_key_says_by_what_and_until_when() -> None:
     """A key of which something may go is not throttled; one of which nothing may is, until the first token."""
     broker = broker_with()
