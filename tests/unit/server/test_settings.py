@@ -100,7 +100,7 @@ def test_beyond_loopback_keys_and_tls_are_asked_for_unless_told_otherwise(tmp_pa
         ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise is a URL"),
         ({"node": "a", "store": "postgresql://db", "lease_ms": "100"}, "lease_ms is from 500"),
         ({"node": "a", "store": "postgresql://db", "groups_max": "0"}, "groups_max is at least 1"),
-        ({"node": "a", "store": "postgresql://db", "host": "0.0.0.0", "insecure": "true"}, "say which with advertise"),
+        ({"node": "a", "store": "postgresql://db", "host": "::", "insecure": "true"}, "say which with advertise"),
     ],
 )
 def test_a_node_needs_a_store_a_name_and_an_address(flags: dict[str, object], word: str) -> None:
