@@ -189,9 +189,10 @@ def _engine(config: BrokerConfig, *, is_shared: bool = False) -> Engine:
     except BaseException:
         store.close()  # or it would be kept from others for as long as this process lives
         raise
-    if config.owns_process:
+    if config.owns_process and not is_shared:  # beside other brokers it would hold those up
         gc.collect()
         gc.freeze()
+    if config.owns_process:
         gc.set_threshold(*_GC_THRESHOLD)
     return engine
 

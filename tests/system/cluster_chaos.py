@@ -2,9 +2,9 @@
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
 then), ``large`` (the same with commits of a megabyte), ``move`` (a queue, by hand, to all nodes in turn), ``roll``
-(restart all nodes in turn), ``postgres`` (kill the server all nodes share), ``cut`` (the way from one node to it),
-``skew`` (move queues and kill owners where two clocks are wrong by half a minute) or ``s3`` (kill owners of two nodes
-over S3).
+(restart all nodes in turn), ``http`` (all of that to clients that ask one node each over plain HTTP), ``postgres``
+(kill the server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where
+two clocks are wrong by half a minute), ``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
 """
 
 from __future__ import annotations
@@ -81,6 +81,15 @@ class Chaos:
             await asyncio.to_thread(self.cluster.wait_for, queue, node)
             await self.load.goes_on(queue)
 
+    async def kill_move_and_roll(self) -> None:
+        """Do what those survive who know one node only: it must not stay away."""
+        await self.move_around()
+        victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(self.load.queues))
+        victim.kill()
+        await asyncio.to_thread(self.cluster.start, [victim])
+        await self.load.goes_on(patience_s=90)
+        await self.restart_all()
+
     async def restart_all(self) -> None:
         """Let one node after the other go down in good order, as for a new version, and start it again."""
         for node in self.cluster.nodes:
@@ -125,11 +134,24 @@ async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
 
 @asynccontextmanager
 async def under_load(
-    cluster: Cluster, *, seed: int, is_throttled: bool = True, is_drained: bool = True, padding_bytes: int = 0
+    cluster: Cluster,
+    *,
+    seed: int,
+    is_throttled: bool = True,
+    is_drained: bool = True,
+    padding_bytes: int = 0,
+    follows: bool = True,
 ) -> AsyncIterator[Chaos]:
     """Put load on a cluster for as long as the context lasts, and then let the queues run empty."""
     throttled = THROTTLED if is_throttled else ()
-    load = Load(cluster.addresses, queues=QUEUES, throttled=throttled, padding_bytes=padding_bytes, seed=seed)
+    load = Load(
+        cluster.addresses,
+        queues=QUEUES,
+        throttled=throttled,
+        padding_bytes=padding_bytes,
+        follows=follows,
+        seed=seed,
+    )
     try:
         await load.start()
         await load.goes_on()
@@ -149,13 +171,19 @@ def run(
     is_throttled: bool = True,
     is_drained: bool = True,
     padding_bytes: int = 0,
+    follows: bool = True,
     on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
 ) -> Findings:
     """Let something happen so many times to a cluster under load, and audit what the clients saw."""
 
     async def main() -> Findings:
         async with under_load(
-            cluster, seed=seed, is_throttled=is_throttled, is_drained=is_drained, padding_bytes=padding_bytes
+            cluster,
+            seed=seed,
+            is_throttled=is_throttled,
+            is_drained=is_drained,
+            padding_bytes=padding_bytes,
+            follows=follows,
         ) as chaos:
             for number in range(1, times + 1):
                 begun = time.monotonic()
@@ -172,11 +200,12 @@ def run(
 
 def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findings:
     """Do what a command line says, with servers of its own."""
-    if what == "s3":
+    if what in ("s3", "s3-stop"):
         s3 = stack.enter_context(S3Server())
         s3.make_bucket("chaos")
         cluster = cluster_of(2, s3.url("chaos", "cluster") + "&window_ms=5", folder)
-        return run(cluster, Chaos.kill_owner, times=times, is_throttled=False, on_time=_tell)
+        step = Chaos.kill_owner if what == "s3" else Chaos.stop_owner
+        return run(cluster, step, times=times, is_throttled=False, on_time=_tell)
     server = stack.enter_context(PostgresServer(fsync=True))
     if what == "postgres":
         return run(
@@ -192,6 +221,9 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
     if what == "large":
         cluster = cluster_of(3, server.url, folder)
         return run(cluster, Chaos.stop_owner, times=times, padding_bytes=LARGE_BYTES, on_time=_tell)
+    if what == "http":
+        cluster = cluster_of(3, server.url, folder)
+        return run(cluster, Chaos.kill_move_and_roll, times=times, follows=False, on_time=_tell)
     step = steps[what]
     return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
 

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from fairlead.client import AsyncClient, AsyncMessage, NewMessage, Retries
+from fairlead.client.http_transport import HttpTransport
 from fairlead.client.shaping import Leased
 from fairlead.client.websocket import WebSocketTransport
 from fairlead.errors import FairleadError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
@@ -48,12 +49,24 @@ class Load:
         queues: Sequence[str],
         throttled: Sequence[str] = (),
         padding_bytes: int = 0,
+        follows: bool = True,
         seed: int = 1,
     ) -> None:
+        """Prepare.
+
+        Args:
+            addresses: those of all nodes.
+            queues: what to make and use.
+            throttled: queues that are made, too, and share a throttle.
+            padding_bytes: what each payload has beside its name.
+            follows: whether clients go to owners themselves; or else each asks one node over plain HTTP.
+            seed: of what is left to chance.
+        """
         self.log = Log()
         self.queues = (*queues, *throttled)
         self._addresses = addresses
         self._throttled = frozenset(throttled)
+        self._follows = follows
         self._padding = _END_OF_NAME + bytes(padding_bytes)
         self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
         self._names = count()
@@ -163,7 +176,13 @@ class Load:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def _client(self) -> AsyncClient:
-        client = AsyncClient(self._addresses, timeout=15, retries=Retries(longest_s=0.5))
+        retries = Retries(longest_s=0.5)
+        if self._follows:
+            client = AsyncClient(self._addresses, timeout=15, retries=retries)
+        else:
+            addresses = self._addresses.split(",")
+            address = addresses[len(self._clients) % len(addresses)]
+            client = AsyncClient(HttpTransport(address, timeout=15, retries=retries, poll_ms=200), retries=retries)
         await client.connect()
         self._clients.append(client)
         return client

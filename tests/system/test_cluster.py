@@ -5,7 +5,7 @@ What is short runs with every gate. ``python -m tests.system.cluster_chaos stop 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -117,8 +117,16 @@ def test_clocks_that_are_wrong_by_half_a_minute(own_postgres: PostgresServer, tm
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path) -> None:
-    """Over S3, too, the queues of a killed node go on at the other."""
+def test_requests_that_nodes_ask_each_other(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Clients that ask one node each over plain HTTP lose nothing when queues move and nodes die or are restarted."""
+    clean(run(cluster_in(durable_postgres, tmp_path), Chaos.kill_move_and_roll, times=1, follows=False))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("step", [Chaos.kill_owner, Chaos.stop_owner])
+def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path, step: Callable[[Chaos], Awaitable[None]]) -> None:
+    """Over S3, too, the queues of a node that is killed or stopped go on at the other, and nothing is amiss."""
     cluster = cluster_of(2, s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
-    found = clean(run(cluster, Chaos.kill_owner, times=2, is_throttled=False))
+    found = clean(run(cluster, step, times=2, is_throttled=False))
     assert found.counts["moves"] >= 1

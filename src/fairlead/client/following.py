@@ -68,15 +68,20 @@ class FollowingTransport:
             if not node.is_live:
                 node = await self._reach(queue)
             try:
-                return await node.call(verb, request, wait_ms=wait_ms)
+                answer = await node.call(verb, request, wait_ms=wait_ms)
             except QueueElsewhere as error:
-                self._follow(queue, error, node)
+                if not self._follow(queue, error, node):
+                    raise
             except QueueMoving:
                 self._doubt(queue, node)
                 raise
             except Disconnected:
                 self._forget(node)
                 raise
+            else:
+                if self._is_cluster and queue is not None:
+                    self._places[queue] = node
+                return answer
         raise QueueMoving(f"The nodes do not agree yet whose queue {queue!r} is.", retry_after_ms=_MOVING_MS)
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
@@ -96,9 +101,8 @@ class FollowingTransport:
             try:
                 return await node.open(request, sink)
             except QueueElsewhere as error:
-                self._follow(request.queue, error, node)
                 refused: FairleadError = error
-                hops += 1
+                hops = hops + 1 if self._follow(request.queue, error, node) else _HOPS_MAX
             except QueueMoving as error:
                 self._doubt(request.queue, node)
                 refused = error
@@ -123,16 +127,17 @@ class FollowingTransport:
 
     # ------------------------------------------------------------------------------------------------- who is asked
 
-    def _follow(self, queue: str | None, error: QueueElsewhere, asked: WebSocketTransport) -> None:
-        """Remember where a queue is said to be."""
+    def _follow(self, queue: str | None, error: QueueElsewhere, asked: WebSocketTransport) -> bool:
+        """Remember where a queue is said to be; return False if it is not said, or is nobody to tell our key."""
         self._places.pop(queue, None)
         if not error.at or (_is_secure(asked.address) and not _is_secure(error.at)):
-            raise error  # nobody knows yet, or nobody whom we would tell our key
+            return False
         node = self._nodes.get(error.at)
         if node is None:
             node = self._nodes[error.at] = self._make(error.at)
         self._note_cluster()
         self._places[queue] = node
+        return True
 
     def _note_cluster(self) -> None:
         self._is_cluster = True

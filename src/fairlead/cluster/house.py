@@ -21,6 +21,7 @@ from fairlead.model.names import DLQ_SUFFIX, dlq_of
 from fairlead.model.views import QueueView
 
 RETRY_AFTER_MS: Final = 250
+_LOOK_S: Final = 60.0
 HandOutTap: TypeAlias = Callable[[list[Key], list[int]], None]
 
 
@@ -159,6 +160,11 @@ class Groups:
                 await self._changed.wait()
         except TimeoutError:
             return
+
+    async def gone(self, queue: str) -> None:
+        """Return when a queue is not served here any more."""
+        while self.has(queue):
+            await self.changed(_LOOK_S)
 
     # ------------------------------------------------------------------------------------------------- coming and going
 

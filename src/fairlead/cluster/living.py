@@ -1,6 +1,7 @@
 """Who lives: a node is alive while its entry on the board keeps changing, by the clock of whoever watches.
 
-No clock is compared with another machine's. A watcher that has just begun gives everybody the benefit of a lease.
+No clock is compared with another machine's. A watcher that has just begun gives everybody the benefit of a lease. So
+does one that could not read the board for a while: others may not have been able to write to it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ class Watch:
         """Begin to watch; a node whose beat has not changed for ``lease_ms`` is dead."""
         self._lease_ms = lease_ms
         self._seen: dict[str, tuple[tuple[str, int], int]] = {}
+        self._noted_ms: int | None = None
 
     def note(self, nodes: Mapping[str, NodeEntry], now_ms: int) -> None:
         """Note the nodes of a board that was read; ``now_ms`` is the instant before it was, by a clock that only grows.
@@ -26,6 +28,9 @@ class Watch:
         beats = {name: (entry.incarnation, entry.beat) for name, entry in nodes.items()}
         for name in self._seen.keys() - beats.keys():
             del self._seen[name]
+        if self._noted_ms is not None and now_ms - self._noted_ms > self._lease_ms // 2:
+            self._seen.clear()
+        self._noted_ms = now_ms if self._noted_ms is None else max(self._noted_ms, now_ms)
         for name, beat in beats.items():
             if name not in self._seen or self._seen[name][0] != beat:
                 self._seen[name] = (beat, now_ms)

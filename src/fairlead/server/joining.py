@@ -55,7 +55,8 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
 
 async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
     url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
-    return await open_group(BrokerConfig(path=url, durability=settings.durability, settings=settings.broker))
+    config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
+    return await open_group(config)
 
 
 @asynccontextmanager

@@ -89,8 +89,17 @@ async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
         async with _arrivals(doors, queue) as arrived:
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             telling = _tell(doors, exchange, queue, arrived)
-            await first_of(telling, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+            endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller), _moved(doors, queue))
+            await first_of(telling, *endings)
         await exchange.end()
+
+
+async def _moved(doors: Doors, queue: str) -> None:
+    """Return when another node has the queue, or will have it; at a server alone, never."""
+    if doors.groups is None:
+        await asyncio.get_running_loop().create_future()
+        return
+    await doors.groups.gone(queue)
 
 
 async def _watched(exchange: Exchange) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import msgspec
@@ -78,6 +79,29 @@ def test_a_channel_ends_with_a_word_that_makes_clients_follow() -> None:
             held = {"queue": "orders", "id": deliveries[0].id, "token": deliveries[0].token}
             assert (await to.done("queue/stats", {"queue": "orders"}))["leased"] == 1
             assert await to.done("queue/ack", receipts(held)) == {"results": [{}]}
+
+    run(main())
+
+
+def test_streams_over_http_end_when_their_queue_moves() -> None:
+    """A subscription and a watch end without an error, and what was delivered stays leased."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, "orders")
+            before, (to,) = cluster.owner("orders"), cluster.others("orders")
+            await before.done("queue/enqueue", {"queue": "orders", "messages": [HELLO]})
+            subscribing = before.http.stream("POST", "/v1/queue/subscribe", json={"queue": "orders"})
+            watching = before.http.stream("GET", "/v1/queue/watch?queue=orders")
+            async with subscribing as subscription, watching as watch:
+                lines = subscription.aiter_lines()
+                delivery = json.loads(await anext(lines))
+                await moved("orders", to, asked=before)
+                assert [line async for line in lines] == []
+                async for _ in watch.aiter_lines():
+                    pass
+            assert (await to.done("queue/stats", {"queue": "orders"}))["leased"] == 1
+            assert await before.done("queue/ack", receipts(delivery)) == {"results": [{}]}
 
     run(main())
 

@@ -88,3 +88,35 @@ def test_beyond_loopback_keys_and_tls_are_asked_for_unless_told_otherwise(tmp_pa
     open_to_all = ServerSettings(host="10.0.0.1", insecure=True)
     check(open_to_all)
     assert not open_to_all.asks_for_keys
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"node": "a"}, "share a store"),
+        ({"node": "a b", "store": "postgresql://db"}, "The name of a node"),
+        ({"advertise": "http://a:1"}, "give this one a name"),
+        ({"node": "a", "store": "postgresql://db", "advertise": "a:1"}, "advertise is a URL"),
+        ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise is a URL"),
+        ({"node": "a", "store": "postgresql://db", "lease_ms": "100"}, "lease_ms is from 500"),
+        ({"node": "a", "store": "postgresql://db", "groups_max": "0"}, "groups_max is at least 1"),
+        ({"node": "a", "store": "postgresql://db", "host": "::", "insecure": "true"}, "say which with advertise"),
+    ],
+)
+def test_a_node_needs_a_store_a_name_and_an_address(flags: dict[str, object], word: str) -> None:
+    """What could be no node of a cluster is refused before anything is opened, with words that say what to do."""
+    with pytest.raises(InvalidArgument, match=word):
+        check(load(None, {"HOME": "/home/me"}, flags))
+
+
+def test_a_node_is_named_by_settings() -> None:
+    """A name and a store make a node; where others reach it may be said."""
+    flags = {"node": "a", "store": "postgresql://db", "advertise": "https://a.example:7420", "lease_ms": 2_000}
+    settings = load(None, {"HOME": "/home/me"}, flags)
+    check(settings)
+    assert (settings.node, settings.advertise, settings.lease_ms, settings.groups_max) == (
+        "a",
+        "https://a.example:7420",
+        2_000,
+        32,
+    )
