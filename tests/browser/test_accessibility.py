@@ -13,6 +13,7 @@ from tests.browser.viewer import Served, Viewer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.timeout(600)  # axe-core looks at every node of every page
 GRAVE = ("serious", "critical")
 PLACES = {
     "": "nobody consumes",

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-pytestmark = pytest.mark.timeout(300)  # a page may start Spark
+pytestmark = pytest.mark.timeout(600)  # a page may start Spark
 EXAMPLES = [
     example
     for example in sorted((ROOT / "examples").glob("*.py"))
@@ -29,7 +29,7 @@ def name_of(path: Path) -> str:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, in which every warning is an error."""
     command = [sys.executable, "-W", "error", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name_of)

@@ -11,13 +11,15 @@ const isDlq = name => name.endsWith(".dlq");
 export function pains(queue, now) {
   const found = [], age = queue.waiting && queue.oldest_ms ? Math.max(0, now - queue.oldest_ms) : 0;
   const isIdle = queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased;
+  const isBehind = queue.waiting > LITTLE && queue.rates.enqueued > 1.1 * queue.rates.leased;
   if (queue.is_paused) found.push("paused");
   else if (isIdle) found.push("nobody consumes");
-  else if (queue.waiting > LITTLE && queue.rates.enqueued > 1.1 * queue.rates.leased) found.push("falling behind");
+  else if (isBehind) found.push("falling behind");
   if (queue.paused_keys) found.push(`${queue.paused_keys} keys paused`);
   if (queue.rates.failed > 0) found.push("failing");
   if (queue.dead) found.push("dead letters");
-  return { words: found, hurt: Math.log1p(queue.waiting) * Math.log1p(age / 1000) * (queue.is_paused || isIdle ? 2 : 1) + found.length + Math.log1p(queue.dead) };
+  const worse = queue.is_paused || isIdle || isBehind ? 1.5 : 1;
+  return { words: found, hurt: worse * Math.log1p(queue.waiting) * Math.log1p(age / 1000) + found.length + Math.log1p(queue.dead) };
 }
 
 export function queuesPage(app) {
