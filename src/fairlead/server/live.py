@@ -74,7 +74,7 @@ async def pictures(
         if board is not None:
             try:
                 edition, keys = await board.shown(wish.keys, seen=edition)
-                streams = await watched.now(now_ms)
+                streams = await watched.now(now_ms) if keys is not None else None
             except (QueueNotFound, QueueElsewhere, QueueMoving):
                 return
         yield Picture(
