@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from typing import TYPE_CHECKING
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster.budgets import share_in
@@ -12,6 +11,9 @@ from fairlead.cluster.entries import Share
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
+
+if TYPE_CHECKING:
+    import pytest
 
 QUEUES = ("orders", "mails", "jobs")
 API = {"throttle:api:rate": "100", "throttle:api:burst": "30"}
