@@ -18,11 +18,11 @@ from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer, ServerMissing
 
 NAMES = ("ann", "ben", "cas")
-QUEUES = ("mail", "invoices", "exports", "images", "reports", "search")
+QUEUES = ("mail", "bills", "files", "pics", "news", "tags")
 FLAGS = ("--lease-ms", "2000", "--log-level", "error")
 VISIBILITY_MS = 5_000
 BATCH, PAUSE_S = 10, 0.05
-WIDTH = 38
+WIDTH = 23
 
 
 class Work:
@@ -74,12 +74,12 @@ async def owners(client: AsyncClient) -> dict[str, str]:
     return {queue: group.owner for group in view.groups for queue in group.queues if group.owner is not None}
 
 
-async def watch(work: Work, nodes: list[Node], *, seconds: int) -> None:
+async def watch(work: Work, nodes: list[Node], seconds: range) -> None:
     """Print a line each second: who owns what, and how much of it was handled."""
     before = Counter(queue for queue, _ in work.acked)
     begun = time.monotonic()
-    for second in range(1, seconds + 1):
-        await asyncio.sleep(begun + second - time.monotonic())
+    for second in seconds:
+        await asyncio.sleep(begun + 1 + second - seconds.start - time.monotonic())
         owned = await owners(work.client)
         now = Counter(queue for queue, _ in work.acked.elements())
         cells = []
@@ -114,12 +114,12 @@ async def show(nodes: list[Node]) -> int:
     print("  s  " + "".join(f"{node.name:{WIDTH}}" for node in nodes) + "handled")
     work = Work(client)
     tasks = [asyncio.create_task(act(queue)) for queue in QUEUES for act in (work.send, work.handle)]
-    await watch(work, nodes, seconds=calm_s)
+    await watch(work, nodes, range(1, calm_s + 1))
     owning = set((await owners(client)).values())
     victim = next(node for node in nodes if node.name in owning)
     victim.kill()
     print(f"     {victim.name} is killed, without a word; its queues have new owners as soon as its lease is over.")
-    await watch(work, nodes, seconds=after_s)
+    await watch(work, nodes, range(calm_s + 1, calm_s + after_s + 1))
     work.is_sending = False
     async with asyncio.timeout(30):
         while not await work.is_done():  # noqa: ASYNC110 - it is the nodes that are waited for

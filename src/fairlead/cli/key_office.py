@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -69,10 +70,20 @@ async def _in_folder(place: Place, do: Callable[[KeyRing], Awaitable[T]]) -> T:
 
 
 def _post(place: Place, path: str, request: Shape, answer: type[Answer]) -> Answer:
-    """Ask a server, and return its answer."""
-    parts = urlsplit(place.server)
+    """Ask a server, and return its answer; of several nodes the first that is there."""
+    first, _, others = place.server.partition(",")
+    try:
+        return _post_to(first.strip(), place, path, request, answer)
+    except Disconnected:
+        if not others:
+            raise
+        return _post(replace(place, server=others), path, request, answer)
+
+
+def _post_to(server: str, place: Place, path: str, request: Shape, answer: type[Answer]) -> Answer:
+    parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.UsageError(f"A server is named by a URL such as http://127.0.0.1:7420, not {place.server!r}.")
+        raise click.UsageError(f"A server is named by a URL such as http://127.0.0.1:7420, not {server!r}.")
     connection = HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
     if parts.scheme == "https":
         connection = HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=place.tls())
@@ -84,7 +95,7 @@ def _post(place: Place, path: str, request: Shape, answer: type[Answer]) -> Answ
         response = connection.getresponse()
         status, body = response.status, response.read()
     except (HTTPException, OSError) as error:
-        raise Disconnected(f"The server {place.server} can't be reached: {error}.") from error
+        raise Disconnected(f"The server {server} can't be reached: {error}.") from error
     finally:
         connection.close()
     try:
@@ -92,5 +103,5 @@ def _post(place: Place, path: str, request: Shape, answer: type[Answer]) -> Answ
             return msgspec.json.decode(body, type=answer)
         refusal = msgspec.json.decode(body, type=ErrorAnswer)
     except msgspec.MsgspecError as error:
-        raise InternalError(f"{place.server} answers {status} with what is no answer of a Fairlead server.") from error
+        raise InternalError(f"{server} answers {status} with what is no answer of a Fairlead server.") from error
     raise error_of(refusal.error)

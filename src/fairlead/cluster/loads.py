@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Final
 
 from fairlead.cluster.house import Groups
@@ -17,7 +16,7 @@ class Loads:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._sequences: Counter[str] = Counter()
+        self._sequences: dict[str, int] = {}
         self._rates: dict[str, float] = {}
         self._looked_s: float | None = None
 
@@ -26,6 +25,7 @@ class Loads:
         elapsed_s = None if self._looked_s is None else max(0.001, now_s - self._looked_s)
         self._looked_s = now_s
         rates: dict[str, float] = {}
+        self._sequences = {group: at for group, at in self._sequences.items() if group in self._groups.names}
         for group in self._groups.names:
             broker = self._groups.group(group)
             if broker is None:

@@ -355,7 +355,8 @@ class Node:
             _log.warning("The node can't be drained: %s", error)
 
     def _has_heirs(self) -> bool:
-        return any(name != self.terms.name for name in placing.eligible(self.posting.view.nodes, self.live))
+        nodes = self.posting.view.nodes
+        return any(name in nodes and not nodes[name].is_draining for name in self.live if name != self.terms.name)
 
     async def leave(self) -> None:
         """Close what is open here, and disappear from the board."""

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.errors import FairleadError, InternalError, RateLimited
 
-_FIELDS: Final = ("code", "correlation_id", "caller")
+_FIELDS: Final = ("code", "correlation_id", "caller", "group", "node")
 
 
 class JsonLines(logging.Formatter):

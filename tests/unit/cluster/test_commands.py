@@ -63,6 +63,20 @@ def test_queues_are_made_in_a_group() -> None:
     run(main())
 
 
+def test_keys_are_made_at_whichever_node_is_there() -> None:
+    """Of several addresses the first that answers is asked."""
+
+    async def main() -> None:
+        async with cluster_of("a") as cluster:
+            servers = f"http://127.0.0.1:1,{cluster['a'].address}"
+            options = ["--server", servers, "key", "create", "ops", "--grant", "admin"]
+            result = await asyncio.to_thread(CliRunner().invoke, cli, options)
+            assert result.exit_code == 0, result.stderr
+            assert len(cluster["a"].doors.keys) == 1
+
+    run(main())
+
+
 def test_what_has_no_nodes_says_so() -> None:
     """A folder is refused before anything is asked, a node that is not there by the cluster."""
 

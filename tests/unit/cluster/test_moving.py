@@ -278,6 +278,23 @@ def test_a_node_that_leaves_hands_everything_over_first() -> None:
     run(main())
 
 
+def test_the_last_node_that_takes_groups_need_not_wait_to_leave() -> None:
+    """Where all others are drained too, nobody would take over before it is gone; then they do at once."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, "orders")
+            owner, (other,) = cluster.owner("orders"), cluster.others("orders")
+            await owner.done("cluster/drain", {"node": other.name})
+            async with asyncio.timeout(10):
+                await owner.node.drain(grace_s=60)
+            del cluster.members[owner.name]
+            await owner.stop()
+            await until(lambda: other.groups.has("orders"), "the other has it")
+
+    run(main())
+
+
 def test_a_second_process_of_the_same_name_takes_the_place_of_the_first() -> None:
     """The first one notices, lets go of everything and is to end; the second serves."""
 

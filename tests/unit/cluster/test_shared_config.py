@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlead.server.callers import Caller, Grant
 from fairlead.server.keys import CreateKey
 from tests.unit.cluster.in_process import cluster_of, until
@@ -62,7 +64,9 @@ def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
                 assert (await member.post("queue/enqueue", body)).status_code == 401
                 refused = await member.post("queue/dequeue", {"queue": "orders"}, authorization=producer)
                 assert refused.status_code == 403
+            ended = asyncio.create_task(cluster["a"].doors.keys.ended(cluster["a"].doors.keys.caller(producer)))
             await cluster["b"].done("keys/revoke", {"id": keys["some"].id}, authorization=admin)
+            await asyncio.wait_for(ended, 10)
             await until(lambda: len(cluster["a"].doors.keys) == 1, "the other node has heard of it")
             assert (await cluster["a"].post("queue/enqueue", body, authorization=producer)).status_code == 401
 

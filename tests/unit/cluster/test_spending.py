@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
+from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster.budgets import share_in
+from fairlead.cluster.entries import Share
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
+
+if TYPE_CHECKING:
+    import pytest
 
 QUEUES = ("orders", "mails", "jobs")
 API = {"throttle:api:rate": "100", "throttle:api:burst": "30"}
@@ -96,16 +102,21 @@ def test_what_moves_keeps_within_the_throttle() -> None:
     run(main())
 
 
-def test_a_group_is_closed_to_a_throttle_before_it_has_a_share() -> None:
-    """A queue that is made while nobody can grant it anything uses nothing, rather than everything."""
+def test_a_group_is_closed_to_a_throttle_before_it_has_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is made while nothing was granted to it uses nothing, rather than everything, when it begins."""
 
     async def main() -> None:
         async with cluster_of("a") as cluster:
             await cluster["a"].done("config/set", {"values": API})
+            groups, found = cluster["a"].groups, []
+            add = groups.add
+
+            def adding(group: str, broker: AsyncBroker) -> None:
+                found.append(share_in(broker._engine.ledger.config, "api"))
+                add(group, broker)
+
+            monkeypatch.setattr(groups, "add", adding)
             await made(cluster, "orders")
-            share = share_in(cluster["a"].groups.of("orders")._engine.ledger.config, "api")
-            assert share is not None
-            assert share.rate <= 100_000_000
-            assert share.burst <= 30
+            assert found == [Share(0, 0)]
 
     run(main())
