@@ -51,7 +51,7 @@ class FollowingTransport:
         if len(self._seeds) > 1:
             self._note_cluster()
         self._reaching: asyncio.Task[WebSocketTransport] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._dropped: list[WebSocketTransport] = []
         self._is_closed = False
 
     async def connect(self) -> None:
@@ -123,7 +123,7 @@ class FollowingTransport:
             self._reaching.cancel()
             with suppress(asyncio.CancelledError, FairleadError):
                 await self._reaching
-        await asyncio.gather(*(node.close() for node in self._nodes.values()), *self._leaving)
+        await asyncio.gather(*(node.close() for node in (*self._nodes.values(), *self._dropped)))
 
     # ------------------------------------------------------------------------------------------------- who is asked
 
@@ -170,7 +170,6 @@ class FollowingTransport:
             try:
                 await node.ready()
             except Disconnected:
-                self._forget(node)
                 self._drop(node)
             else:
                 return node
@@ -209,11 +208,10 @@ class FollowingTransport:
         raise failed
 
     def _drop(self, node: WebSocketTransport) -> None:
-        """Let go of a node that was only heard of, and does not answer."""
+        """Ask a node that does not answer no more, for good if it was only heard of; others may be about to try it."""
+        self._forget(node)
         if node.address not in self._seeds and self._nodes.pop(node.address, None) is not None:
-            leaving = asyncio.get_running_loop().create_task(node.close())
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            self._dropped.append(node)
 
 
 def addresses_of(servers: str) -> list[str]:

@@ -156,18 +156,19 @@ class WebSocketTransport:
             return self._link
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.get_running_loop().create_task(self._reconnect())
-        self._link = await asyncio.shield(self._connecting)
-        return self._link
+        return await asyncio.shield(self._connecting)
 
     async def _reconnect(self) -> Link:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._retries.patience_s
         for wait_s in self._retries.waits_s():
             try:
-                return await self._connect()
+                self._link = await self._connect()  # here, since whoever waits for it may have gone
             except Disconnected:
                 if loop.time() + wait_s > until:
                     raise
+            else:
+                return self._link
             await asyncio.sleep(wait_s)
         raise AssertionError("waits never end")
 

@@ -264,7 +264,7 @@ class Node:
         mine: dict[str, str | None] = {}
         for group in (group for group, home in homes.items() if home == own):
             left = self._homes.get(group, own)
-            mine[group] = left if left is not None and left not in live else None
+            mine[group] = left if left in view.nodes and left not in live else None  # one that is gone has let go
         self._homes |= {group: home for group, home in homes.items() if home != own or group in self.groups.names}
         elsewhere = {group: addresses[home] for group, home in homes.items() if home in addresses and home != own}
         self.tenancy.want(mine, elsewhere)

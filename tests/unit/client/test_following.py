@@ -217,6 +217,42 @@ def test_a_node_that_was_only_heard_of_stands_in_for_the_one_that_was_named() ->
     run(scenario)
 
 
+def test_a_node_that_came_back_elsewhere_is_found() -> None:
+    """A node that was only heard of, and is gone, is not in the way of queues that were there."""
+
+    async def scenario(made: Nodes) -> None:
+        made.owners["mails"] = 1
+        async with client_of(made, 0) as client:
+            await client.create_queue("jobs")
+            await client.create_queue("mails")
+            await made.end(1)
+            await made.end(0)
+            made.owners.update(jobs=0, mails=0)
+            asking = [asyncio.ensure_future(client.pause(queue)) for queue in ("jobs", "mails", "jobs", "mails")]
+            await asyncio.wait(asking, timeout=0.05)
+            await made.start(0)
+            await asyncio.gather(*asking)
+            assert {number for number, verb in made.asked if verb == "pause"} == {0}
+
+    run(scenario)
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
+    """A call that is cancelled while the client connects to another node leaves no connection behind."""
+
+    async def scenario(made: Nodes) -> None:
+        for passes in range(12):
+            async with client_of(made, 0) as client:
+                calling = asyncio.ensure_future(client.pause("jobs"))
+                for _ in range(passes):
+                    await asyncio.sleep(0.001)
+                calling.cancel()
+                await asyncio.wait([calling])
+        await until(lambda: not any(server.connections for server in made.servers))
+
+    run(scenario)
+
+
 def test_any_of_several_addresses_will_do() -> None:
     """A client connects although the first of its addresses does not answer, and not if none does."""
 

@@ -291,6 +291,7 @@ def test_the_last_node_that_takes_groups_need_not_wait_to_leave() -> None:
             del cluster.members[owner.name]
             await owner.stop()
             await until(lambda: other.groups.has("orders"), "the other has it")
+            assert other.node.tenancy.takeovers == 0
 
     run(main())
 
