@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
-from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -29,9 +27,6 @@ from fairlead.spark.tables.weights import with_weights
 BROADCAST_MAX = 200_000
 """With more open messages than this they are not sent to each task."""
 
-AT_A_TIME = 2
-"""So many tables are made at a time: while Spark plans and compiles one, it has the cores for another."""
-
 Write = Callable[[str, DataFrame], DataFrame]
 """Writes a table under its name, and returns it as it is read back."""
 
@@ -44,33 +39,17 @@ def build(events: DataFrame, span: Span, *, newest_day: date, carry: Sequence[da
         span: the days that are made, and how far events reach.
         newest_day: the day of the latest event.
         carry: the days whose ends are to be remembered.
-        write: writes a table; only its rows of these days are kept. It is called from several threads.
+        write: writes a table; only its rows of these days are kept.
     """
     tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         write("messages", messages(tried, newest_day=newest_day))
-        _make(
-            lambda: _make_fairness(events, tried, span, write),
-            lambda: _carry(events, tried, carry, write),
-            *[partial(_make_one, table, tried, write) for table in (latency, tenant_usage, throttle_waits)],
-            *[partial(_make_one, table, tried, write) for table in (dead_letters, sla)],
-        )
+        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
+            write(table.__name__, table(tried))
+        _carry(events, tried, carry, write)
+        _make_fairness(events, tried, span, write)
     finally:
         tried.unpersist()
-
-
-def _make(*parts: Callable[[], None]) -> None:
-    """Make tables that don't need each other, some at a time; whatever goes wrong with one, no other is begun then."""
-    pool = ThreadPoolExecutor(AT_A_TIME)
-    try:
-        for done in as_completed([pool.submit(part) for part in parts]):
-            done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _make_one(table: Callable[[DataFrame], DataFrame], tried: DataFrame, write: Write) -> None:
-    write(table.__name__, table(tried))
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
