@@ -34,7 +34,7 @@ def do_nothing(*_: Any, **__: Any) -> None:
 
 def forget_to_release_a_cap(patch: pytest.MonkeyPatch) -> None:
     """Keys at their caps stay there: waiters are left while messages wait, and nothing drains."""
-    patch.setattr(Kernel, "release", do_nothing)
+    patch.setattr(Kernel, "release_many", do_nothing)
 
 
 def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
