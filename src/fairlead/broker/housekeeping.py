@@ -8,11 +8,17 @@ from fairlead.broker.settings import Settings
 from fairlead.core.commands import Carry, Command, MoveBase, Seal, Trim
 from fairlead.core.ledger import Ledger
 
-CARRY_RATIO = 4
-"""Recovery reads at most about this many events for each message alive, plus ``CARRY_FLOOR``."""
+CARRY_RATIO, DEDUP_RATIO = 4, 2
+"""Recovery reads at most about so many events for each message alive and each dedup id known, plus ``CARRY_FLOOR``.
+
+Dedup ids are forgotten in time. Were they not counted, a busy broker with a long window would carry each of them again
+and again meanwhile, and do little else.
+"""
 CARRY_FLOOR = 500_000
 CARRY_COUNT = 256
 _LOOK_MS = 1_000
+_COUNTS = 4
+"""To count ids takes time by the queue, so it is done about so often between two baselines."""
 
 
 class Housekeeper:
@@ -24,6 +30,7 @@ class Housekeeper:
         self._carry_floor = carry_floor
         self._segment_size = 0
         self._next_look_ms = 0
+        self._next_count = 0
         self.trim_to = ledger.trimmed
 
     def note_page(self, size: int) -> None:
@@ -64,8 +71,18 @@ class Housekeeper:
         if ledger.settle_base() != ledger.baseline:
             execute(Carry(count=CARRY_COUNT))
             ledger.settle_base()
-        elif ledger.next_sequence - ledger.base > CARRY_RATIO * ledger.messages + self._carry_floor:
+        elif self._is_base_far():
             execute(MoveBase())
+
+    def _is_base_far(self) -> bool:
+        """Tell whether recovery would read too much."""
+        ledger = self._ledger
+        beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
+        if beyond <= 0 or ledger.next_sequence < self._next_count:
+            return False
+        left = DEDUP_RATIO * sum(len(queue.dedups) for queue in ledger.queues.values()) - beyond
+        self._next_count = ledger.next_sequence + left // _COUNTS
+        return left < 0
 
     def _trim_position(self, now_ms: int) -> tuple[int, list[str]]:
         """Return up to where the journal may go, by whole segments, and the readers that have not read all of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.journal.records import AnyRecord, Carried
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
 
 
@@ -78,6 +79,18 @@ def test_expired_dedup_ids_are_forgotten() -> None:
         broker.ack(lease_one(broker))
         broker.advance(10)
     assert len(broker.engine.ledger.queues["q"].dedups) < 50
+
+
+def test_a_long_window_does_not_keep_the_base_moving() -> None:
+    """Known ids count as alive: while they pile up, they are written down again now and then, and not all the time."""
+    broker = broker_with(carry_floor=20)
+    seen: list[AnyRecord] = []
+    broker.engine.taps.append(lambda records, _now_ms: seen.extend(records))
+    for at in range(300):
+        broker.enqueue("q", b"", dedup_id=f"id-{at}")
+        broker.ack(lease_one(broker))
+    carried = sum(len(home.numbers) for record in seen if isinstance(record, Carried) for home in record.dedups)
+    assert 0 < carried < 3 * 300
 
 
 def test_dedup_ids_survive_a_moved_base() -> None:
