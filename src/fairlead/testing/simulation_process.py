@@ -57,7 +57,7 @@ class SimulatedProcess:
         self.auditor = Auditor(self.disk, self.now_ms)
         self.settings = self.workload.settings()
         self.auditor.journal.settings = self.settings
-        self._carry_floor = self.workload.one_of(20, 50, 200, 100_000)
+        self._carry_floor = self.workload.one_of(5, 20, 100, 100_000)
         self._trace: deque[str] = deque(maxlen=_TRACE)
         self.death: DeathPoint | None = None
         self.answers_left: int | None = None
