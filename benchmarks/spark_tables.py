@@ -1,11 +1,11 @@
 """All tables of the pipeline from a large journal: how long it takes, and how that grows.
 
-    python -m benchmarks.spark_tables [--quick] [--check]
+    python -m benchmarks.spark_tables [--check]
 
 A stretch of traffic goes through a real broker on a fake clock, and its journal is repeated, one stretch after the
 other, until it is as long as it is to be: a day, at its fullest. A run over one stretch before warms Spark up, as a
 pipeline that goes on is warm. The time is that of a whole run: segments are taken in, all tables made and put in place.
-With ``--quick`` journals are small, and Spark runs its plans uncompiled: compiling them would take longer than they do.
+With ``--quick`` nothing is measured: on a journal that small, time goes into compiling plans and not into events.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,16 +31,9 @@ from fairlead.testing.traffic import Traffic
 from fairlead.testing.traffic_drive import make_journal
 
 SIZES = (500_000, 5_000_000)
-QUICK_SIZES = (50_000, 150_000)
 GOAL_S = 90.0
 SESSION = {**CONF, "spark.driver.memory": "3g"}
 """What a session for this is set to."""
-UNCOMPILED = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
 TRAFFIC = Traffic(
     messages=15_750,
     span_ms=740_000,
@@ -82,21 +74,17 @@ def main() -> None:
 
 
 def report_to(report: Report, options: Options, spark: SparkSession) -> None:
+    what = f"all tables from {SIZES[-1]:,} events"
+    report.heading("Tables: all of them, from a journal in files", repeats=1)
+    if options.quick:
+        report.not_run(f"{what}, and how the time grows up to them")
+        return
     with tempfile.TemporaryDirectory() as folder:
-        if options.quick:
-            with _set(spark, UNCOMPILED):
-                results = measure(spark, QUICK_SIZES, Path(folder))
-        else:
-            results = measure(spark, (STRETCH, *SIZES), Path(folder))[1:]
-    report.heading(f"Tables: all of them, from a journal in files{', uncompiled' * options.quick}", repeats=1)
+        results = measure(spark, (STRETCH, *SIZES), Path(folder))[1:]
     rows = [
         [f"{each.events:,} events", f"{each.seconds:.1f} s", f"{each.events / each.seconds:,.0f}"] for each in results
     ]
     report.table(["", "time", "events/s"], rows)
-    what = f"all tables from {SIZES[-1]:,} events"
-    if options.quick:
-        report.not_run(f"{what}, and how the time grows up to them")
-        return
     report.console.print(f"  grows with exponent {exponent(results):.2f} from the first to the last; 1 is linear")
     report.goal(what, measured=results[-1].seconds, most=GOAL_S, unit=" s")
 
@@ -114,16 +102,6 @@ def measure(spark: SparkSession, sizes: Sequence[int], folder: Path) -> list[Res
         shutil.rmtree(tables)
         shutil.rmtree(journal)
     return found
-
-
-@contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, known in before.items():
-        spark.conf.set(name, known or "")
 
 
 def exponent(results: Sequence[Result]) -> float:
