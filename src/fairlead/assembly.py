@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.numbered_store import NumberedStore
 from fairlead.adapters.ownership import LEASE_MS, Claim
 from fairlead.adapters.rocksdb_store import RocksDbStore
 from fairlead.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
@@ -134,16 +135,22 @@ async def open_async_broker(
     return AsyncBroker(_engine(_config(config, terms)))
 
 
-async def open_group(config: BrokerConfig) -> AsyncBroker:
+async def open_group(config: BrokerConfig, *, counts_from: int = 0) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
     When its store fails, or takes longer to answer than its lease, the broker is lost: it has to be opened anew.
+
+    Args:
+        config: where its store is, and its terms.
+        counts_from: what the sequences of its journal begin after, always the same for the same store.
 
     Raises:
         StoreFailed, StoreCorrupt: the store can't be opened or read.
         StoreLocked: another process has it.
     """
-    engine = await asyncio.get_running_loop().run_in_executor(None, partial(_engine, config, is_shared=True))
+    engine = await asyncio.get_running_loop().run_in_executor(
+        None, partial(_engine, config, is_shared=True, counts_from=counts_from)
+    )
     return AsyncBroker(engine, slow_sync_s=0.0)
 
 
@@ -159,10 +166,12 @@ def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> Bro
     return config
 
 
-def _engine(config: BrokerConfig, *, is_shared: bool = False) -> Engine:
+def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int = 0) -> Engine:
     if config.durability not in ("fsync", "os"):
         raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared)
+    if counts_from:
+        store = NumberedStore(store, first=counts_from)
     limits = config.hooks
 
     def config_value(key: str) -> str | None:

@@ -241,6 +241,25 @@ class NodeNotFound(RequestError):
     remedy = "Correct the name; the verb cluster tells the names of all nodes."
 
 
+class QueueSplit(RequestError):
+    """The queue is split into partitions, and this can't be asked of all of them at once; nothing was done.
+
+    Attributes:
+        partitions: how many partitions take new messages.
+        made: how many there are.
+        by_message: whether the fairness key that a producer gives is the one that counts.
+    """
+
+    code = "queue_split"
+    remedy = "Ask for each partition by its name, such as orders~0 and orders~1, or use the client of Fairlead."
+
+    def __init__(self, cause: str, *, partitions: int = 1, made: int = 1, by_message: bool = True) -> None:
+        super().__init__(cause)
+        self.partitions = partitions
+        self.made = made
+        self.by_message = by_message
+
+
 class QueuesApart(RequestError):
     """Two queues that an atomic step is to touch are in different groups; nothing was done."""
 

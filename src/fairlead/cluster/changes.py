@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from fairlead.cluster import placing
-from fairlead.cluster.entries import GROUP, NODE, BoardView, GroupEntry, encode, groups_by_queue
+from fairlead.cluster.entries import GROUP, NODE, SPLIT, BoardView, GroupEntry, SplitEntry, encode, groups_by_queue
 from fairlead.cluster.posting import Posting
 from fairlead.errors import InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
 from fairlead.model.names import DLQ_SUFFIX
@@ -91,6 +91,14 @@ class Changes:
             return encode(placing.moved_by_hand(group, entry, node).entry)
 
         await self._posting.change(GROUP + group, edit)
+
+    async def set_split(self, queue: str, entry: SplitEntry | None) -> None:
+        """Let a queue be split, or with None be whole again. Its partitions are on the board already, or still.
+
+        Raises:
+            StoreFailed: nobody knows whether it is.
+        """
+        await self._posting.change(SPLIT + queue, lambda _view: None if entry is None else encode(entry))
 
     async def drain_node(self, node: str, *, is_draining: bool) -> None:
         """Let the groups of a node go elsewhere, or let it have groups again.

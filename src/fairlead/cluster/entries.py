@@ -1,4 +1,4 @@
-"""What is on the board of a cluster: nodes, groups, config and budgets, as JSON, named as in ``group/orders``."""
+"""What is on the board of a cluster: nodes, groups, splits, config, budgets; as JSON, named as in ``group/orders``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlead.errors import StoreCorrupt
+from fairlead.model.partitions import Split
 from fairlead.ports.board import Entry
 
 NODE: Final = "node/"
 GROUP: Final = "group/"
 CONFIG: Final = "config/"
 BUDGET: Final = "budget/"
+SPLIT: Final = "split/"
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,28 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
     moves: int = 0
 
 
+class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that is split into partitions; see ``fairlead.model.partitions``.
+
+    Attributes:
+        partitions: how many of them take new messages.
+        made: how many there are.
+        key_from: where the queue's policy takes the fairness key of a message from.
+        on_enqueue: the script of the queue, which may say another.
+    """
+
+    partitions: int
+    made: int
+    key_from: str | tuple[str, ...] | None = None
+    on_enqueue: str | None = None
+
+    @property
+    def split(self) -> Split:
+        """What producers and consumers need to know of it."""
+        by_message = self.key_from is None and self.on_enqueue is None
+        return Split(partitions=self.partitions, made=self.made, by_message=by_message)
+
+
 class ConfigEntry(msgspec.Struct, frozen=True):
     """A value of the config, for every group."""
 
@@ -102,6 +126,7 @@ class BoardView(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, GroupEntry] = {}
     config: dict[str, str] = {}
     budgets: dict[str, Budget] = {}
+    splits: dict[str, SplitEntry] = {}
     versions: dict[str, str] = {}
 
 
@@ -109,7 +134,7 @@ T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 
 
-def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget) -> bytes:
+def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget | SplitEntry) -> bytes:
     """Return an entry as it is on the board."""
     return _encoder.encode(entry)
 
@@ -132,7 +157,7 @@ def view_of(entries: Mapping[str, Entry]) -> BoardView:
     Raises:
         StoreCorrupt: an entry is not what its name says.
     """
-    view = BoardView(nodes={}, groups={}, config={}, budgets={}, versions={})
+    view = BoardView(nodes={}, groups={}, config={}, budgets={}, splits={}, versions={})
     for name, entry in entries.items():
         view.versions[name] = entry.version
         if name.startswith(NODE):
@@ -143,6 +168,8 @@ def view_of(entries: Mapping[str, Entry]) -> BoardView:
             view.config[name.removeprefix(CONFIG)] = decode(name, entry.value, ConfigEntry).value
         elif name.startswith(BUDGET):
             view.budgets[name.removeprefix(BUDGET)] = decode(name, entry.value, Budget)
+        elif name.startswith(SPLIT):
+            view.splits[name.removeprefix(SPLIT)] = decode(name, entry.value, SplitEntry)
     return view
 
 

@@ -18,6 +18,7 @@ from fairlead.broker.meters import Measured, Meters, Waited, together
 from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, StoreFenced
 from fairlead.model.message import Delivery, Key
 from fairlead.model.names import DLQ_SUFFIX, dlq_of
+from fairlead.model.partitions import MARK, Split, queue_of, served_name
 from fairlead.model.views import QueueView
 
 RETRY_AFTER_MS: Final = 250
@@ -113,6 +114,7 @@ class Groups:
         self._open: dict[str, AsyncBroker] = {}
         self._here: dict[str, AsyncBroker] = {}
         self._places: dict[str, Place] = {}
+        self._splits: dict[str, Split] = {}
         self._taps: list[Tap] = []
         self._changed = asyncio.Event()
         self._left = Meters()
@@ -121,19 +123,30 @@ class Groups:
 
     # -------------------------------------------------------------------------------------------------- by queue
 
-    def has(self, queue: str) -> bool:
-        """Tell whether a queue is served here."""
-        return queue in self._here
+    def served_as(self, queue: str) -> str | None:
+        """Return the name under which a broker here serves what is asked for; None if it takes more than that broker.
+
+        The plain name of a queue that is split means all of its partitions, wherever these are.
+        """
+        if MARK in queue:
+            queue = served_name(queue)
+        elif self._splits and self.split_of(queue) is not None:
+            return None
+        return queue if queue in self._here else None
+
+    def split_of(self, queue: str) -> Split | None:
+        """Return how a queue is split, or the queue whose dead letters it holds; None for one that is whole."""
+        return self._splits.get(queue) or self._splits.get(queue.removesuffix(DLQ_SUFFIX))
 
     def of(self, queue: str) -> AsyncBroker:
-        """Return the broker that serves a queue.
+        """Return the broker that serves a queue; of one that is split, its first partition.
 
         Raises:
             QueueElsewhere: another node does.
             QueueMoving: no node does for the moment.
             QueueNotFound: as far as is known here, there is no such queue.
         """
-        broker = self._here.get(queue)
+        broker = self._here.get(served_name(queue))
         if broker is not None:
             return broker
         place = self.place_of(queue)
@@ -145,6 +158,7 @@ class Groups:
 
     def place_of(self, queue: str) -> Place | None:
         """Return where a queue is, or the queue that a dead-letter queue belongs to; None if nobody has heard of it."""
+        queue = served_name(queue)
         return self._places.get(queue) or self._places.get(queue.removesuffix(DLQ_SUFFIX))
 
     @property
@@ -162,8 +176,10 @@ class Groups:
             return
 
     async def gone(self, queue: str) -> None:
-        """Return when a queue is not served here any more."""
-        while self.has(queue):
+        """Return when a queue is not served here any more, or is split otherwise."""
+        served, whole = served_name(queue), queue_of(queue)
+        split = self.split_of(whole)
+        while served in self._here and self.split_of(whole) == split:
             await self.changed(_LOOK_S)
 
     # ------------------------------------------------------------------------------------------------- coming and going
@@ -196,10 +212,10 @@ class Groups:
         self._map()
         return broker
 
-    def move(self, places: Mapping[str, Place]) -> None:
-        """Take note of where queues are."""
-        if places != self._places:
-            self._places = dict(places)
+    def move(self, places: Mapping[str, Place], splits: Mapping[str, Split] | None = None) -> None:
+        """Take note of where queues are, and how some are split."""
+        if places != self._places or splits != self._splits:
+            self._places, self._splits = dict(places), dict(splits or {})
             self._map()
 
     def _map(self) -> None:

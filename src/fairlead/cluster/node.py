@@ -259,7 +259,8 @@ class Node:
             {
                 queue: Place(group, homes[group], addresses.get(homes[group] or ""))
                 for queue, group in groups_by_queue(view.groups).items()
-            }
+            },
+            {queue: entry.split for queue, entry in view.splits.items()},
         )
         mine: dict[str, str | None] = {}
         for group in (group for group, home in homes.items() if home == own):

@@ -53,4 +53,5 @@ def picture_of(
         )
         for name, entry in sorted(view.groups.items())
     ]
-    return ClusterView(node=own, nodes=nodes, groups=groups)
+    splits = {queue: entry.split for queue, entry in sorted(view.splits.items())}
+    return ClusterView(node=own, nodes=nodes, groups=groups, splits=splits)

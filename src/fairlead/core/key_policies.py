@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.core.ledger import Message, Queue
 from fairlead.model.message import Key
+from fairlead.model.partitions import queue_of
 from fairlead.scheduler.policy import KeyPolicy
 
 _TOLD_MAX = 65_536
@@ -18,10 +19,11 @@ class KeyPolicies:
         told: weight and cap of keys, as the latest message that had one said.
     """
 
-    __slots__ = ("_config", "_known", "_queue", "told")
+    __slots__ = ("_config", "_known", "_name", "_queue", "told")
 
     def __init__(self, queue: Queue, config: Mapping[str, str]) -> None:
         self._queue = queue
+        self._name = queue_of(queue.name)
         self._config = config
         self._known: dict[tuple[int, int | None], KeyPolicy] = {}
         self.told: dict[Key, tuple[int, int | None]] = {}
@@ -52,7 +54,7 @@ class KeyPolicies:
         """Return the policy of a key, None for the default."""
         weight, cap = self.told.get(key, (1, None))
         name = key if isinstance(key, str) else "/".join(key)
-        queue, policy, config = self._queue.name, self._queue.policy, self._config
+        queue, policy, config = self._name, self._queue.policy, self._config
         weight = policy.weights.get(name, weight)
         cap = policy.caps.get(name, cap)
         if config:

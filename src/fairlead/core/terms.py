@@ -9,9 +9,9 @@ from fairlead.core.ledger import Queue
 from fairlead.core.sources import Declared, Headers
 from fairlead.journal.records import Terms
 from fairlead.model.answers import EnqueueAnswer
-from fairlead.model.message import PRIORITY_NAMES, NewMessage, canonical
+from fairlead.model.message import DEFAULT_KEY, PRIORITY_NAMES, NewMessage, canonical
+from fairlead.model.partitions import queue_of
 
-DEFAULT_KEY = "default"
 UNSAID = 0
 """The weight of a message that nobody gave one: it leaves its key's weight as it is."""
 _NORMAL = PRIORITY_NAMES.index("normal")
@@ -114,7 +114,7 @@ def scoped(queue: Queue, throttles: Sequence[str]) -> list[str]:
     """Return throttles under the names of their buckets: sorted, each once, the queue's own if its policy says so."""
     names = sorted(set(throttles)) if len(throttles) > 1 else list(throttles)
     if queue.policy.throttle_scope == "queue":
-        return [f"{queue.name}/{name}" for name in names]
+        return [f"{queue_of(queue.name)}/{name}" for name in names]
     return names
 
 

@@ -10,6 +10,9 @@ import msgspec
 Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
 
+DEFAULT_KEY = "default"
+"""The fairness key of a message for which nobody has named one."""
+
 NEVER_MS = 253_402_300_799_000
 """The end of a lease that no timer ends, which a registered consumer has: the last second of the year 9999."""
 

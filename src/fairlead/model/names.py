@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from fairlead.model.limits import QUEUE_NAME_LENGTH_MAX
 
 DLQ_SUFFIX = ".dlq"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(~[1-9][0-9]?)?", re.ASCII)
+"""With a number behind a tilde, as no user names a queue, it is a partition of a queue that is split."""
 _ID_LENGTH = 16
 _NUMBER_BYTES = _ID_LENGTH // 2
 

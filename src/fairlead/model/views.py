@@ -9,6 +9,7 @@ import msgspec
 from fairlead.model.answers import EnqueueAnswer, FailureAnswer
 from fairlead.model.claims import ConsumerView
 from fairlead.model.message import Key
+from fairlead.model.partitions import Split
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.staging import SinkView
 
@@ -75,6 +76,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
         registered: its registered consumers; told by ``inspect`` only.
         staged: messages that wait for their batch to be published; within the limits, and in no other number here.
         sinks: told by ``inspect`` only.
+        partitions: how many partitions it has, in a cluster; 1 for one that is not split.
     """
 
     name: str
@@ -96,6 +98,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     registered: tuple[ConsumerView, ...] = ()
     staged: int = 0
     sinks: tuple[SinkView, ...] = ()
+    partitions: int = 1
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,8 +246,9 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster as one of its nodes sees it."""
+    """A cluster as one of its nodes sees it, with the queues that are split into partitions."""
 
     node: str
     nodes: list[NodeView]
     groups: list[GroupView]
+    splits: dict[str, Split] = {}

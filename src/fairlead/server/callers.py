@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.errors import Forbidden, InvalidArgument
 from fairlead.model.message import Key, NewMessage
+from fairlead.model.partitions import queue_of
 from fairlead.wire.verbs import Right
 
 EVERY = "*"
@@ -79,7 +80,7 @@ class Caller(msgspec.Struct, frozen=True):
                 raise Forbidden(f"Key {self.name!r} may not produce for fairness key {message.fairness_key!r:.150}.")
 
     def _fitting(self, right: Right, queue: str) -> Iterable[Grant]:
-        grants = self.grants or ()
+        grants, queue = self.grants or (), queue_of(queue)
         return (grant for grant in grants if grant.right in (right, "admin") and fits(grant.queues, queue))
 
 

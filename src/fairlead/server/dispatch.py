@@ -65,6 +65,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "readers": admin.readers,
     "cluster": admin.alone,
     "move_queue": admin.alone,
+    "split_queue": admin.alone,
     "drain_node": admin.alone,
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairleadError``."""

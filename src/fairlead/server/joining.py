@@ -16,6 +16,7 @@ from fairlead.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url,
 from fairlead.cluster.forwarding import Forwarder
 from fairlead.cluster.house import Groups
 from fairlead.cluster.node import Node, NodeTerms
+from fairlead.model.partitions import first_number
 from fairlead.server.cluster_verbs import SPECIAL
 from fairlead.server.doors import Doors
 from fairlead.server.keys import PREFIX
@@ -56,7 +57,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
 async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
     url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
-    return await open_group(config)
+    return await open_group(config, counts_from=first_number(group))
 
 
 @asynccontextmanager

@@ -237,9 +237,13 @@ class _Stream:
         reply = _Reply(self, call.number, call.verb)
         try:
             request: Any = decoded(_DECODERS[call.verb], call.request, call.verb)
-            if self._groups is not None and not self._groups.has(request.queue):  # it takes a while to find out where
-                self._begin(call)
-                return
+            if self._groups is not None:
+                served = self._groups.served_as(request.queue)
+                if served is None:  # it takes a while to find out where it is
+                    self._begin(call)
+                    return
+                if served != request.queue:
+                    request = msgspec.structs.replace(request, queue=served)
             if self.doors.rates is not None:
                 self.doors.admit(self._caller, self._address)
             if isinstance(request, Lease):

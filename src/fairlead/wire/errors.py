@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead import errors
 from fairlead.errors import FairleadError, UnavailableError
+from fairlead.model.partitions import Split
 
 GRPC_OK: Final = 0
 HTTP_STATUS: Final[dict[str, int]] = {
@@ -32,6 +33,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "stage_mismatch": 409,
     "not_pending": 409,
     "queues_apart": 409,
+    "queue_split": 409,
     "journal_trimmed": 410,
     "payload_too_large": 413,
     "queue_elsewhere": 421,
@@ -86,6 +88,7 @@ GRPC_STATUS: Final[dict[str, int]] = {
     "not_pending": _PRECONDITION,
     "queue_elsewhere": _PRECONDITION,
     "queues_apart": _PRECONDITION,
+    "queue_split": _PRECONDITION,
     "journal_trimmed": _OUT_OF_RANGE,
     "key_full": _EXHAUSTED,
     "queue_full": _EXHAUSTED,
@@ -111,6 +114,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str
     retry_after_ms: int | None = None
     at: str | None = None
+    split: Split | None = None
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -123,7 +127,12 @@ def body_of(error: FairleadError) -> ErrorBody:
     """Return an error in the shape of the wire."""
     retry_after_ms = error.retry_after_ms if isinstance(error, UnavailableError) else None
     at = error.at if isinstance(error, errors.QueueElsewhere) else None
-    return ErrorBody(code=error.code, cause=error.cause, remedy=error.remedy, retry_after_ms=retry_after_ms, at=at)
+    body = ErrorBody(code=error.code, cause=error.cause, remedy=error.remedy, retry_after_ms=retry_after_ms, at=at)
+    return msgspec.structs.replace(body, split=_split_of(error)) if isinstance(error, errors.QueueSplit) else body
+
+
+def _split_of(error: errors.QueueSplit) -> Split:
+    return Split(partitions=error.partitions, made=error.made, by_message=error.by_message)
 
 
 def _leaves() -> dict[str, type[FairleadError]]:
@@ -143,4 +152,7 @@ def error_of(body: ErrorBody) -> FairleadError:
         return kind(body.cause, retry_after_ms=body.retry_after_ms)
     if issubclass(kind, errors.QueueElsewhere):
         return kind(body.cause, at=body.at or "")
+    if issubclass(kind, errors.QueueSplit):
+        split = body.split or Split(partitions=1, made=1)
+        return kind(body.cause, partitions=split.partitions, made=split.made, by_message=split.by_message)
     return kind(body.cause)

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.model.claims import Claim, Claimed, ConsumerView
 from fairlead.model.message import Delivery, Key, MessageView, NewMessage
+from fairlead.model.partitions import Split
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.staging import Published, SinkView, Staged
 from fairlead.model.views import (
@@ -449,6 +450,13 @@ class MoveQueue(Shape, frozen=True, kw_only=True):
     node: str
 
 
+class SplitQueue(Shape, frozen=True, kw_only=True):
+    """Split a queue into so many partitions, or let fewer of those there are take new messages."""
+
+    queue: str
+    partitions: int
+
+
 class DrainNode(Shape, frozen=True, kw_only=True):
     """Let all groups of a node go to others, or let it have groups again."""
 
@@ -515,6 +523,7 @@ VERBS: Mapping[str, Verb] = {
     "readers": Verb("journal/reader/list", ReadersRequest, Readers, "admin"),
     "cluster": Verb("cluster", Nothing, ClusterView, "admin"),
     "move_queue": Verb("cluster/move", MoveQueue, Nothing, "admin"),
+    "split_queue": Verb("cluster/split", SplitQueue, Split, "admin"),
     "drain_node": Verb("cluster/drain", DrainNode, Nothing, "admin"),
 }
 """All verbs, by name."""
