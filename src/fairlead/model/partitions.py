@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
+from fairlead.model.limits import PARTITIONS_MAX
 from fairlead.model.message import DEFAULT_KEY, Key
 from fairlead.model.names import DLQ_SUFFIX, number_of
 
-PARTITIONS_MAX: Final = 64
 MARK: Final = "~"
 NUMBER_BITS: Final = 47
 """A partition has so many bits for its numbers. With the partition before them, programs that have nothing but floating

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.limits import PARTITIONS_MAX
 from fairlead.model.message import NewMessage
-from fairlead.model.partitions import PARTITIONS_MAX
 from fairlead.wire import verbs as wire
 from fairlead.wire.spreading import (
     Piece,
