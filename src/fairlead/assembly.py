@@ -33,6 +33,7 @@ from fairlead.model.policy import QueuePolicy
 from fairlead.model.spelling import did_you_mean
 from fairlead.model.views import DeadLetterFilter
 from fairlead.ports.board import Board
+from fairlead.ports.hooks import Hooks
 from fairlead.ports.store import Store, StoredPage
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ __all__ = [
     "open_board",
     "open_broker",
     "open_group",
+    "open_hooks",
     "open_store",
     "shown_url",
 ]
@@ -172,22 +174,13 @@ def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int =
     store = open_store(config.path, durability=config.durability, is_bounded=is_shared)
     if counts_from:
         store = NumberedStore(store, first=counts_from)
-    limits = config.hooks
 
     def config_value(key: str) -> str | None:
-        # Who may call the broker is nothing for a script to know.
-        return None if key.startswith(PRIVATE_PREFIX) else engine.ledger.config.get(key)
+        return engine.ledger.config.get(key)
 
-    hooks = LuaHooks(
-        config_value,
-        timeout_ms=limits.timeout_ms,
-        memory_bytes_max=limits.memory_bytes_max,
-        breaker_threshold=limits.breaker_threshold,
-        breaker_cooldown_ms=limits.breaker_cooldown_ms,
-    )
     engine = Engine(
         store,
-        hooks=hooks,
+        hooks=open_hooks(config_value, config.hooks),
         clock=SystemClock(),
         entropy=SystemEntropy(),
         settings=config.settings,
@@ -204,6 +197,18 @@ def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int =
     if config.owns_process:
         gc.set_threshold(*_GC_THRESHOLD)
     return engine
+
+
+def open_hooks(config_value: Callable[[str], str | None], limits: HookLimits | None = None) -> Hooks:
+    """Return what runs scripts, which read config values as far as these are for scripts to know."""
+    limits = limits if limits is not None else HookLimits()
+    return LuaHooks(
+        lambda key: None if key.startswith(PRIVATE_PREFIX) else config_value(key),
+        timeout_ms=limits.timeout_ms,
+        memory_bytes_max=limits.memory_bytes_max,
+        breaker_threshold=limits.breaker_threshold,
+        breaker_cooldown_ms=limits.breaker_cooldown_ms,
+    )
 
 
 def open_store(

@@ -140,6 +140,10 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._engine.give_back(queue, deliveries)
         self._wake()
 
+    def send_away(self, queue: str, error: FairleadError) -> None:
+        """Refuse everybody who waits at a queue, and end its consumers. What they have leased stays leased."""
+        self._engine.send_away_from(queue, error)
+
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""
         self._engine.taps.append(tap)

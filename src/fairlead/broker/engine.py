@@ -451,6 +451,16 @@ class Engine:
                 consumer.credit = 0
                 consumer.ending = error
 
+    def send_away_from(self, queue: str, error: FairleadError) -> None:
+        """Refuse everybody who waits at a queue, and let its consumers end; what has been leased stays leased."""
+        takers = self.dispatcher.dismiss(queue)
+        refuse_all((taker.reply for taker in takers if isinstance(taker, Waiter)), error)
+        for consumer in (taker for taker in takers if isinstance(taker, Consumer)):
+            self.dispatcher.detach(consumer)
+            consumer.credit = 0
+            consumer.ending = error
+            guarded(consumer.deliver, [])
+
     def dismiss_consumers(self) -> None:
         """Let all consumers end, with the next turn: what they have goes back to its queue."""
         for consumers in list(self.dispatcher.consumers.values()):

@@ -92,13 +92,20 @@ class Changes:
 
         await self._posting.change(GROUP + group, edit)
 
-    async def set_split(self, queue: str, entry: SplitEntry | None) -> None:
-        """Let a queue be split, or with None be whole again. Its partitions are on the board already, or still.
+    async def change_split(self, queue: str, edit: Callable[[SplitEntry | None], SplitEntry | None]) -> BoardView:
+        """Let a queue be split otherwise than it is now, or with None be whole.
+
+        Its partitions are on the board already, or still. Returns the board afterwards.
 
         Raises:
             StoreFailed: nobody knows whether it is.
         """
-        await self._posting.change(SPLIT + queue, lambda _view: None if entry is None else encode(entry))
+
+        def edited(view: BoardView) -> bytes | None:
+            entry = edit(view.splits.get(queue))
+            return None if entry is None else encode(entry)
+
+        return await self._posting.change(SPLIT + queue, edited)
 
     async def drain_node(self, node: str, *, is_draining: bool) -> None:
         """Let the groups of a node go elsewhere, or let it have groups again.

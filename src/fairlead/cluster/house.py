@@ -15,14 +15,15 @@ from typing import Final, Protocol, TypeAlias
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Tap
 from fairlead.broker.meters import Measured, Meters, Waited, together
-from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, StoreFenced
+from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
 from fairlead.model.message import Delivery, Key
-from fairlead.model.names import DLQ_SUFFIX, dlq_of
-from fairlead.model.partitions import MARK, Split, queue_of, served_name
+from fairlead.model.names import DLQ_SUFFIX, dlq_of, is_dlq
+from fairlead.model.partitions import MARK, Split, partition_name, queue_of, served_name
 from fairlead.model.views import QueueView
 
 RETRY_AFTER_MS: Final = 250
 _LOOK_S: Final = 60.0
+_WHOLE: Final = Split(partitions=1, made=1)
 HandOutTap: TypeAlias = Callable[[list[Key], list[int]], None]
 
 
@@ -123,6 +124,11 @@ class Groups:
 
     # -------------------------------------------------------------------------------------------------- by queue
 
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """How queues are split, of those that are."""
+        return self._splits
+
     def served_as(self, queue: str) -> str | None:
         """Return the name under which a broker here serves what is asked for; None if it takes more than that broker.
 
@@ -214,9 +220,22 @@ class Groups:
 
     def move(self, places: Mapping[str, Place], splits: Mapping[str, Split] | None = None) -> None:
         """Take note of where queues are, and how some are split."""
-        if places != self._places or splits != self._splits:
-            self._places, self._splits = dict(places), dict(splits or {})
+        before, now = self._splits, dict(splits or {})
+        if places != self._places or now != before:
+            self._places, self._splits = dict(places), now
             self._map()
+        for queue in before.keys() | now.keys():
+            if before.get(queue) != now.get(queue):
+                self._send_away(queue, before.get(queue, _WHOLE), now.get(queue, _WHOLE))
+
+    def _send_away(self, queue: str, before: Split, now: Split) -> None:
+        """Let those who wait at partitions of a queue ask again, since it is split otherwise from now on."""
+        for whole in (queue, dlq_of(queue)):
+            error = split_into(whole, now)
+            for at in range(max(before.made, now.made)):
+                served = served_name(partition_name(whole, at))
+                if served in self._here:
+                    self._here[served].send_away(served, error)
 
     def _map(self) -> None:
         here: dict[str, AsyncBroker] = {}
@@ -243,17 +262,17 @@ class Groups:
 
     async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
         """Return a queue that is served here; see ``AsyncBroker.queue``."""
-        return await self.of(queue).queue(queue, keys_max=keys_max)
+        return await self.of(queue).queue(served_name(queue), keys_max=keys_max)
 
     async def look_at(
         self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
     ) -> tuple[QueueView, float]:
         """Return a queue that is served here, with fairness keys; see ``AsyncBroker.look_at``."""
-        return await self.of(queue).look_at(queue, keys_max=keys_max, wanted=wanted)
+        return await self.of(queue).look_at(served_name(queue), keys_max=keys_max, wanted=wanted)
 
     def watch_hand_outs(self, queue: str, tell: HandOutTap) -> Callable[[], None]:
         """Let a function see what a queue hands out, as long as it is served here."""
-        return self.of(queue).watch_hand_outs(queue, tell)
+        return self.of(queue).watch_hand_outs(served_name(queue), tell)
 
     def waited(self, queue: str, number: int) -> Waited | None:
         """Return since when a message could go that was just handed out here."""
@@ -323,3 +342,13 @@ class Groups:
 def moving(queue: str) -> QueueMoving:
     """Return the error of a queue that no node serves for the moment."""
     return QueueMoving(f"Queue {queue!r:.150} is on its way to another node.", retry_after_ms=RETRY_AFTER_MS)
+
+
+def split_into(queue: str, split: Split) -> QueueSplit:
+    """Return the error of a queue that is split, for whoever has to ask its partitions."""
+    return QueueSplit(
+        f"Queue {queue!r:.150} is split into {split.made} partitions.",
+        partitions=split.partitions,
+        made=split.made,
+        by_message=split.by_message or is_dlq(queue),  # what a script or policy says is said of new messages only
+    )

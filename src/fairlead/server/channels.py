@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.requests import Consumer
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.errors import Closed, FairleadError, InvalidArgument, QueueNotFound
 from fairlead.model.message import Delivery, Receipt
+from fairlead.model.partitions import MARK, served_name
 from fairlead.server.doors import Doors
 from fairlead.server.outbox import Outbox
 from fairlead.wire.errors import body_of
@@ -131,6 +134,8 @@ class Channels:
         """
         check_taking(request.credit, 0, request.visibility_ms, request.owner)
         broker = await self._doors.broker_of(request.queue)
+        if MARK in request.queue:
+            request = msgspec.structs.replace(request, queue=served_name(request.queue))
         if number in self._open:
             raise InvalidArgument(f"Channel {number} is open already.")
         channel = Channel(number, request, self._doors, broker, self._outbox)

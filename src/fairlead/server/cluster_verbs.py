@@ -13,17 +13,17 @@ from fairlead.assembly import PRIVATE_PREFIX
 from fairlead.cluster.node import MILLIONTHS
 from fairlead.errors import Forbidden, InvalidArgument, QueueNotFound, QueuesApart, RedriveNotFound
 from fairlead.model.names import queue_name_fault
+from fairlead.model.partitions import MARK, served_name
 from fairlead.model.views import ClusterView, RedriveView, ThrottleView
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import Answer
 from fairlead.server.origin import Origin
+from fairlead.server.partitions_splitting import OPENING_S, split_queue
 from fairlead.server.routing import ClusterRouter, Special
 from fairlead.server.verbs.admin import AT
 from fairlead.wire import verbs as wire
 
 _DONE: Final = wire.Nothing()
-_OPENING_S: Final = 15.0
-"""So long a request waits that makes a queue: its store has to be opened first."""
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
@@ -34,10 +34,12 @@ async def _create_queue(router: ClusterRouter, request: wire.CreateQueue, caller
     if (fault := queue_name_fault(request.queue)) is not None:
         raise InvalidArgument(fault)
     if not origin.is_forwarded:
+        if MARK in request.queue or MARK in (request.group or ""):
+            raise InvalidArgument(f"A name with {MARK} is that of a partition, which is made by splitting its queue.")
         await router.changes.list_queue(request.queue, group=request.group)
         router.node.note()
     asking = msgspec.structs.replace(origin, follows=False)  # whoever makes a queue can't know yet where it will be
-    return await router.at("create_queue", request, request.queue, caller, asking, patience_s=_OPENING_S)
+    return await router.at("create_queue", request, request.queue, caller, asking, patience_s=OPENING_S)
 
 
 async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, caller: Caller, origin: Origin) -> Answer:
@@ -160,7 +162,7 @@ async def _cluster(router: ClusterRouter, _request: wire.Nothing, _: Caller, __:
 
 async def _move_queue(router: ClusterRouter, request: wire.MoveQueue, _: Caller, __: Origin) -> wire.Nothing:
     """Let a queue, with its group, go to a node."""
-    await router.changes.move_queue(request.queue, request.node)
+    await router.changes.move_queue(served_name(request.queue), request.node)
     router.node.note()
     return _DONE
 
@@ -190,6 +192,7 @@ SPECIAL: Final[Mapping[str, Special]] = {
     "readers": partial(_of_journal, "readers"),
     "cluster": _cluster,
     "move_queue": _move_queue,
+    "split_queue": split_queue,
     "drain_node": _drain_node,
 }
 """The verbs for which it is not enough to find the broker of their queue."""

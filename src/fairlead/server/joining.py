@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from fairlead import __version__
-from fairlead.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group
+from fairlead.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
 from fairlead.cluster.forwarding import Forwarder
 from fairlead.cluster.house import Groups
 from fairlead.cluster.node import Node, NodeTerms
@@ -20,6 +20,8 @@ from fairlead.model.partitions import first_number
 from fairlead.server.cluster_verbs import SPECIAL
 from fairlead.server.doors import Doors
 from fairlead.server.keys import PREFIX
+from fairlead.server.partition_keys import PartitionKeys
+from fairlead.server.partitions_spreading import SPREAD
 from fairlead.server.routing import ClusterRouter
 from fairlead.server.settings import ServerSettings
 
@@ -67,7 +69,12 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
         yield
         return
     forwarder = Forwarder(node.terms.name, tls=_tls(settings))
-    doors.router = ClusterRouter(node, forwarder, SPECIAL)
+
+    def config_value(key: str) -> str | None:
+        return node.posting.view.config.get(key)
+
+    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
+    router = doors.router = ClusterRouter(node, forwarder, SPECIAL, SPREAD, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
@@ -77,6 +84,7 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     try:
         yield
     finally:
+        await router.close()
         await forwarder.close()
 
 

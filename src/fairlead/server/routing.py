@@ -2,47 +2,88 @@
 
 A caller that follows by itself is told where to ask. A node that asks for somebody else is answered from here only, so
 no request ever goes round in circles. While a queue moves, a request waits a little for it to arrive.
+
+A queue that is split is asked by its plain name for all of its partitions, or by the name of one for that one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.cluster.forwarding import Forwarder
+from fairlead.cluster.house import split_into
 from fairlead.cluster.node import Node
-from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, StoreFenced
+from fairlead.errors import (
+    Closed,
+    FairleadError,
+    QueueElsewhere,
+    QueueMoving,
+    QueueNotFound,
+    QueueSplit,
+    StoreFenced,
+)
+from fairlead.model.message import Delivery
+from fairlead.model.partitions import MARK, Split, served_name
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import HANDLERS, Answer
 from fairlead.server.origin import Origin
+from fairlead.server.partition_keys import PartitionKeys
+from fairlead.wire.verbs import Lease, Nack, Receipt
 
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
 _LOOK_S: Final = 0.2
+_ROUNDS: Final = 5
+"""So often a request begins anew because a queue is split otherwise by now."""
+_FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
+"""What callers that follow ask the partitions of a queue themselves."""
+SPREAD_IN_PERSON: Final = frozenset(("update_queue", "delete_queue", "redrive"))
+"""The special verbs that look after partitions by themselves."""
 
 Special = Callable[["ClusterRouter", Any, Caller, Origin], Awaitable[Answer]]
+Spread = Callable[["Whole", Any], Awaitable[Answer]]
 
 
 class ClusterRouter:
     """Answers verbs at a node."""
 
-    def __init__(self, node: Node, forwarder: Forwarder, special: Mapping[str, Special]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        forwarder: Forwarder,
+        special: Mapping[str, Special],
+        spread: Mapping[str, Spread],
+        *,
+        keys: PartitionKeys,
+    ) -> None:
         """Answer at a node.
 
         Args:
             node: the node.
             forwarder: asks other nodes.
             special: what to do for verbs that are about more than one queue, or need more than its broker.
+            spread: what to do for verbs that are about a queue which is split; the others it can't be asked as a whole.
+            keys: finds the partition of a new message.
         """
         self.node = node
         self.groups = node.groups
         self.changes = node.changes
+        self.keys = keys
+        self.splitting = asyncio.Lock()
+        """Held while a queue is split: of two at once, the second goes on from what the first has made."""
+        self.turn = 0
+        """Grows with each lease of a queue that is split."""
         self._forwarder = forwarder
         self._special = special
+        self._spread = spread
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     async def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
         """Do what a verb says, here or elsewhere.
@@ -50,17 +91,86 @@ class ClusterRouter:
         Raises:
             FairleadError: it was refused.
         """
+        waiting = _Waiting(request)
+        for _ in range(_ROUNDS):
+            split = self.split_of(getattr(request, "queue", None)) if self.groups.splits else None
+            if split is not None:
+                self._check_spread(name, request, split, origin)
+            try:
+                return await self._call(name, request, split, caller, origin)
+            except QueueSplit:
+                if origin.is_forwarded or not (name in self._spread or name in SPREAD_IN_PERSON):
+                    raise
+            except QueueNotFound:
+                if split is None or split == self.split_of(request.queue):
+                    raise
+            await self.node.inform()
+            request = waiting.left()
+        raise moving_on()
+
+    async def _call(self, name: str, request: Any, split: Split | None, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
         special = self._special.get(name)
         if special is not None:
             return await special(self, request, caller, origin)
-        return await self.at(name, request, request.queue, caller, origin)
+        if split is None:
+            return await self.at(name, request, request.queue, caller, origin)
+        return await self._spread[name](self.whole(request.queue, split, caller, origin), request)
+
+    # ------------------------------------------------------------------------------------------------------ partitions
+
+    def split_of(self, queue: str | None) -> Split | None:
+        """Return how a queue is split, if it is asked for as a whole."""
+        return None if queue is None or MARK in queue else self.groups.split_of(queue)
+
+    def whole(self, queue: str, split: Split, caller: Caller, origin: Origin) -> Whole:
+        """Return what asks all partitions of a queue."""
+        return Whole(self, queue, split, caller, msgspec.structs.replace(origin, follows=False))
+
+    def _check_spread(self, name: str, request: Any, split: Split, origin: Origin) -> None:  # noqa: ANN401 - by verb
+        """Let those ask partitions themselves who can, and refuse what can't be asked of all of them.
+
+        Raises:
+            QueueSplit: the partitions are to be asked.
+        """
+        is_possible = name in self._spread or name in SPREAD_IN_PERSON
+        error = split_into(request.queue, split)
+        is_followed = origin.follows and name in _FOLLOWED
+        if name == "enqueue":
+            is_followed = is_followed and error.by_message
+        elif name == "lease":
+            is_followed = is_followed and not request.wait_ms
+        if is_followed or origin.is_forwarded or not is_possible:
+            raise error
+
+    def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
+        """Let messages of a queue or partition go back that were leased for somebody who is gone; see to it soon."""
+        receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
+        if receipts:
+            request = Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)
+            task = asyncio.create_task(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _give_back(self, request: Nack, caller: Caller, origin: Origin) -> None:
+        with contextlib.suppress(FairleadError):  # it goes back when its lease ends
+            await self.at("nack", request, request.queue, caller, origin)
+
+    async def close(self) -> None:
+        """Finish what goes on behind the answers."""
+        await asyncio.gather(*self._giving_back, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------- where a queue is
 
     async def find(self, queue: str) -> AsyncBroker:
         """Return the broker that serves a queue here; wait a little for one that is on its way.
 
         Raises:
             QueueElsewhere, QueueMoving, QueueNotFound: none does.
+            QueueSplit: there is one for each partition.
         """
+        split = self.split_of(queue)
+        if split is not None:
+            raise split_into(queue, split)
         return await self._locate(queue, _Patience(PATIENCE_S))
 
     def grpc_at(self, address: str) -> str | None:
@@ -96,7 +206,7 @@ class ClusterRouter:
             try:
                 if broker is None:
                     return await self.ask(at, name, request, caller, origin)
-                return await HANDLERS[name](broker, request, caller)
+                return await HANDLERS[name](broker, _as_served(request, queue), caller)
             except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:  # nothing was done
                 if isinstance(error, Closed) and broker is not None and broker in self.groups.brokers():
                     raise
@@ -147,6 +257,51 @@ class ClusterRouter:
         return answers + list(await asyncio.gather(*(self.ask(at, name, request, caller, origin) for at in others)))
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A queue that is split, asked as a whole by somebody.
+
+    Attributes:
+        queue: its plain name, or that of its dead letters.
+        split: how it is split, as far as is known here.
+    """
+
+    router: ClusterRouter
+    queue: str
+    split: Split
+    caller: Caller
+    origin: Origin
+
+    async def ask(self, name: str, request: Any, *, patience_s: float = PATIENCE_S) -> Any:  # noqa: ANN401 - by verb
+        """Do what a verb says at the partition that a request names.
+
+        Raises:
+            FairleadError: it was refused.
+        """
+        return await self.router.at(name, request, request.queue, self.caller, self.origin, patience_s=patience_s)
+
+    def is_gone(self, at: int) -> bool:
+        """Tell whether a partition that is not found may be passed over: it takes nothing new, so it was empty."""
+        return at >= self.split.partitions
+
+
+class _Waiting:
+    """A request that may wait, and how much of that is left."""
+
+    __slots__ = ("_begun_s", "_request")
+
+    def __init__(self, request: Any) -> None:  # noqa: ANN401 - by verb
+        self._request = request
+        self._begun_s = asyncio.get_running_loop().time()
+
+    def left(self) -> Any:  # noqa: ANN401 - by verb
+        """Return the request with what is left of the time that it would wait."""
+        if not isinstance(self._request, Lease) or not self._request.wait_ms:
+            return self._request
+        waited_ms = round((asyncio.get_running_loop().time() - self._begun_s) * 1000)
+        return msgspec.structs.replace(self._request, wait_ms=max(0, self._request.wait_ms - waited_ms))
+
+
 class _Patience:
     """How long a request still waits, and whether it has made sure that what it knows is new."""
 
@@ -164,6 +319,12 @@ class _Patience:
     def left_s(self) -> float:
         """How long it still waits."""
         return self._end_s - asyncio.get_running_loop().time()
+
+
+def _as_served(request: Any, queue: str) -> Any:  # noqa: ANN401 - by verb
+    """Return a request under the name by which a broker knows the queue."""
+    served = served_name(queue)
+    return request if served == queue else msgspec.structs.replace(request, queue=served)
 
 
 def moving_on() -> QueueMoving:

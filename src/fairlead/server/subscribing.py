@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlead.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
+from fairlead.model.partitions import served_name
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import JSON, Exchange, line_of
@@ -38,7 +39,7 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
     kind = exchange.kind
     broker = await doors.broker_of(request.queue)
     deliveries = broker.consume(
-        request.queue,
+        served_name(request.queue),
         credit=request.credit,
         visibility_ms=request.visibility_ms,
         owner=request.owner,
@@ -83,10 +84,10 @@ async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     doors.tally.calls["watch"] += 1
     doors.check_open("consume")
     caller.check("consume", queue)
-    await (await doors.broker_of(queue)).queue(queue)  # or it is not found
+    await (await doors.broker_of(queue)).queue(served_name(queue))  # or it is not found
 
     with doors.subscription():
-        async with _arrivals(doors, queue) as arrived:
+        async with _arrivals(doors, served_name(queue)) as arrived:
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             telling = _tell(doors, exchange, queue, arrived)
             endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller), _moved(doors, queue))

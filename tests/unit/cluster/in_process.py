@@ -15,6 +15,7 @@ import uvicorn
 from fairlead.adapters.lua_hooks import LuaHooks
 from fairlead.adapters.memory_board import MemoryBoard
 from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.numbered_store import NumberedStore
 from fairlead.adapters.system_clock import SystemClock
 from fairlead.adapters.system_entropy import SystemEntropy
 from fairlead.broker.aio import AsyncBroker
@@ -22,8 +23,9 @@ from fairlead.broker.engine import Engine
 from fairlead.cluster.house import Groups
 from fairlead.cluster.node import Node, NodeTerms
 from fairlead.errors import StoreFailed, StoreFenced, StoreLocked
+from fairlead.model.partitions import first_number, served_name
 from fairlead.ports.board import Entry
-from fairlead.ports.store import Commit, Extent, StoredPage
+from fairlead.ports.store import Commit, Extent, Store, StoredPage
 from fairlead.server.doors import Doors
 from fairlead.server.http import HttpDoor
 from fairlead.server.joining import serving_as_node
@@ -160,7 +162,9 @@ class Member:
         self._serving: asyncio.Task[None] | None = None
 
     async def _open(self, group: str) -> AsyncBroker:
-        store = OwnedStore(self._cluster.shelves, group, self.name)
+        store: Store = OwnedStore(self._cluster.shelves, group, self.name)
+        if first_number(group):
+            store = NumberedStore(store, first=first_number(group))
         hooks = LuaHooks(lambda _key: None)
         engine = Engine(store, hooks=hooks, clock=SystemClock(), entropy=SystemEntropy(), reopens=False)
         engine.open()
@@ -190,6 +194,10 @@ class Member:
         answer = await self.post(path, body, **headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def serves(self, queue: str) -> bool:
+        """Tell whether it has a queue or partition; by its plain name, the first partition."""
+        return served_name(queue) in self.groups._here
 
     async def freeze(self) -> None:
         """Let it show no sign of life any more, though its doors are still there."""
@@ -229,11 +237,11 @@ class Cluster:
 
     def owner(self, queue: str) -> Member:
         """Return the node that serves a queue."""
-        return next(member for member in self.members.values() if member.groups.has(queue))
+        return next(member for member in self.members.values() if member.serves(queue))
 
     def others(self, queue: str) -> list[Member]:
         """Return the nodes that do not."""
-        return [member for member in self.members.values() if not member.groups.has(queue)]
+        return [member for member in self.members.values() if not member.serves(queue)]
 
 
 @contextlib.asynccontextmanager
