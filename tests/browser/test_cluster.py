@@ -11,6 +11,8 @@ from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer
 from tests.browser.viewer import Viewer, served
 
+SPLIT = {"queue": "orders"}
+
 
 def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
     """Who lives and who owns what is shown; a queue is moved, and a node that is killed is told as silent."""
@@ -31,6 +33,28 @@ def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path:
         other.kill()
         viewer.sees("1 of 2 nodes live")
         viewer.sees("silent for")
+
+
+def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """A queue that is split is shown with the node of each partition; the first is moved without the others."""
+    store = f"{postgres.url}&namespace={tmp_path.name}"
+    with Cluster.of(2, store, tmp_path) as cluster:
+        first, other = cluster.nodes
+        for path, request in (("queues/create", {"queue": "orders"}), ("cluster/split", SPLIT | {"partitions": 3})):
+            httpx.post(f"{first.url}/v1/{path}", json=request, timeout=30).raise_for_status()
+        httpx.post(f"{first.url}/v1/cluster/split", json=SPLIT | {"partitions": 2}, timeout=30).raise_for_status()
+        owners = [cluster.owner(name).name for name in ("orders", "orders~1")]
+        viewer.page.goto(f"{first.url}/#/cluster")
+        viewer.sees("Split queues")
+        assert viewer.cells("orders~0")[1:] == ["orders~0", owners[0], "takes"]
+        shown = viewer.page.locator("#splits tbody tr").all_inner_texts()
+        assert [row.split("\t")[1:3] for row in shown[:2]] == [["orders~0", owners[0]], ["orders~1", owners[1]]]
+        target = other.name if owners[0] == first.name else first.name
+        viewer.page.get_by_role("button", name="Move orders", exact=True).click()
+        viewer.page.get_by_role("combobox", name="Node").select_option(target)
+        viewer.page.locator("#yes").click()
+        viewer.page.locator("#splits tr", has_text="orders~0").locator("td", has_text=target).wait_for()
+        assert cluster.owner("orders~1").name == owners[1]
 
 
 def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None:
