@@ -26,7 +26,7 @@ from fairlead.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
 from fairlead.client.websocket import FRAME_BYTES_MAX, WebSocketTransport
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, InvalidArgument
 from fairlead.model.message import Delivery, NewMessage
 from fairlead.wire import verbs
 from fairlead.wire.frames import Consume
@@ -188,6 +188,18 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         """Wait until what is being acked and enqueued one by one has its answers."""
         for gatherer in self._gatherers():
             await gatherer.drained()
+
+    def address_of(self, queue: str) -> str:
+        """Return the address of the node that has a queue, for those who ask it in ways of their own.
+
+        It is known after a call about the queue, and is that of the node that has answered; before, any node will do.
+
+        Raises:
+            InvalidArgument: this client does not follow queues: it was made with a transport.
+        """
+        if not isinstance(self.transport, FollowingTransport):
+            raise InvalidArgument("Where queues are is known to a client that was made with addresses of nodes.")
+        return self.transport.address_of(queue)
 
     # ---------------------------------------------------------------------------------------------------------- asking
 

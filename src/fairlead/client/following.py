@@ -142,6 +142,10 @@ class FollowingTransport:
                 await asyncio.sleep(pause_s(refused, wait_s))
         raise AssertionError("waits never end")
 
+    def address_of(self, queue: str | None) -> str:
+        """Return the address of the node that is asked about a queue, as far as is known."""
+        return self._places.get(queue, self._first).address
+
     async def close(self) -> None:
         """Let go of all connections."""
         self._is_closed = True
