@@ -24,6 +24,7 @@ from fairlead.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlead.broker.verbs.checking import check_taking
 from fairlead.broker.verbs.messages_aio import AsyncMessageVerbs
 from fairlead.broker.views import queue_details, stream_views
+from fairlead.core.commands import DeleteQueue
 from fairlead.core.ledger import Message
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlead.model.message import Delivery, Key
@@ -143,6 +144,14 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def send_away(self, queue: str, error: FairleadError) -> None:
         """Refuse everybody who waits at a queue, and end its consumers. What they have leased stays leased."""
         self._engine.send_away_from(queue, error)
+
+    async def delete_empty(self, queue: str, *, by: str | None = None) -> bool:
+        """Remove a queue if nothing is in it, nor in its dead-letter queue; return whether it was so.
+
+        Raises:
+            QueueNotFound, InvalidArgument: there is no such queue, or it can't be removed.
+        """
+        return bool(await self._do(DeleteQueue(queue=queue, by=by, is_for_empty=True)))
 
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""

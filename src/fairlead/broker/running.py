@@ -39,7 +39,7 @@ def run_command(
     elif isinstance(command, (CreateQueue, UpdateQueue)):
         return _set_queue(desk, hooks, command, turn)
     outcome = desk.execute(command, turn)
-    if isinstance(command, DeleteQueue) and not isinstance(outcome, FairleadError):
+    if isinstance(command, DeleteQueue) and outcome is True:
         for name in (command.queue, dlq_of(command.queue)):
             hooks.remove(name)
             dismiss(name, turn)

@@ -40,10 +40,11 @@ class UpdateQueue:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteQueue:
-    """Remove a queue and its dead-letter queue, with everything in them."""
+    """Remove a queue and its dead-letter queue, with everything in them, or only if nothing is in them."""
 
     queue: str
     by: str | None = None
+    is_for_empty: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -10,15 +11,18 @@ from typing import Any, Final, cast
 import msgspec
 
 from fairlead.assembly import PRIVATE_PREFIX
+from fairlead.cluster.house import split_into
 from fairlead.cluster.node import MILLIONTHS
-from fairlead.errors import Forbidden, InvalidArgument, QueueNotFound, QueuesApart, RedriveNotFound
-from fairlead.model.names import queue_name_fault
-from fairlead.model.partitions import MARK, served_name
+from fairlead.errors import Forbidden, InvalidArgument, QueueExists, QueueNotFound, QueuesApart, RedriveNotFound
+from fairlead.model.names import is_dlq, queue_name_fault
+from fairlead.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlead.model.views import ClusterView, RedriveView, ThrottleView
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import Answer
 from fairlead.server.origin import Origin
-from fairlead.server.partitions_splitting import OPENING_S, split_queue
+from fairlead.server.partitions_operating import redrive, update
+from fairlead.server.partitions_splitting import OPENING_S, delete_further, delete_here, split_queue
+from fairlead.server.partitions_views import JOINT, queues_by_name, redrive_view
 from fairlead.server.routing import ClusterRouter, Special
 from fairlead.server.verbs.admin import AT
 from fairlead.wire import verbs as wire
@@ -36,14 +40,52 @@ async def _create_queue(router: ClusterRouter, request: wire.CreateQueue, caller
     if not origin.is_forwarded:
         if MARK in request.queue or MARK in (request.group or ""):
             raise InvalidArgument(f"A name with {MARK} is that of a partition, which is made by splitting its queue.")
+        if request.queue in router.groups.splits:
+            await _check_split(router, request.queue)
         await router.changes.list_queue(request.queue, group=request.group)
         router.node.note()
     asking = msgspec.structs.replace(origin, follows=False)  # whoever makes a queue can't know yet where it will be
     return await router.at("create_queue", request, request.queue, caller, asking, patience_s=OPENING_S)
 
 
+async def _check_split(router: ClusterRouter, queue: str) -> None:
+    """Refuse to make a queue that is there, and split; of one that is gone, forget that it was split.
+
+    Raises:
+        QueueExists: it is there.
+    """
+    await router.node.inform()
+    if router.groups.place_of(queue) is not None:
+        raise QueueExists(f"There is a queue {queue!r} already.")
+    await router.changes.change_split(queue, lambda _entry: None)
+
+
+async def _update_queue(router: ClusterRouter, request: wire.UpdateQueue, caller: Caller, origin: Origin) -> Answer:
+    """Change the policy of a queue, in all of its partitions."""
+    if not origin.is_forwarded:
+        _check_whole(request.queue)
+        await router.node.inform()
+    split = router.split_of(request.queue)
+    if split is not None:
+        return await update(router.whole(request.queue, split, caller, origin), request)
+    return await router.at("update_queue", request, request.queue, caller, origin)
+
+
+def _check_whole(queue: str) -> None:
+    if MARK in queue:
+        raise InvalidArgument(f"{queue!r:.150} is a partition: name the queue as a whole.")
+
+
 async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, caller: Caller, origin: Origin) -> Answer:
-    """Remove a queue where it is, and then from the board."""
+    """Remove a queue where it is, and then from the board; its further partitions before."""
+    if MARK in request.queue and origin.is_forwarded:
+        return await delete_here(router, request.queue, caller)
+    _check_whole(request.queue)
+    if is_dlq(request.queue):
+        raise InvalidArgument(f"Queue {request.queue!r:.150} goes with the queue it belongs to: delete or purge that.")
+    if not origin.is_forwarded:
+        await router.node.inform()
+        await delete_further(router, request.queue, caller, origin)
     try:
         answer = await router.at("delete_queue", request, request.queue, caller, origin)
     except QueueNotFound:
@@ -58,18 +100,25 @@ async def _queues(router: ClusterRouter, request: wire.Nothing, caller: Caller, 
     """Return the queues of all nodes."""
     answers: list[wire.Queues] = await router.everywhere("queues", request, caller, origin)
     found = {view.name: view for answer in answers for view in answer.queues}
+    if router.groups.splits and not origin.is_forwarded:
+        return wire.Queues(queues=queues_by_name(found.values(), router.groups.split_of))
     return wire.Queues(queues=[found[name] for name in sorted(found)])
 
 
 async def _forward(router: ClusterRouter, request: wire.Forward, caller: Caller, origin: Origin) -> Answer:
     """Forward within a group: what is more can't be one commit."""
+    for target in request.messages:
+        if (split := router.split_of(target)) is not None:
+            raise split_into(target, split)
     groups = {queue: await _group_of(router, queue) for queue in (request.queue, *request.messages)}
     for queue, group in groups.items():
         if group != groups[request.queue]:
             raise QueuesApart(
                 f"Queue {queue!r} is in the group {group!r}, and {request.queue!r} in {groups[request.queue]!r}."
             )
-    return await router.at("forward", request, request.queue, caller, origin)
+    messages = {served_name(queue): news for queue, news in request.messages.items()}
+    named = msgspec.structs.replace(request, messages=messages)
+    return await router.at("forward", named, request.queue, caller, origin)
 
 
 async def _group_of(router: ClusterRouter, queue: str) -> str:
@@ -86,7 +135,11 @@ async def _group_of(router: ClusterRouter, queue: str) -> str:
 
 
 async def _redrive(router: ClusterRouter, request: wire.Redrive, caller: Caller, origin: Origin) -> RedriveView:
-    """Start a redrive; its id tells where it runs."""
+    """Start a redrive, in each partition if there are several; its id tells where it runs."""
+    split = router.split_of(request.queue)
+    if split is not None:
+        views = await redrive(router.whole(request.queue, split, caller, origin), request)
+        return redrive_view(request.queue, [_named(view) for view in views])
     view = cast("RedriveView", await router.at("redrive", request, request.queue, caller, origin))
     return _named(view)
 
@@ -94,11 +147,19 @@ async def _redrive(router: ClusterRouter, request: wire.Redrive, caller: Caller,
 async def _of_redrive(
     name: str, router: ClusterRouter, request: wire.RedriveRequest, caller: Caller, origin: Origin
 ) -> RedriveView:
-    """Look at a redrive, or stop it, where it runs."""
-    queue = request.id.partition(AT)[2]
+    """Look at a redrive, or stop it, wherever it runs."""
+    parts = request.id.split(JOINT)
+    asking = origin if len(parts) == 1 else msgspec.structs.replace(origin, follows=False)
+    views = await asyncio.gather(*(_of_part(name, router, part, caller, asking) for part in parts))
+    return redrive_view(queue_of(views[0].queue), views)
+
+
+async def _of_part(name: str, router: ClusterRouter, redrive_id: str, caller: Caller, origin: Origin) -> RedriveView:
+    queue = redrive_id.partition(AT)[2]
     if not queue:
-        raise RedriveNotFound(f"There is no redrive {request.id!r:.100}.")
-    return _named(cast("RedriveView", await router.at(name, request, queue, caller, origin)))
+        raise RedriveNotFound(f"There is no redrive {redrive_id!r:.100}.")
+    at = queue if MARK in queue else partition_name(queue, 0)  # brokers know the first partition by the plain name
+    return _named(cast("RedriveView", await router.at(name, wire.RedriveRequest(id=redrive_id), at, caller, origin)))
 
 
 async def _redrives(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Redrives:
@@ -176,6 +237,7 @@ async def _drain_node(router: ClusterRouter, request: wire.DrainNode, _: Caller,
 
 SPECIAL: Final[Mapping[str, Special]] = {
     "create_queue": _create_queue,
+    "update_queue": _update_queue,
     "delete_queue": _delete_queue,
     "queues": _queues,
     "forward": _forward,

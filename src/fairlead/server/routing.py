@@ -44,7 +44,7 @@ _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
 _FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
 """What callers that follow ask the partitions of a queue themselves."""
-SPREAD_IN_PERSON: Final = frozenset(("update_queue", "delete_queue", "redrive"))
+SPREAD_IN_PERSON: Final = frozenset(("create_queue", "update_queue", "delete_queue", "redrive", "split_queue"))
 """The special verbs that look after partitions by themselves."""
 
 Special = Callable[["ClusterRouter", Any, Caller, Origin], Awaitable[Answer]]
@@ -324,7 +324,8 @@ class _Patience:
 def _as_served(request: Any, queue: str) -> Any:  # noqa: ANN401 - by verb
     """Return a request under the name by which a broker knows the queue."""
     served = served_name(queue)
-    return request if served == queue else msgspec.structs.replace(request, queue=served)
+    is_named = served != queue and getattr(request, "queue", None) == queue
+    return msgspec.structs.replace(request, queue=served) if is_named else request
 
 
 def moving_on() -> QueueMoving:

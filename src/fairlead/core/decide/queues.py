@@ -60,19 +60,20 @@ def update(ledger: Ledger, command: UpdateQueue, _now_ms: int) -> Decision:
 
 
 def delete(ledger: Ledger, command: DeleteQueue, _now_ms: int) -> Decision:
-    """Remove a queue and its dead letters, and with them everything that was in them."""
+    """Remove a queue and its dead letters, and with them everything in them. The outcome is whether it is removed."""
     queue = known_queue(ledger, command.queue)
     if isinstance(queue, FairleadError):
         return refuse(queue)
     if is_dlq(queue.name):
         return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
+    if command.is_for_empty and (queue.messages or queue.staged or ledger.queues[dlq_of(queue.name)].messages):
+        return Decision([], outcome=False)
     sequence = ledger.next_sequence
-    return Decision(
-        [
-            QueueRemoved(sequence, queue.name, command.by),
-            QueueRemoved(sequence + 1, dlq_of(queue.name), command.by),
-        ]
-    )
+    records: list[AnyRecord] = [
+        QueueRemoved(sequence, queue.name, command.by),
+        QueueRemoved(sequence + 1, dlq_of(queue.name), command.by),
+    ]
+    return Decision(records, outcome=True)
 
 
 def pause(ledger: Ledger, command: Pause, _now_ms: int) -> Decision:
