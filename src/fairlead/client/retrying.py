@@ -20,8 +20,7 @@ _READS: Final = frozenset(
 _SAME_TWICE: Final = frozenset(
     (
         *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim", "stage", "publish", "move_queue", "split_queue"),
-        "drain_node",
+        *("register_consumer", "claim", "stage", "publish", "move_queue", "split_queue", "drain_node"),
     )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
