@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from fairlead.testing.nodes import Cluster
+from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer
 from tests.browser.viewer import Viewer, served
 
@@ -62,3 +63,35 @@ def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None
         page = viewer.open(server)
         viewer.sees("live")
         assert page.get_by_role("link", name="Cluster").count() == 0
+
+
+def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """Whichever node is looked at, a queue of another is listed, watched, and a message of it has its life."""
+    store = f"{postgres.url}&namespace={tmp_path.name}"
+    with Cluster.of(2, store, tmp_path, flags=("--lease-ms", "1000")) as cluster:
+        first, other = cluster.nodes
+        for queue, node in (("orders", first), ("mails", other)):
+            _posted(first, "queues/create", queue=queue)
+            _posted(first, "cluster/move", queue=queue, node=node.name)
+            cluster.wait_for(queue, node)
+        messages = [{"payload": "aGk=", "fairness_key": "acme", "correlation_id": "trip-7"}] * 3
+        ids = [each["id"] for each in _posted(other, "queue/enqueue", queue="mails", messages=messages)["results"]]
+        page = viewer.page
+        page.goto(f"{first.url}/#/")
+        assert viewer.cells("mails")[2] == "3"
+        assert viewer.cells("orders")[2] == "0"
+        page.get_by_role("link", name="mails").first.click()
+        viewer.sees("acme")
+        page.goto(f"{first.url}/#/message/mails/{ids[0]}")
+        page.locator("#life li", has_text="enqueued").wait_for()
+        page.goto(f"{first.url}/#/message/-/trip-7")
+        viewer.sees("3 messages have this correlation id")
+        _posted(other, "config/set", values={"throttle:api:rate": "5"})
+        page.goto(f"{first.url}/#/controls")
+        viewer.sees("throttle:api:rate")
+
+
+def _posted(at: Node, path: str, **request: Any) -> Any:
+    answer = httpx.post(f"{at.url}/v1/{path}", json=request, timeout=30)
+    answer.raise_for_status()
+    return answer.json()
