@@ -55,6 +55,13 @@ def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path,
         viewer.page.locator("#yes").click()
         viewer.page.locator("#splits tr", has_text="orders~0").locator("td", has_text=target).wait_for()
         assert cluster.owner("orders~1").name == owners[1]
+        viewer.page.get_by_role("link", name="Queues").click()
+        viewer.page.get_by_role("link", name="orders~0", exact=True).first.click()
+        viewer.sees("Queue orders~0")
+        viewer.page.get_by_role("link", name="Hooks").click()
+        viewer.sees("orders has no on_enqueue.")
+        viewer.page.goto(f"{first.url}/#/queue/orders")
+        viewer.sees("Split into partitions")
 
 
 def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None:

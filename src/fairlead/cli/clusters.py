@@ -135,9 +135,9 @@ def _told(queue: str, made: Split) -> str:
         return f"Queue {queue} is whole."
     if made.partitions == made.made:
         return f"Queue {queue} has {made.made} partitions."
-    taking = "partition takes" if made.partitions == 1 else f"{made.partitions} partitions take"
+    taking = "only the first takes" if made.partitions == 1 else f"the first {made.partitions} take"
     return (
-        f"Queue {queue} has {made.made} partitions, of which the first {taking} new messages. "
+        f"Queue {queue} has {made.made} partitions, of which {taking} new messages. "
         "Say this again once the others are empty, and they are gone."
     )
 

@@ -9,14 +9,16 @@ from typing import Final
 
 import msgspec
 
-from fairlead.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
+from fairlead.cluster.house import split_into
+from fairlead.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit
+from fairlead.model.partitions import MARK, partition_name, served_name
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange
 from fairlead.server.live_board import KeyBoard, KeyWish
 from fairlead.server.live_far import FarPictures
 from fairlead.server.live_fold import Counts, LiveFold
-from fairlead.server.live_picture import QUEUES_MAX, Picture, queues_now
+from fairlead.server.live_picture import QUEUES_MAX, Picture, QueueNow, queues_now
 from fairlead.server.live_streams import Streams
 from fairlead.server.relaying import headers_for_node, may_relay
 from fairlead.server.subscribing import EVENTS, first_of
@@ -42,16 +44,29 @@ async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     owner = None
     if wish.queue is not None:
         caller.check("consume", wish.queue)
+        _check_whole(doors, wish.queue)
         owner = await _owner_elsewhere(doors, exchange, wish.queue)
     elif not caller.may_anywhere("consume"):
         raise Forbidden(f"Key {caller.name!r} has no right to consume on any queue.")
     async with _far(doors, exchange, owner) as far:
-        with doors.subscription(), doors.viewers.viewing(wish.queue if owner is None else None) as (fold, board):
+        here = None if wish.queue is None or owner is not None else served_name(wish.queue)
+        with doors.subscription(), doors.viewers.viewing(here) as (fold, board):
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             sending = _send(exchange, pictures(doors, caller, wish, fold, board, far))
             endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
             await first_of(sending, *endings, *(() if far is None else (far.ended.wait(),)))
     await exchange.end()
+
+
+def _check_whole(doors: Doors, queue: str) -> None:
+    """Refuse to show a queue that is split: its partitions can be seen, each by its name.
+
+    Raises:
+        QueueSplit: it is.
+    """
+    split = None if doors.groups is None or MARK in queue else doors.groups.split_of(queue)
+    if split is not None:
+        raise split_into(queue, split)
 
 
 async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str | None:
@@ -104,12 +119,13 @@ async def pictures(
             try:
                 edition, keys = await board.shown(wish.keys, seen=edition)
                 streams = await watched.now(now_ms) if keys is not None else None
-            except (QueueNotFound, QueueElsewhere, QueueMoving):
+            except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
+            keys = None if keys is None else msgspec.structs.replace(keys, name=wish.queue)
         picture = Picture(
             at_ms=now_ms,
             node=None if doors.groups is None else doors.groups.node,
-            queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
+            queues=_as_asked(doors, queues_now(views, fold.counts, before, now_ms - looked_ms)),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
             streams=streams,
@@ -118,6 +134,18 @@ async def pictures(
         before = _copy(fold.counts)
         looked_ms = now_ms
         await asyncio.sleep(INTERVAL_S)
+
+
+def _as_asked(doors: Doors, queues: list[QueueNow]) -> list[QueueNow]:
+    """Return queues under the names that mean what is shown: of one that is split, its first partition."""
+    groups = doors.groups
+    if groups is None or not groups.splits:
+        return queues
+    names = [
+        partition_name(each.name, 0) if MARK not in each.name and groups.split_of(each.name) is not None else each.name
+        for each in queues
+    ]
+    return [msgspec.structs.replace(each, name=name) for each, name in zip(queues, names, strict=True)]
 
 
 def _copy(counts: dict[str, Counts]) -> dict[str, Counts]:

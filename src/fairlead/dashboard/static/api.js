@@ -65,6 +65,9 @@ export async function journals(queue = null) {
 
 const journalOf = queue => queue.includes("~") ? queue : `${queue}~0`;
 
+// Returns the queue that a partition is of, whose policy and weights are those of all its partitions.
+export const queueOf = name => name.replace(/~\d+(?=(\.dlq)?$)/, "");
+
 // Returns the queue whose partition, or whose dead letters, a name means.
 export const wholeOf = name => name.replace(/\.dlq$/, "").replace(/~\d+$/, "");
 
@@ -120,7 +123,7 @@ export class Live extends EventTarget {
         }
       } catch (error) {
         if (signal.aborted) return;
-        if (error.status === 401 || error.status === 403 || error.status === 404) {
+        if ([401, 403, 404, 409].includes(error.status)) {
           this.stop();
           this.#tell("refused", error);
           return;

@@ -1,12 +1,10 @@
 // One queue: shares, waits, reasons, throttles, consumers, a timeline, and its controls.
 
-import { call } from "./api.js";
+import { call, queueOf } from "./api.js";
 import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 import { Backlog, Shares, Timeline } from "./plots.js";
 
-// Weights are those of a queue, all of its partitions alike.
-const queueOf = name => name.replace(/~\d+(?=(\.dlq)?$)/, "");
 const SEARCH_MS = 400, LOOK_EVERY = 5, BARS = 12;
 
 export function queuePage(app, name) {
