@@ -1,4 +1,4 @@
-"""Several nodes over one PostgreSQL, as ``benchmarks.stores`` measures them: two against one, and takeovers.
+"""Several nodes over one PostgreSQL, as ``benchmarks.stores`` measures them: two against one, a split, takeovers.
 
 Nodes are real server processes and clients real ones, each queue with a client process of its own. Where nodes, clients
 and PostgreSQL do not find a core each, two nodes can't be quicker than one, so that what counts then is what a message
@@ -20,10 +20,14 @@ from pathlib import Path
 
 from benchmarks.report import Options, Report
 from fairlead.client import AsyncClient, NewMessage, Retries
+from fairlead.model.partitions import partition_name, served_name
 from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer
 
-QUEUES = ("one", "two")
+APART = ("one", "two")
+"""The queues of two clients that have nothing to do with each other."""
+HOT = ("hot", "hot")
+"""The queue of two clients, too hot for one node."""
 BATCH = 100
 TENANTS = 10
 PAYLOAD = random.Random(1).randbytes(1024)
@@ -49,13 +53,19 @@ class Share:
 
 
 def compare_two_with_one(report: Report, options: Options, server: PostgresServer) -> None:
-    count = 5_000 if options.quick else 40_000
+    """Compare two nodes with one: with a queue each, and with one queue that is split over both."""
+    for queues, what in ((APART, "two queues"), (HOT, "one queue, split where there are two nodes,")):
+        _compare(report, options, server, queues, what)
+
+
+def _compare(report: Report, options: Options, server: PostgresServer, queues: tuple[str, str], what: str) -> None:
+    count = 4_000 if options.quick else 40_000
     repeats = 1 if options.quick else 3
-    report.heading("Nodes: two queues over one PostgreSQL, 1 KB, enqueue, lease and ack by the SDK", repeats=repeats)
+    report.heading(f"Nodes: {what} over one PostgreSQL, 1 KB, enqueue, lease and ack by the SDK", repeats=repeats)
     found: dict[int, Share] = {}
     for number in range(repeats):
         for nodes in (1, 2):
-            share = _share(server, nodes, namespace=f"nodes-{nodes}-{number}", count=count)
+            share = _share(server, nodes, queues, namespace=f"{queues[0]}-{nodes}-{number}", count=count)
             if nodes not in found or share.rate > found[nodes].rate:
                 found[nodes] = share
     columns = ["nodes", "messages/s", "x", "CPU ms per 1000: nodes", "clients", "PostgreSQL", "PostgreSQL of a core"]
@@ -66,7 +76,7 @@ def compare_two_with_one(report: Report, options: Options, server: PostgresServe
         rows.append([str(nodes), f"{share.rate:,.0f}", f"{ratio:.2f}", *costs, f"{share.postgres_share:.0%}"])
     report.table(columns, rows)
     by_cost = 2 * found[1].nodes_cpu / found[2].nodes_cpu
-    report.goal("two nodes against one, by what a message costs a node", measured=by_cost, least=1.5, unit="x")
+    report.goal(f"two nodes against one, {what} by what a message costs a node", measured=by_cost, least=1.5, unit="x")
     cores = len(os.sched_getaffinity(0))
     if cores >= CORES_WANTED:
         ratio = found[2].rate / found[1].rate
@@ -78,29 +88,34 @@ def compare_two_with_one(report: Report, options: Options, server: PostgresServe
         )
 
 
-def _share(server: PostgresServer, nodes: int, *, namespace: str, count: int) -> Share:
+def _share(server: PostgresServer, nodes: int, queues: tuple[str, str], *, namespace: str, count: int) -> Share:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster.of(nodes, f"{server.url}&namespace={namespace}", Path(folder), flags=("--log-level", "error"))
-        with cluster, ProcessPoolExecutor(len(QUEUES), multiprocessing.get_context("spawn")) as pool:
-            asyncio.run(_place(cluster))
-            list(pool.map(_work, [cluster.addresses] * 2, QUEUES, [BATCH] * 2))  # so that all is warm
+        with cluster, ProcessPoolExecutor(len(queues), multiprocessing.get_context("spawn")) as pool:
+            asyncio.run(_place(cluster, queues))
+            list(pool.map(_work, [cluster.addresses] * 2, queues, [BATCH] * 2))  # so that all is warm
             pids = [node.process.pid for node in cluster.nodes if node.process is not None]
             before = cpu_s(pids), cpu_s(server.pids())
             begun = time.perf_counter()
-            clients_s = sum(pool.map(_work, [cluster.addresses] * 2, QUEUES, [count] * 2))
+            clients_s = sum(pool.map(_work, [cluster.addresses] * 2, queues, [count] * 2))
             took_s = time.perf_counter() - begun
             nodes_s, postgres_s = cpu_s(pids) - before[0], cpu_s(server.pids()) - before[1]
-    thousands = len(QUEUES) * count / 1_000
+    thousands = len(queues) * count / 1_000
     costs = nodes_s / thousands, clients_s / thousands, postgres_s / thousands
-    return Share(len(QUEUES) * count / took_s, *costs, postgres_s / took_s)
+    return Share(len(queues) * count / took_s, *costs, postgres_s / took_s)
 
 
-async def _place(cluster: Cluster) -> None:
-    """Make the queues, each at a node of its own if there are two."""
+async def _place(cluster: Cluster, queues: tuple[str, str]) -> None:
+    """Make the queues, each at a node of its own if there are two; one that is hot is split over them."""
     async with AsyncClient(cluster.addresses) as client:
-        for queue, node in zip(QUEUES, (cluster.nodes * 2)[: len(QUEUES)], strict=True):
+        names = list(dict.fromkeys(queues))
+        for queue in names:
             await client.create_queue(queue)
-            await client.move_queue(queue, node.name)
+        if queues == HOT and len(cluster.nodes) > 1:
+            await client.split_queue(HOT[0], len(cluster.nodes))
+            names = [served_name(partition_name(HOT[0], at)) for at in range(len(cluster.nodes))]
+        for queue, node in zip(names, cluster.nodes * 2, strict=False):
+            await client.move_queue(partition_name(queue, 0) if queue == HOT[0] else queue, node.name)
             await asyncio.to_thread(cluster.wait_for, queue, node)
 
 

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
@@ -25,28 +25,16 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Options, Report, parse_options
+from benchmarks.spark_traffic import EVENTFUL
 from fairlead.spark import spark_session
 from fairlead.spark.pipeline import CONF, JournalFolder, run_pipeline
-from fairlead.testing.traffic import Traffic
 from fairlead.testing.traffic_drive import make_journal
 
 SIZES = (500_000, 5_000_000)
 GOAL_S = 90.0
 SESSION = {**CONF, "spark.driver.memory": "3g"}
 """What a session for this is set to."""
-TRAFFIC = Traffic(
-    messages=15_750,
-    span_ms=740_000,
-    tenants=300,
-    consumers=64,
-    load=0.8,
-    failing_part=0.05,
-    poison_part=0.005,
-    high_part=0.01,
-    throttles=("api", "db"),
-    throttled_part=0.1,
-    deadline_part=0.05,
-)
+TRAFFIC = replace(EVENTFUL, messages=15_750, span_ms=740_000)
 STRETCH = 50_000
 """How many events it makes, nearly."""
 STRETCH_MS = 864_000

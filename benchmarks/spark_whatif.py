@@ -11,11 +11,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Options, Report, parse_options, rates
+from benchmarks.spark_traffic import FULL, PLAIN
 from fairlead.spark import spark_session
 from fairlead.spark.whatif.compare import Journal, Work
 from fairlead.spark.whatif.places import items_of
@@ -24,21 +26,9 @@ from fairlead.spark.whatif.reproduce import reproduce
 from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
 from fairlead.spark.whatif.simulate import play
 from fairlead.spark.whatif.spread import run_in_spark
-from fairlead.testing.traffic import Traffic
 from fairlead.testing.traffic_drive import make_journal
 
 CONFIG = {"throttle:api:rate": "60", "throttle:db:rate": "40", "weight:work:acme": "2", "cap:work:bakery": "16"}
-PLAIN = Traffic(tenants=200, consumers=64, load=0.8, failing_part=0.0, poison_part=0.0, delayed_part=0.0)
-FULL = Traffic(
-    tenants=200,
-    consumers=64,
-    load=0.8,
-    failing_part=0.01,
-    high_part=0.01,
-    throttles=("api", "db"),
-    throttled_part=0.05,
-    deadline_part=0.01,
-)
 
 
 def main() -> None:
@@ -55,7 +45,7 @@ def report_to(report: Report, options: Options, spark: SparkSession) -> None:
     with tempfile.TemporaryDirectory() as folder:
         plain, full = Path(folder) / "plain", Path(folder) / "full"
         for place, traffic, config in ((plain, PLAIN, {}), (full, FULL, CONFIG)):
-            make_journal(place, _sized(traffic, count), config=config)
+            make_journal(place, replace(traffic, messages=count, span_ms=count), config=config)
         report.heading("What-if: messages played a second, on one core")
         speeds = rates([_player(plain), _player(full)], options.repeats)
         exact = reproduce(full)
@@ -65,11 +55,6 @@ def report_to(report: Report, options: Options, spark: SparkSession) -> None:
         report.console.print(f"  of {exact.hand_outs:,} journalled hand-outs {verdict} come out in the same order")
         report.goal("what-if, all features", measured=speeds[1], least=150_000, unit=" messages/s")
         _report_sweep(report, spark, full, count)
-
-
-def _sized(traffic: Traffic, count: int) -> Traffic:
-    fields = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
-    return Traffic(**fields | {"messages": count, "span_ms": count})
 
 
 def _player(folder: Path) -> Callable[[], int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from fairlead.testing.nodes import Cluster
+from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer
 from tests.browser.viewer import Viewer, served
+
+SPLIT = {"queue": "orders"}
 
 
 def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
@@ -32,9 +35,70 @@ def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path:
         viewer.sees("silent for")
 
 
+def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """A queue that is split is shown with the node of each partition; the first is moved without the others."""
+    store = f"{postgres.url}&namespace={tmp_path.name}"
+    with Cluster.of(2, store, tmp_path) as cluster:
+        first, other = cluster.nodes
+        for path, request in (("queues/create", {"queue": "orders"}), ("cluster/split", SPLIT | {"partitions": 3})):
+            httpx.post(f"{first.url}/v1/{path}", json=request, timeout=30).raise_for_status()
+        httpx.post(f"{first.url}/v1/cluster/split", json=SPLIT | {"partitions": 2}, timeout=30).raise_for_status()
+        owners = [cluster.owner(name).name for name in ("orders", "orders~1")]
+        viewer.page.goto(f"{first.url}/#/cluster")
+        viewer.sees("Split queues")
+        assert viewer.cells("orders~0")[1:] == ["orders~0", owners[0], "takes"]
+        shown = viewer.page.locator("#splits tbody tr").all_inner_texts()
+        assert [row.split("\t")[1:3] for row in shown[:2]] == [["orders~0", owners[0]], ["orders~1", owners[1]]]
+        target = other.name if owners[0] == first.name else first.name
+        viewer.page.get_by_role("button", name="Move orders", exact=True).click()
+        viewer.page.get_by_role("combobox", name="Node").select_option(target)
+        viewer.page.locator("#yes").click()
+        viewer.page.locator("#splits tr", has_text="orders~0").locator("td", has_text=target).wait_for()
+        assert cluster.owner("orders~1").name == owners[1]
+        viewer.page.get_by_role("link", name="Queues").click()
+        viewer.page.get_by_role("link", name="orders~0", exact=True).first.click()
+        viewer.sees("Queue orders~0")
+        viewer.page.get_by_role("link", name="Hooks").click()
+        viewer.sees("orders has no on_enqueue.")
+        viewer.page.goto(f"{first.url}/#/queue/orders")
+        viewer.sees("Split into partitions")
+
+
 def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None:
     """Where there is no cluster, nothing leads to it."""
     with served(tmp_path) as server:
         page = viewer.open(server)
         viewer.sees("live")
         assert page.get_by_role("link", name="Cluster").count() == 0
+
+
+def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """Whichever node is looked at, a queue of another is listed, watched, and a message of it has its life."""
+    store = f"{postgres.url}&namespace={tmp_path.name}"
+    with Cluster.of(2, store, tmp_path, flags=("--lease-ms", "1000")) as cluster:
+        first, other = cluster.nodes
+        for queue, node in (("orders", first), ("mails", other)):
+            _posted(first, "queues/create", queue=queue)
+            _posted(first, "cluster/move", queue=queue, node=node.name)
+            cluster.wait_for(queue, node)
+        messages = [{"payload": "aGk=", "fairness_key": "acme", "correlation_id": "trip-7"}] * 3
+        ids = [each["id"] for each in _posted(other, "queue/enqueue", queue="mails", messages=messages)["results"]]
+        page = viewer.page
+        page.goto(f"{first.url}/#/")
+        assert viewer.cells("mails")[2] == "3"
+        assert viewer.cells("orders")[2] == "0"
+        page.get_by_role("link", name="mails").first.click()
+        viewer.sees("acme")
+        page.goto(f"{first.url}/#/message/mails/{ids[0]}")
+        page.locator("#life li", has_text="enqueued").wait_for()
+        page.goto(f"{first.url}/#/message/-/trip-7")
+        viewer.sees("3 messages have this correlation id")
+        _posted(other, "config/set", values={"throttle:api:rate": "5"})
+        page.goto(f"{first.url}/#/controls")
+        viewer.sees("throttle:api:rate")
+
+
+def _posted(at: Node, path: str, **request: Any) -> Any:
+    answer = httpx.post(f"{at.url}/v1/{path}", json=request, timeout=30)
+    answer.raise_for_status()
+    return answer.json()

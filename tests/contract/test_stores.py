@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from fairlead.adapters.memory_store import MemoryStore
+from fairlead.adapters.numbered_store import NumberedStore
 from fairlead.adapters.postgres_store import PostgresStore
 from fairlead.adapters.rocksdb_store import RocksDbStore
 from fairlead.adapters.s3_bucket import S3Bucket
@@ -45,6 +46,13 @@ class TestFaultyStoreWithoutFaults(ContractWithModel):
         return FaultyStore(random.Random(1))  # noqa: S311  a seed is to be repeated
 
 
+class TestNumberedStore(ContractWithModel):
+    counts_from = 5 << 47
+
+    def make_store(self) -> Store:
+        return NumberedStore(MemoryStore(), first=self.counts_from)
+
+
 class TestRocksDbStore(ContractWithModel):
     examples = 15
     """Each opens a database, some several times."""
@@ -67,6 +75,15 @@ class TestRocksDbStore(ContractWithModel):
 
     def _store_in(self, folder: Path) -> Store:
         store = RocksDbStore(folder)
+        self.folder_of[id(store)] = folder
+        return store
+
+
+class TestNumberedRocksDbStore(TestRocksDbStore):
+    counts_from = 63 << 47
+
+    def _store_in(self, folder: Path) -> Store:
+        store = NumberedStore(RocksDbStore(folder), first=self.counts_from)
         self.folder_of[id(store)] = folder
         return store
 

@@ -129,20 +129,25 @@ def _one_lease_each(got: Sequence[Got]) -> Iterable[str]:
 
 
 def _tokens_grow(got: Sequence[Got]) -> Iterable[str]:
-    """Whatever is asked for after a delivery was seen has a greater token than it."""
-    for queue in {each.queue for each in got}:
-        mine = [each for each in got if each.queue == queue]
+    """Whatever is asked for after a delivery was seen has a greater token than it, of the same journal."""
+    for journal in {_journal(each.queue, each.token) for each in got}:
+        mine = [each for each in got if _journal(each.queue, each.token) == journal]
         asked = sorted((each.asked, each.token) for each in mine if each.asked is not None)
-        yield from _grows([(each.seen, each.token) for each in mine], asked, f"token of {queue}")
+        yield from _grows([(each.seen, each.token) for each in mine], asked, f"token of {journal}")
 
 
 def _ids_grow(sent: Sequence[Sent]) -> Iterable[str]:
-    """Whatever is enqueued after another enqueue was answered has a greater id than it."""
-    for queue in {each.queue for each in sent}:
-        mine = [each for each in sent if each.queue == queue and each.id is not None]
-        numbers = [(each.asked, each.answered, int(each.id or "", 16)) for each in mine]
-        asked = sorted((asked, number) for asked, _, number in numbers)
-        yield from _grows([(answered, number) for _, answered, number in numbers], asked, f"id in {queue}")
+    """Whatever is enqueued after another enqueue was answered has a greater id than it, of the same journal."""
+    known = [(each, int(each.id, 16)) for each in sent if each.id is not None]
+    for journal in {_journal(each.queue, number) for each, number in known}:
+        mine = [(each, number) for each, number in known if _journal(each.queue, number) == journal]
+        asked = sorted((each.asked, number) for each, number in mine)
+        yield from _grows([(each.answered, number) for each, number in mine], asked, f"id in {journal}")
+
+
+def _journal(queue: str, number: int) -> str:
+    """Return the journal that a number is of: each partition of a queue has one, with numbers far from the others'."""
+    return f"{queue}~{number >> 47}"
 
 
 def _grows(known: list[tuple[float, int]], asked: list[tuple[float, int]], what: str) -> Iterable[str]:

@@ -2,7 +2,8 @@
 
 ``WHAT`` is ``kill`` (the owner of a queue, without a word), ``stop`` (it, until another has taken over, and wake it
 then), ``large`` (the same with commits of a megabyte), ``move`` (a queue, by hand, to all nodes in turn), ``roll``
-(restart all nodes in turn), ``http`` (all of that to clients that ask one node each over plain HTTP), ``postgres``
+(restart all nodes in turn), ``http`` (all of that to clients that ask one node each over plain HTTP), ``split`` (queues
+into more and fewer partitions, and kill owners of these), ``split-http`` (likewise, over plain HTTP), ``postgres``
 (kill the server all nodes share), ``cut`` (the way from one node to it), ``skew`` (move queues and kill owners where
 two clocks are wrong by half a minute), ``s3`` or ``s3-stop`` (kill or stop owners of two nodes over S3).
 """
@@ -20,6 +21,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from fairlead.model.partitions import queue_of
 from fairlead.testing.nodes import Cluster, Node
 from fairlead.testing.servers import PostgresServer, S3Server, wait_until
 
@@ -30,6 +32,7 @@ from .cluster_load import LIMIT, THROTTLE, Load
 QUEUES: Final = ("a", "b", "c")
 THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
+PARTITIONS_MOST: Final = 4
 LEASE: Final = ("--lease-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 LARGE_BYTES: Final = 100_000
@@ -80,6 +83,17 @@ class Chaos:
             await self.load.move(queue, node.name)
             await asyncio.to_thread(self.cluster.wait_for, queue, node)
             await self.load.goes_on(queue)
+
+    async def split_and_kill(self) -> None:
+        """Let a queue have more partitions, or fewer, while it is in use, and kill the owner of one of them."""
+        queue = self._chance.choice(self.load.queues)
+        await self.load.split(queue, self._chance.randint(1, PARTITIONS_MOST))
+        await self.load.goes_on(queue)
+        names = [name for name in await asyncio.to_thread(self.cluster.owners) if queue_of(name) == queue]
+        victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(sorted(names)))
+        victim.kill()
+        await asyncio.to_thread(self.cluster.start, [victim])
+        await self.load.goes_on(patience_s=90)
 
     async def kill_move_and_roll(self) -> None:
         """Do what those survive who know one node only: it must not stay away."""
@@ -217,13 +231,20 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
         return run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=times, on_time=_tell)
     if what == "skew":
         return run(skewed(server, folder), Chaos.mislead, times=times, is_throttled=False, on_time=_tell)
-    steps = {"kill": Chaos.kill_owner, "stop": Chaos.stop_owner, "move": Chaos.move_around, "roll": Chaos.restart_all}
+    steps = {
+        "kill": Chaos.kill_owner,
+        "stop": Chaos.stop_owner,
+        "move": Chaos.move_around,
+        "roll": Chaos.restart_all,
+        "split": Chaos.split_and_kill,
+    }
     if what == "large":
         cluster = cluster_of(3, server.url, folder)
         return run(cluster, Chaos.stop_owner, times=times, padding_bytes=LARGE_BYTES, on_time=_tell)
-    if what == "http":
+    if what in ("http", "split-http"):
         cluster = cluster_of(3, server.url, folder)
-        return run(cluster, Chaos.kill_move_and_roll, times=times, follows=False, on_time=_tell)
+        step = Chaos.kill_move_and_roll if what == "http" else Chaos.split_and_kill
+        return run(cluster, step, times=times, follows=False, on_time=_tell)
     step = steps[what]
     return run(cluster_of(3, server.url, folder), step, times=times, on_time=_tell)
 

@@ -139,6 +139,10 @@ class Load:
         """Let a queue go to a node by hand."""
         await self._clients[0].move_queue(queue, node)
 
+    async def split(self, queue: str, partitions: int) -> None:
+        """Let so many partitions of a queue take new messages."""
+        await self._clients[0].split_queue(queue, partitions)
+
     async def is_served_by_others(self, queue: str, *, without: str) -> None:
         """Wait until a node other than that at an address answers for a queue."""
         others = ",".join(address for address in self._addresses.split(",") if address != without)
@@ -202,7 +206,7 @@ class Load:
         throttles = (THROTTLE,) if queue in self._throttled else ()
         names = [f"{queue}/{next(self._names)}" for _ in range(THROTTLED_BATCH if throttles else BATCH)]
         messages = [
-            NewMessage(payload=name.encode() + self._padding, throttles=throttles, fairness_key=f"tenant{at % 3}")
+            NewMessage(payload=name.encode() + self._padding, throttles=throttles, fairness_key=f"tenant{at}")
             for at, name in enumerate(names)
         ]
         asked = _now()

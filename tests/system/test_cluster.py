@@ -64,6 +64,21 @@ def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, t
     assert found.counts["moves"] >= 1
 
 
+def test_a_queue_that_is_split_while_it_is_in_use(durable_postgres: PostgresServer, tmp_path: Path) -> None:
+    """Nothing is lost, doubled or stuck while queues get more and fewer partitions, whose owners are killed."""
+    clean(run(cluster_in(durable_postgres, tmp_path), Chaos.split_and_kill, times=2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("follows", [True, False])
+def test_queues_that_are_split_again_and_again(
+    durable_postgres: PostgresServer, tmp_path: Path, *, follows: bool
+) -> None:
+    """However often queues are split otherwise, all clients lose nothing, those that know one node each included."""
+    clean(run(cluster_in(durable_postgres, tmp_path), Chaos.split_and_kill, times=6, seed=3, follows=follows))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("times", "padding_bytes"), [(STOPS_IN_ALL, 0), (6, LARGE_BYTES)])

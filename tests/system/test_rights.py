@@ -106,11 +106,12 @@ REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "drop_sink": lambda facts: {"queue": facts.queue, "sink": "s"},
     "cluster": lambda _: {},
     "move_queue": lambda facts: {"queue": facts.queue, "node": "other"},
+    "split_queue": lambda facts: {"queue": facts.queue, "partitions": 2},
     "drain_node": lambda _: {"node": "other"},
 }
 """A request for each verb that does something, or shows something, to one who has the right."""
 
-OF_A_CLUSTER = ("cluster", "move_queue", "drain_node")
+OF_A_CLUSTER = ("cluster", "move_queue", "split_queue", "drain_node")
 """What a server alone refuses to everybody, once it knows that they have the right."""
 
 

@@ -244,8 +244,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         ]
         return Measured(
             meters=engine.meters,
-            next_sequence=ledger.next_sequence,
-            recovery_from=ledger.base,
+            next_sequence=ledger.next_sequence - ledger.counts_from,
+            recovery_from=ledger.base - ledger.counts_from,
             throttles=throttles,
             hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
         )

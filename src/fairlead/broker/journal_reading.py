@@ -40,11 +40,12 @@ def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_
     """
     if (fault := whole_fault("after", after, least=0, most=ledger.next_sequence - 1)) is not None:
         raise InvalidArgument(fault)
-    beginning, end = max(0, ledger.trimmed - 1), ledger.next_sequence - 1
+    beginning, end = max(ledger.counts_from, ledger.trimmed - 1), ledger.next_sequence - 1
+    after = max(after, ledger.counts_from)
     if after < beginning and skips_trimmed:
         after = beginning
     if after < beginning:
-        raise JournalTrimmed(f"The journal begins after position {ledger.trimmed - 1}; {after} was asked for.")
+        raise JournalTrimmed(f"The journal begins after position {beginning}; {after} was asked for.")
     pages: list[Page] = []
     position = after
     for stored in store.pages(after):

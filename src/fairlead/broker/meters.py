@@ -100,8 +100,9 @@ class Measured:
 
     meters: Meters
     next_sequence: int
+    """The next sequence; of a partition of a queue, counted from where its journal begins."""
     recovery_from: int
-    """The sequence from which a recovery would read."""
+    """The sequence from which a recovery would read, counted so too."""
     throttles: list[ThrottleCounts]
     hooks: dict[str, tuple[HookStatistics, Histogram]]
     """By queue, of those that have a script: counts, and the seconds that a message took."""

@@ -21,8 +21,7 @@ def recover(store: Store, limits: Limits) -> Ledger:
         StoreCorrupt: a page can't be read, or does not follow on the one before.
     """
     extent = store.recover()
-    ledger = Ledger(limits)
-    ledger.next_sequence = ledger.base = extent.base
+    ledger = Ledger(limits, sequence=extent.base)
     was_enabled = gc.isenabled()
     gc.disable()  # millions of objects are made and none is garbage: looking for it would double the time
     try:

@@ -14,6 +14,7 @@ from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.queues import YES
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer
+from fairlead.model.partitions import Split, partition_name, served_name
 from fairlead.model.views import ClusterView, GroupView, NodeView
 
 if TYPE_CHECKING:  # only who talks to a server needs a client
@@ -32,16 +33,17 @@ def _client(session: Session) -> Iterator[Client]:
 
 @click.group(name="cluster")
 def cluster_command() -> None:
-    """Look at the nodes of a cluster, move queues between them, and drain them."""
+    """Look at the nodes of a cluster, move and split queues, and drain nodes."""
 
 
 @cluster_command.command()
 @pass_session
 def status(session: Session) -> None:
-    """Show nodes, and which of them has which queues."""
+    """Show nodes, which of them has which queues, and which queues are split."""
     with _client(session) as client:
         view = client.cluster()
-    answer(view, [_of_nodes(view), _of_groups(view)], is_json=session.is_json)
+    found = [_of_nodes(view), _of_groups(view), *([_of_splits(view)] if view.splits else [])]
+    answer(view, found, is_json=session.is_json)
 
 
 @cluster_command.command()
@@ -53,6 +55,21 @@ def move(session: Session, queue: str, node: str) -> None:
     with _client(session) as client:
         client.move_queue(queue, node)
     answer({"queue": queue, "node": node}, f"Queue {queue} goes to node {node}.", is_json=session.is_json)
+
+
+@cluster_command.command()
+@QUEUE
+@click.argument("partitions", type=int)
+@pass_session
+def split(session: Session, queue: str, partitions: int) -> None:
+    """Split a queue into so many PARTITIONS, so that as many nodes can share its work.
+
+    Producers and consumers go on under the name of the queue. With fewer than there are, those beyond take nothing new;
+    say it again once they are empty, and they are gone.
+    """
+    with _client(session) as client:
+        made = client.split_queue(queue, partitions)
+    answer(made, _told(queue, made), is_json=session.is_json)
 
 
 @cluster_command.command()
@@ -99,6 +116,30 @@ def _of_groups(view: ClusterView) -> Table:
         for group in view.groups
     ]
     return Table(["group", "queues", "node", "moves", ""], rows, title="Groups", numbers=frozenset({"moves"}))
+
+
+def _of_splits(view: ClusterView) -> Table:
+    groups = {queue: group for group in view.groups for queue in group.queues}
+    rows = []
+    for queue, made in view.splits.items():
+        for at in range(made.made):
+            name = partition_name(queue, at)
+            group = groups.get(served_name(name))
+            where = "nowhere yet" if group is None else _where(group)
+            rows.append([queue, name, where, "" if at < made.partitions else "takes nothing new"])
+    return Table(["queue", "partition", "node", ""], rows, title="Split queues")
+
+
+def _told(queue: str, made: Split) -> str:
+    if made.made == 1:
+        return f"Queue {queue} is whole."
+    if made.partitions == made.made:
+        return f"Queue {queue} has {made.made} partitions."
+    taking = "only the first takes" if made.partitions == 1 else f"the first {made.partitions} take"
+    return (
+        f"Queue {queue} has {made.made} partitions, of which {taking} new messages. "
+        "Say this again once the others are empty, and they are gone."
+    )
 
 
 def _where(group: GroupView) -> str:

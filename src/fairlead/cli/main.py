@@ -24,7 +24,7 @@ SECTIONS = {
         "serve": ("serving", "Run a server."),
         "key": ("keys", "Make, list and revoke API keys of a server."),
         "config": ("config", "Set, get and list config values; check the settings of a server."),
-        "cluster": ("clusters", "Look at the nodes of a cluster, move queues between them, and drain them."),
+        "cluster": ("clusters", "Look at the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
         "worker": ("working", "Run the handlers of a worker."),

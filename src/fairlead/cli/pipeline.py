@@ -33,6 +33,7 @@ def pipeline_command() -> None:
 @TABLES
 @click.option("--once", is_flag=True, help="End when the tables are up to date, instead of going on.")
 @click.option("--interval", type=DURATION, default="60s", show_default=True, help="How long to wait between runs.")
+@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal is meant.")
 @click.option("--reader", default="pipeline", show_default=True, help="As whom a server keeps its journal for this.")
 @click.option(
     "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables."
@@ -48,7 +49,11 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     require_spark()
     from fairlead.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
 
-    source: Source = LiveJournal(place_of(session), options["reader"]) if journal is None else JournalFolder(journal)
+    source: Source = (
+        LiveJournal(place_of(session), options["reader"], options["queue"])
+        if journal is None
+        else JournalFolder(journal)
+    )
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
         try:

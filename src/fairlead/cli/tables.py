@@ -17,7 +17,7 @@ from fairlead.model.policy import QueuePolicy
 from fairlead.model.staging import SinkView
 from fairlead.model.views import KeyView, QueueView, ThrottleView
 
-_QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size"})
+_QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "partitions"})
 _KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
 
 
@@ -37,8 +37,8 @@ def age(at_ms: int | None, at: int) -> str:
 
 
 def of_queues(views: Sequence[QueueView]) -> Table:
-    """Return a table of queues."""
-    at = now_ms()
+    """Return a table of queues; if one of them is split, with their partitions."""
+    at, is_split = now_ms(), any(view.partitions > 1 for view in views)
     rows = [
         [
             view.name,
@@ -49,10 +49,12 @@ def of_queues(views: Sequence[QueueView]) -> Table:
             age(view.oldest_ms, at),
             str(view.waiters + view.consumers),
             "paused" if view.is_paused else "open",
+            *([str(max(1, view.partitions))] if is_split else []),
         ]
         for view in views
     ]
     columns = ["queue", "waiting", "leased", "dead", "size", "oldest", "waiters", "state"]
+    columns += ["partitions"] if is_split else []
     return Table(columns, rows, numbers=_QUEUE_NUMBERS)
 
 
@@ -74,6 +76,7 @@ def of_queue(view: QueueView) -> list[Table]:
         ["waiting", str(view.waiting)],
         ["leased", f"{view.leased}, {view.claimed} claimed" if view.claimed else str(view.leased)],
         *([["staged", str(view.staged)]] if view.staged else []),
+        *([["partitions", str(view.partitions)]] if view.partitions > 1 else []),
         ["dead letters", str(view.dead)],
         ["size", size(view.size)],
         ["oldest", age(view.oldest_ms, now_ms())],

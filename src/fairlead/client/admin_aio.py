@@ -9,6 +9,7 @@ import msgspec
 from fairlead.client.asking_aio import AsyncAsking
 from fairlead.client.shaping import checked
 from fairlead.model.message import Key
+from fairlead.model.partitions import Split
 from fairlead.model.policy import QueuePolicy, policy_from
 from fairlead.model.views import (
     ClusterView,
@@ -198,6 +199,15 @@ class AsyncAdminVerbs(AsyncAsking):
     async def move_queue(self, queue: str, node: str) -> None:
         """Let a queue, and those of its group, go to a node and stay there while that lives. Leases go with them."""
         await self._call("move_queue", verbs.MoveQueue(queue=queue, node=node))
+
+    async def split_queue(self, queue: str, partitions: int) -> Split:
+        """Split a queue into so many partitions, each of which another node may have, and return how it is split then.
+
+        Producers and consumers go on under its name. With fewer than there are, those beyond take nothing new; called
+        again once these are empty, they are gone. What was interrupted is repeated by the same call.
+        """
+        answer: Split = await self._call("split_queue", verbs.SplitQueue(queue=queue, partitions=partitions))
+        return answer
 
     async def drain_node(self, node: str, *, is_draining: bool = True) -> None:
         """Let all that a node has go to others, so that it can be stopped; or let it have queues again."""

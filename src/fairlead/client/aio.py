@@ -15,24 +15,25 @@ import msgspec
 
 from fairlead.client.admin_aio import AsyncAdminVerbs
 from fairlead.client.batches_aio import AsyncBatchVerbs
+from fairlead.client.calling import Calls
 from fairlead.client.embedding import embedded_transport
 from fairlead.client.following import FollowingTransport
 from fairlead.client.gathering import Asked, Gatherer
 from fairlead.client.messages_aio import AsyncMessageVerbs
 from fairlead.client.producer_aio import AsyncProducer
-from fairlead.client.protocol import Reply
-from fairlead.client.retrying import Retries, is_passing, is_repeatable, pause_s
+from fairlead.client.retrying import Retries
 from fairlead.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlead.client.stream_aio import AsyncStream
 from fairlead.client.transport import Transport
 from fairlead.client.websocket import FRAME_BYTES_MAX, WebSocketTransport
-from fairlead.errors import FairleadError
-from fairlead.model.message import NewMessage
+from fairlead.errors import FairleadError, InvalidArgument
+from fairlead.model.message import Delivery, NewMessage
 from fairlead.wire import verbs
 from fairlead.wire.frames import Consume
 
 CREDIT = 32
 _FAILURES_KEPT = 10_000
+_TURNS = 1 << 16
 
 Acks: TypeAlias = Gatherer[str, verbs.Receipt, None]
 Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
@@ -82,12 +83,14 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
                     tls=tls,
                     frame_bytes_max=frame_bytes_max,
                     follows=True,
+                    on_late=self._on_late,
                 ),
                 retries=self.retries,
             )
             if isinstance(server, str)
             else server
         )
+        self._calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_TURNS))
         self._dedup = dedup
         self._prefix = secrets.token_urlsafe(12)
         self._numbers = count()
@@ -120,6 +123,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     async def close(self) -> None:
         """Let go of the connection, after what is under way."""
         await self.drained()
+        await self._calls.close()
         await self.transport.close()
 
     # -------------------------------------------------------------------------------------------------------- streaming
@@ -185,35 +189,25 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         for gatherer in self._gatherers():
             await gatherer.drained()
 
+    def address_of(self, queue: str) -> str:
+        """Return the address of the node that has a queue, for those who ask it in ways of their own.
+
+        It is known after a call about the queue, and is that of the node that has answered; before, any node will do.
+
+        Raises:
+            InvalidArgument: this client does not follow queues: it was made with a transport.
+        """
+        if not isinstance(self.transport, FollowingTransport):
+            raise InvalidArgument("Where queues are is known to a client that was made with addresses of nodes.")
+        return self.transport.address_of(queue)
+
     # ---------------------------------------------------------------------------------------------------------- asking
 
     async def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
-        try:
-            return await self.transport.call(verb, request, wait_ms=wait_ms)
-        except FairleadError as error:
-            return await self._repeat(Asked(verb, request, wait_ms), error)
+        return await self._calls.ask(Asked(verb, request, wait_ms))
 
-    def submit(self, asked: Asked, reply: Reply) -> bool:
-        """Send a request at once, if possible; see ``Carrier``."""
-        return self.transport.submit(asked.verb, asked.request, reply, wait_ms=asked.wait_ms)
-
-    async def call(self, asked: Asked, *, after: FairleadError | None) -> Any:  # noqa: ANN401 - see Carrier
-        """Send a request, or repeat it after an error where that is safe; see ``Carrier``."""
-        if after is not None:
-            return await self._repeat(asked, after)
-        return await self._call(asked.verb, asked.request, wait_ms=asked.wait_ms)
-
-    async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - see Asking
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.retries.patience_s
-        waits_s = self.retries.waits_s()
-        while is_passing(error) and is_repeatable(asked.verb, asked.request, error) and loop.time() < until:
-            await asyncio.sleep(pause_s(error, next(waits_s)))
-            try:
-                return await self.transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
-            except FairleadError as again:
-                error = again
-        raise error
+    def _on_late(self, deliveries: list[Delivery]) -> None:
+        self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._gatherers()
@@ -230,8 +224,11 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     def _gatherers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
-            self._acks = Gatherer(self, _acking, lambda answer: errors_of(answer.results))
-            self._enqueues = Gatherer(self, self._enqueueing, lambda answer: ids_of(answer.results))
+            calls = self._calls
+            self._acks = Gatherer(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
+            self._enqueues = Gatherer(
+                calls, self._enqueueing, lambda answer: ids_of(answer.results), calls.enqueue_places
+            )
         return self._acks, self._enqueues
 
     def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:

@@ -13,10 +13,20 @@ from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from fairlead.client.partition_channels import PartitionChannels
 from fairlead.client.protocol import Reply, Sink
 from fairlead.client.retrying import Retries, pause_s
+from fairlead.client.splits import split_of
 from fairlead.client.websocket import WebSocketChannel, WebSocketTransport
-from fairlead.errors import Closed, Disconnected, FairleadError, InvalidArgument, QueueElsewhere, QueueMoving
+from fairlead.errors import (
+    Closed,
+    Disconnected,
+    FairleadError,
+    InvalidArgument,
+    QueueElsewhere,
+    QueueMoving,
+    QueueSplit,
+)
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Shape
 
@@ -91,8 +101,24 @@ class FollowingTransport:
         node = self._places.get(getattr(request, "queue", None))
         return node is not None and node.submit(verb, request, reply, wait_ms=wait_ms)
 
-    async def open(self, request: Consume, sink: Sink) -> WebSocketChannel:
-        """Open a channel at the node that owns the queue, as soon as there is one; see ``Transport``."""
+    async def open(self, request: Consume, sink: Sink) -> WebSocketChannel | PartitionChannels:
+        """Open a channel at the node that owns the queue, as soon as there is one; see ``Transport``.
+
+        Of a queue that is split there is one at each partition.
+        """
+        try:
+            return await self.open_one(request, sink)
+        except QueueSplit as error:
+            channels = PartitionChannels(self, request, sink, retries=self._retries)
+            await channels.begin(split_of(error))
+            return channels
+
+    async def open_one(self, request: Consume, sink: Sink) -> WebSocketChannel:
+        """Open a channel at the node that owns a queue that is not split, or a partition, as soon as there is one.
+
+        Raises:
+            FairleadError: it was refused.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._retries.patience_s
         hops = 0
@@ -115,6 +141,10 @@ class FollowingTransport:
             if hops >= _HOPS_MAX:
                 await asyncio.sleep(pause_s(refused, wait_s))
         raise AssertionError("waits never end")
+
+    def address_of(self, queue: str | None) -> str:
+        """Return the address of the node that is asked about a queue, as far as is known."""
+        return self._places.get(queue, self._first).address
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from fairlead.client.protocol import Reply
-from fairlead.errors import Closed, FairleadError, QueueElsewhere, QueueNotFound, RequestError
+from fairlead.errors import Closed, FairleadError, QueueElsewhere, QueueNotFound, QueueSplit, RequestError
+from fairlead.wire.spreading import for_partition
 from fairlead.wire.verbs import Shape
 
 G = TypeVar("G", bound=Hashable)
@@ -20,7 +21,7 @@ R = TypeVar("R")
 
 _ITEMS_MAX = 1_000
 _SIZE_MAX = 4 << 20
-_OF_ALL = (Closed, QueueNotFound, QueueElsewhere)
+OF_ALL = (Closed, QueueNotFound, QueueElsewhere, QueueSplit)
 """Refusals for which no single item can be at fault."""
 
 
@@ -30,6 +31,15 @@ class Asked(NamedTuple):
     verb: str
     request: Shape
     wait_ms: int = 0
+    whole: str | None = None
+    """The queue that is to be asked if there is no such partition of it any more; None for what is no partition."""
+    hops: int = 0
+    """How often it has been found that the queue is split otherwise."""
+
+    def of_partition(self, at: int) -> Asked:
+        """Return what one partition is asked, if it is asked all of it."""
+        whole: str = self.request.queue  # type: ignore[attr-defined] # it is about one
+        return self._replace(request=for_partition(self.request, at), whole=whole)
 
 
 class Carrier(Protocol):
@@ -50,10 +60,20 @@ class Gatherer(Generic[G, I, R]):
         carrier: Carrier,
         make: Callable[[G, list[I]], Asked],
         read: Callable[[Any], Sequence[R | FairleadError]],
+        places: Callable[[G, list[I]], Sequence[int] | None],
     ) -> None:
+        """Gather.
+
+        Args:
+            carrier: how requests are sent.
+            make: returns the request for items of a group.
+            read: returns what came of each item, from the answer.
+            places: returns the partition that each item goes to; None for a queue that is not known to be split.
+        """
         self.carrier = carrier
         self._make = make
         self.read = read
+        self._places = places
         self._loop = asyncio.get_running_loop()
         self._groups: dict[G, _Batch[G, I, R]] = {}
         self._is_scheduled = False
@@ -90,9 +110,25 @@ class Gatherer(Generic[G, I, R]):
             await asyncio.wait(waiting)
 
     def _send(self, batch: _Batch[G, I, R]) -> None:
+        places = self._places(batch.group, batch.items)
+        if places is None:
+            self._send_to(batch, None)
+            return
+        parts: dict[int, _Batch[G, I, R]] = {}
+        for at, item, reply in zip(places, batch.items, batch.replies, strict=True):
+            part = parts.get(at)
+            if part is None:
+                part = parts[at] = _Batch(self, batch.group)
+            part.items.append(item)
+            part.replies.append(reply)
+        for at, part in parts.items():
+            self._send_to(part, at)
+
+    def _send_to(self, batch: _Batch[G, I, R], at: int | None) -> None:
         self._under_way.add(batch)
         try:
-            batch.asked = self._make(batch.group, batch.items)
+            asked = self._make(batch.group, batch.items)
+            batch.asked = asked if at is None else asked.of_partition(at)
             is_sent = self.carrier.submit(batch.asked, batch)
         except RequestError as error:
             batch.set_exception(error)
@@ -141,7 +177,7 @@ class _Batch(Generic[G, I, R]):
         self._settle(self._gatherer.read(answer))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        if isinstance(exception, RequestError) and not isinstance(exception, _OF_ALL):
+        if isinstance(exception, RequestError) and not isinstance(exception, OF_ALL):
             if len(self.items) > 1:
                 self._gatherer.split(self)
                 return

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlead.client.protocol import Conversation, Reply, Sink, grouped, message_of
+from fairlead.client.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
 from fairlead.client.socket import PING_S, Socket, connect
 from fairlead.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlead.wire.frames import SUBPROTOCOL, Consume
@@ -23,10 +23,10 @@ T = TypeVar("T")
 class Link:
     """One live connection. Frames of one pass of the event loop go in one message."""
 
-    def __init__(self, *, frame_bytes_max: int) -> None:
+    def __init__(self, *, frame_bytes_max: int, on_late: OnLate | None = None) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation()
+        self._conversation = Conversation(on_late=on_late)
         self._frames: list[bytes] = []
         self._socket: Socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -77,8 +77,20 @@ class Link:
         due = self._loop.time() + timeout_s
         number, frame = _made(lambda: self._conversation.open(request, reply, sink, due=due))
         self._put(frame)
-        await reply
+        try:
+            await asyncio.shield(reply)
+        except asyncio.CancelledError:
+            self._conversation.forget(number)
+            reply.add_done_callback(lambda reply: self._abandon(number, reply, timeout_s=timeout_s))
+            raise
         return number
+
+    def _abandon(self, channel: int, opened: asyncio.Future[Any], *, timeout_s: float) -> None:
+        """Close a channel that was opened for nobody, if it was."""
+        if not opened.cancelled() and opened.exception() is None and self.is_live:
+            reply: asyncio.Future[Any] = self._loop.create_future()
+            reply.add_done_callback(asyncio.Future.exception)
+            self._put(self._conversation.abandon(channel, reply, due=self._loop.time() + timeout_s))
 
     async def stop(self, channel: int, unseen: Sequence[str], *, timeout_s: float) -> None:
         """Close a channel."""

@@ -6,9 +6,9 @@ futures of any kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,15 @@ class Sink(Protocol):
     def ended(self, error: FairleadError) -> None:
         """Learn that no more will come, and why. When the connection is lost, so are its leases."""
 
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        """Take out and return those messages, by their ids, that nobody has looked at yet.
+
+        Their leases, and those of the others that are meant, may be lost; all else goes on.
+        """
+
+
+OnLate: TypeAlias = Callable[[list[Delivery]], None]
+
 
 class _Waiting(msgspec.Struct, gc=False):
     verb: str
@@ -65,7 +74,13 @@ class _Channel(msgspec.Struct, gc=False):
 class Conversation:
     """One connection's calls and channels."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_late: OnLate | None = None) -> None:
+        """Begin.
+
+        Args:
+            on_late: gets what was leased for somebody who does not wait for it any more. By default it is given back.
+        """
+        self._on_late = on_late
         self._numbers = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._channels: dict[int, _Channel] = {}
@@ -92,6 +107,14 @@ class Conversation:
             return None
         request = Stop(channel=channel, unseen=tuple(unseen), received=entry.received)
         return self.call(STOP, request, reply, due=due)
+
+    def forget(self, channel: int) -> None:
+        """Hand on nothing of a channel from now on."""
+        self._channels.pop(channel, None)
+
+    def abandon(self, channel: int, reply: Reply, *, due: float) -> bytes:
+        """Return the frame that closes a channel of which nothing was handed on: all of it goes back as unseen."""
+        return self.call(STOP, Stop(channel=channel, received=0), reply, due=due)
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take in a message. Returns frames to send in return.
@@ -137,7 +160,10 @@ class Conversation:
         if not entry.reply.done():
             entry.reply.set_result(answer)
         elif isinstance(answer, Leased) and answer.deliveries:  # it came, but nobody is there to take it
-            returns.append(self._giving_back(answer.deliveries))
+            if self._on_late is not None:
+                self._on_late(answer.deliveries)
+            else:
+                returns.append(self._giving_back(answer.deliveries))
 
     def _deliver(self, frame: Deliver) -> None:
         channel = self._channels.get(frame.channel)

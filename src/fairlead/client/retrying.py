@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.errors import Disconnected, FairleadError, QueueElsewhere, QueueMoving, RateLimited, StoreFailed
+from fairlead.errors import (
+    Disconnected,
+    FairleadError,
+    QueueElsewhere,
+    QueueMoving,
+    QueueSplit,
+    RateLimited,
+    StoreFailed,
+)
 from fairlead.wire.verbs import Enqueue, Shape
 
 _READS: Final = frozenset(
@@ -20,12 +28,14 @@ _READS: Final = frozenset(
 _SAME_TWICE: Final = frozenset(
     (
         *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim", "stage", "publish", "move_queue", "drain_node"),
+        *("register_consumer", "claim", "stage", "publish", "move_queue", "split_queue", "drain_node"),
     )
 )
 """Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
 _NOTHING_DONE: Final = (RateLimited, QueueMoving, QueueElsewhere)
 """Errors of those who have not done anything."""
+LEASES_STAY: Final = (QueueMoving, QueueElsewhere, QueueSplit)
+"""Errors by which a channel ends whose queue is to be found elsewhere, with all leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

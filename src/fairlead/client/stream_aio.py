@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, Self
 
 from fairlead.client.message_aio import AsyncMessage, AsyncSettling
-from fairlead.client.retrying import Retries, is_passing, pause_s
+from fairlead.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
 from fairlead.client.transport import Channel, Transport
-from fairlead.errors import Closed, Disconnected, FairleadError, QueueElsewhere, QueueMoving
+from fairlead.errors import Closed, Disconnected, FairleadError, QueueSplit
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import NackIntent
@@ -120,17 +120,24 @@ class AsyncStream:
         """Open anew, unless the queue is gone; see ``Sink``."""
         if self._is_closed:
             return
-        if is_passing(error) or isinstance(error, Closed):
+        if is_passing(error) or isinstance(error, Closed | QueueSplit):
             if not self.is_interrupted:
                 self._reopening = asyncio.get_running_loop().create_task(self._reopen(error))
             return
         self._error = error
         self._arrived.set()
 
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        """Hand out none of these messages any more; see ``Sink``."""
+        withdrawn = [delivery for delivery in self._ready if is_meant(delivery.id)]
+        if withdrawn:
+            self._ready = deque(delivery for delivery in self._ready if not is_meant(delivery.id))
+        return withdrawn
+
     async def _reopen(self, error: FairleadError) -> None:
         self._channel = None
         unseen: tuple[Delivery, ...] = ()
-        if not isinstance(error, QueueMoving | QueueElsewhere):  # leases move with their queue
+        if not isinstance(error, LEASES_STAY):
             unseen = tuple(self._ready)
             self._ready.clear()
         if unseen and not isinstance(error, Disconnected):

@@ -134,6 +134,10 @@ class Client(MessageVerbs, BatchVerbs, AdminVerbs):
         """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed."""
         return self._running().run(self._flush())
 
+    def address_of(self, queue: str) -> str:
+        """Return the address of the node that has a queue, once it was asked; see ``AsyncClient.address_of``."""
+        return self._async.address_of(queue)
+
     # ---------------------------------------------------------------------------------------------------------- asking
 
     def _running(self) -> Portal:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from fairlead.client.link import Link
-from fairlead.client.protocol import Reply, Sink
+from fairlead.client.protocol import OnLate, Reply, Sink
 from fairlead.client.retrying import Retries
 from fairlead.client.socket import PING_S
 from fairlead.client.tracing import current_trace
@@ -65,6 +65,7 @@ class WebSocketTransport:
         tls: ssl.SSLContext | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         follows: bool = False,
+        on_late: OnLate | None = None,
     ) -> None:
         """Prepare, without connecting yet. Arguments are those of ``AsyncClient``.
 
@@ -76,6 +77,7 @@ class WebSocketTransport:
             tls: how to verify a server at an address with ``wss`` or ``https``, and who we are.
             frame_bytes_max: bytes in one request.
             follows: whether a node of a cluster is to say who owns a queue, rather than to ask it for us.
+            on_late: gets what was leased for somebody who does not wait for it any more. By default it is given back.
         """
         self.address = url
         self._url = stream_url(url)
@@ -86,6 +88,7 @@ class WebSocketTransport:
         self._timeout = timeout
         self._retries = retries or Retries()
         self._tls = tls
+        self._on_late = on_late
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
         self._is_closed = False
@@ -173,7 +176,7 @@ class WebSocketTransport:
         raise AssertionError("waits never end")
 
     async def _connect(self) -> Link:
-        link = Link(frame_bytes_max=self._frame_bytes_max)
+        link = Link(frame_bytes_max=self._frame_bytes_max, on_late=self._on_late)
         try:
             async with asyncio.timeout(self._connect_s):
                 await link.connect(self._url, headers=self._headers, tls=self._tls, ping_s=self._ping_s)

@@ -129,6 +129,10 @@ class Groups:
         """How queues are split, of those that are."""
         return self._splits
 
+    def has(self, queue: str) -> bool:
+        """Tell whether a queue, or the partition that is named, is served here."""
+        return served_name(queue) in self._here
+
     def served_as(self, queue: str) -> str | None:
         """Return the name under which a broker here serves what is asked for; None if it takes more than that broker.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from fairlead.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, e
 from fairlead.cluster.house import Groups, Place
 from fairlead.cluster.living import Watch
 from fairlead.cluster.loads import Loads
+from fairlead.cluster.own_entry import OwnEntry
 from fairlead.cluster.picture import picture_of
 from fairlead.cluster.posting import Posting
 from fairlead.cluster.shared_config import SharedConfig, config_of_groups
@@ -89,24 +89,24 @@ class Node:
         self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self.note)
         self._watch = Watch(terms.lease_ms)
         self._loads = Loads(groups)
-        self._incarnation = secrets.token_hex(8)
-        self._beat = 0
-        self._version: str | None = None
-        self._is_draining = False
-        self._has_appeared = False
-        self._beaten_s = float("-inf")
+        self._own = OwnEntry(
+            self.posting,
+            name=terms.name,
+            describe=self._describe,
+            on_usurped=self.tenancy.stop,
+            monotonic=monotonic,
+        )
         self._balanced_s = monotonic()
         self._noted: BoardView | None = None
         self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
-        self._beating = asyncio.Lock()
         self._telling: set[asyncio.Task[None]] = set()
         self._running: list[asyncio.Task[None]] = []
         self.grpc: str | None = None
         """Where others reach its gRPC door, if it has one."""
         self.on_config: Callable[[Mapping[str, str]], None] = lambda _config: None
         """Told of the config whenever it has changed."""
-        self.usurped = asyncio.Event()
+        self.usurped = self._own.usurped
         """Set when another process has joined under the same name: this one is to end."""
 
     # ------------------------------------------------------------------------------------------------------- beginning
@@ -118,9 +118,9 @@ class Node:
             StoreFailed: the board can't be reached.
         """
         view = await self.posting.look()
-        self._version = view.versions.get(NODE + self.terms.name)
-        while not self._has_appeared:  # one of the same name may be about to end
-            await self._show_life()
+        self._own.begin(view)
+        while not self._own.has_appeared:  # one of the same name may be about to end
+            await self._own.show_life()
         await self.posting.look()
         self.note()
         self.groups.config = self.config
@@ -134,12 +134,12 @@ class Node:
     @property
     def is_joined(self) -> bool:
         """Whether others have heard of this node within a lease."""
-        return self._monotonic() - self._beaten_s < self.terms.lease_ms / 1000
+        return self._monotonic() - self._own.beaten_s < self.terms.lease_ms / 1000
 
     @property
     def is_draining(self) -> bool:
         """Whether the groups of this node shall go elsewhere."""
-        return self._is_draining
+        return self._own.is_draining
 
     @staticmethod
     def _ms(at_s: float) -> int:
@@ -166,8 +166,8 @@ class Node:
     async def _keep_beating(self) -> None:
         """Show a sign of life, and wait until it is time for the next. Nothing else may hold it up."""
         self._check_groups()
-        await self._show_life()
-        await asyncio.sleep(max(0.0, self._beaten_s + self._every_s - self._monotonic()))
+        await self._own.show_life()
+        await asyncio.sleep(max(0.0, self._own.beaten_s + self._every_s - self._monotonic()))
 
     async def _step(self) -> None:
         """Read the board, do what is to be done, and wait until something has changed."""
@@ -188,49 +188,22 @@ class Node:
 
     async def _tell(self) -> None:
         try:
-            await self._show_life()
+            await self._own.show_life()
         except FairleadError:
             return  # the next beat tells it
 
-    async def _show_life(self) -> None:
-        async with self._beating:
-            await self._put_entry()
-
-    async def _put_entry(self) -> None:
-        sent_s = self._monotonic()
-        self._beat += 1
-        entry = NodeEntry(
+    def _describe(self, beat: int, incarnation: str) -> NodeEntry:
+        return NodeEntry(
             address=self.terms.address,
-            beat=self._beat,
-            incarnation=self._incarnation,
-            is_draining=self._is_draining,
+            beat=beat,
+            incarnation=incarnation,
+            is_draining=self.is_draining,
             load=self._loads.rates(self._monotonic()),
             demand=self._loads.demand(),
             grpc=self.grpc,
             version=self.terms.version,
             takeovers=self.tenancy.takeovers,
         )
-        name = NODE + self.terms.name
-        version = await self.posting.put(name, encode(entry), version=self._version)
-        if version is None:
-            await self._reread_own(name)
-            return
-        self._version, self._has_appeared = version, True
-        self._beaten_s = sent_s
-
-    async def _reread_own(self, name: str) -> None:
-        """Take note of what others have made of the own entry: it may be drained, gone, or another process's."""
-        view = await self.posting.refresh()
-        entry = view.nodes.get(self.terms.name)
-        self._version = view.versions.get(name)
-        if entry is None:
-            return
-        if entry.incarnation != self._incarnation and self._has_appeared:
-            _log.error("Another process has joined as node %s; this one ends.", self.terms.name)
-            self.usurped.set()
-            await self.tenancy.stop()
-            return
-        self._is_draining = entry.is_draining and entry.incarnation == self._incarnation
 
     def _check_groups(self) -> None:
         """Let each group find out whether it still has its store, even if nobody asks for anything."""
@@ -344,7 +317,7 @@ class Node:
 
     async def drain(self, *, grace_s: float) -> None:
         """Let other nodes take over everything that is open here; return when they shall have, or after the grace."""
-        self._is_draining = True
+        self._own.is_draining = True
         try:
             async with asyncio.timeout(grace_s):
                 await self.changes.drain_node(self.terms.name, is_draining=True)
@@ -368,11 +341,7 @@ class Node:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.tenancy.stop()
         try:
-            if self._version is not None and not self.usurped.is_set():
-                view = await self.posting.refresh()
-                version = view.versions.get(NODE + self.terms.name)
-                if version is not None:
-                    await self.posting.remove(NODE + self.terms.name, version=version)
+            await self._own.remove()
         except FairleadError as error:
             _log.warning("The node stays on the board until others see that it is gone: %s", error)
         finally:

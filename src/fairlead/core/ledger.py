@@ -20,6 +20,7 @@ from fairlead.journal.records import ReaderImage, SegmentImage
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
 from fairlead.model.message import NEVER_MS, FailedAttempt, Key
 from fairlead.model.names import DLQ_SUFFIX
+from fairlead.model.partitions import NUMBER_BITS
 from fairlead.model.policy import QueuePolicy
 from fairlead.scheduler.item import Item, Priority
 
@@ -300,24 +301,40 @@ class Ledger:
         trimmed: the journal before this sequence is gone.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, sequence: int = 1) -> None:
+        """Know of nothing.
+
+        Args:
+            limits: what holds for all queues together.
+            sequence: of the record that recovery begins with: the first of all, or one that tells what was before it.
+        """
         self.limits = limits if limits is not None else Limits()
-        self.next_sequence = 1
+        self.next_sequence = sequence
         self.at_ms = 0
         self.queues: dict[str, Queue] = {}
         self.config: dict[str, str] = {}
         self.readers: dict[str, ReaderImage] = {}
         self.segments: deque[SegmentImage] = deque()
-        self.segment_first = 1
+        self.segment_first = sequence
         self.segment_first_ms = 0
-        self.trimmed = 1
-        self.base = 1
-        self.baseline = 1
+        self.trimmed = sequence
+        self.base = sequence
+        self.baseline = sequence
         self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
         self.dedup_homes: deque[DedupHome] = deque()
         self.dropped: list[int] = []
         self.messages = 0
         self.size = 0
+
+    @property
+    def partition(self) -> int:
+        """Which partition of a queue is kept here, which all sequences tell; 0 for whole queues."""
+        return self.next_sequence >> NUMBER_BITS
+
+    @property
+    def counts_from(self) -> int:
+        """What the sequences of this journal begin after."""
+        return self.partition << NUMBER_BITS
 
     def settle_base(self) -> int:
         """Let the latest baseline be the base if nothing alive has an older home, and return the base."""

@@ -43,6 +43,7 @@ from fairlead.journal.records import (
 )
 from fairlead.model.message import NEVER_MS, Key
 from fairlead.model.names import dlq_of, is_dlq
+from fairlead.model.partitions import partition_name, served_name
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation
 from fairlead.scheduler.holdups import NOT_HELD
@@ -284,12 +285,15 @@ class Schedule:
 
     def _line_of_setting(self, setting: str) -> Iterable[tuple[Line, Key]]:
         parts = setting.split(":", 2)
-        if len(parts) == 3 and parts[0] in ("weight", "cap") and parts[1] in self._lines:  # noqa: PLR2004 - see KeyPolicies
+        if len(parts) != 3 or parts[0] not in ("weight", "cap"):  # noqa: PLR2004 - see KeyPolicies
+            return
+        line = self._lines.get(served_name(partition_name(parts[1], self._ledger.partition)))
+        if line is not None:
             path = tuple(parts[2].split("/"))
             if all(path):
-                yield self._lines[parts[1]], path
+                yield line, path
             if len(path) > 1:
-                yield self._lines[parts[1]], parts[2]
+                yield line, parts[2]
 
     # ---------------------------------------------------------------------------------------------------- picking
 

@@ -35,6 +35,8 @@ CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
 SCRIPT_LENGTH_MAX: Final = 64 * 1024
 OWNER_LENGTH_MAX: Final = 256
+PARTITIONS_MAX: Final = 64
+"""Partitions of one queue, in a cluster."""
 KEYS_SHOWN_MAX: Final = 1_000
 """Fairness keys in one answer about a queue."""
 CONSUMER_NAME_LENGTH_MAX: Final = 128

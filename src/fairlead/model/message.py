@@ -96,7 +96,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A leased message. ``id`` and ``token`` together are the right to ack, nack, extend or write its state.
 
     Attributes:
-        token: the fencing token of the lease; each later lease of any message has a greater one.
+        token: the fencing token of the lease; each later lease of any message of the queue has a greater one, or of
+            its partition where the queue is split.
         expires_ms: the instant at which the lease ends unless extended; ``NEVER_MS`` under a claim.
         attempt: which delivery this is, from 1.
         failures: how many attempts have failed before.

@@ -17,15 +17,15 @@ from typing import Final
 
 import msgspec
 
+from fairlead.model.limits import PARTITIONS_MAX
 from fairlead.model.message import DEFAULT_KEY, Key
 from fairlead.model.names import DLQ_SUFFIX, number_of
 
-PARTITIONS_MAX: Final = 64
 MARK: Final = "~"
 NUMBER_BITS: Final = 47
 """A partition has so many bits for its numbers. With the partition before them, programs that have nothing but floating
 point for numbers can still tell all of them apart."""
-_PARTITION = re.compile(r"(?P<queue>[^~]+)~(?P<at>[0-9]{1,2})(?P<dlq>\.dlq)?")
+_PARTITION = re.compile(r"(?P<queue>[^~]+)~(?P<at>0|[1-9][0-9]?)(?P<dlq>\.dlq)?")
 _MULTIPLIER: Final = 2_862_933_555_777_941_757
 _MASK: Final = (1 << 64) - 1
 _TOP: Final = 1 << 31
@@ -79,8 +79,9 @@ def first_number(name: str) -> int:
 
 
 def partition_of_id(message_id: str) -> int:
-    """Return the partition that a message is in; 0 for what can't be an id."""
-    return (number_of(message_id) or 0) >> NUMBER_BITS
+    """Return the partition that a message is in; 0 for what can't be an id, or not one of a partition."""
+    at = (number_of(message_id) or 0) >> NUMBER_BITS
+    return at if at < PARTITIONS_MAX else 0
 
 
 def partition_of_key(key: Key | None, count: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.requests import Reply
+from fairlead.cluster.forwarding import Heard
 from fairlead.cluster.house import RETRY_AFTER_MS, Groups, Looking
 from fairlead.errors import (
     Closed,
@@ -119,6 +120,12 @@ class Router(Protocol):
 
     def grpc_at(self, address: str) -> str | None:
         """Return where the node that is reached at an address has its gRPC, if it has any."""
+
+    def others(self) -> list[str]:
+        """Return the addresses of all other nodes that live."""
+
+    def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Heard]:
+        """Lend what another node answers bit by bit."""
 
 
 async def _awaited(answering: Awaitable[Answer]) -> Answer:

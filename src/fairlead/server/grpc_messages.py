@@ -105,6 +105,8 @@ def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see a
         message.retry_after_ms = error.retry_after_ms
     if error.at is not None:
         message.at = error.at
+    if error.split is not None:
+        write(error.split, message.split)
 
 
 def write_leased(answer: wire.Leased, message: Any) -> None:  # noqa: ANN401 - see above

@@ -21,6 +21,7 @@ from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange, Gone
 from fairlead.server.logs import level_of
 from fairlead.server.polling import lease_or_hang_up
+from fairlead.server.relaying import may_relay, relay
 from fairlead.server.stream import serve_stream
 from fairlead.wire.verbs import VERBS, Lease, Shape
 
@@ -87,7 +88,8 @@ _STREAMS: Final = frozenset(
         *("/v1/live", "/v1/journal"),
     )
 )
-"""What is answered bit by bit: whoever asks at a node that has not got the queue is sent to the one that has."""
+"""What is answered bit by bit: at a node that has not got the queue, what is asked with GET is answered from the one
+that has, and whoever asks otherwise, or follows, is sent there."""
 _METHODS: Final = {path: {method for method, at in ROUTES if at == path} for _, path in ROUTES}
 
 
@@ -110,10 +112,25 @@ class HttpDoor:
             await self._route(exchange)
         except Gone:
             return
+        except QueueElsewhere as error:
+            await self._send_on(exchange, error)
         except FairleadError as error:
             await self._refuse(exchange, error)
         except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
             await self._refuse(exchange, Doors.fault(exchange.path, error))
+
+    async def _send_on(self, exchange: Exchange, error: QueueElsewhere) -> None:
+        """Answer from the node that has the queue where that is possible, or else say who it is."""
+        router = self._doors.router
+        if router is None or exchange.is_begun or exchange.path not in _STREAMS or not may_relay(exchange):
+            await self._refuse(exchange, error)
+            return
+        try:
+            await relay(self._doors, router, exchange, error.at)
+        except Gone:
+            return
+        except FairleadError as fault:
+            await self._refuse(exchange, fault)
 
     async def _refuse(self, exchange: Exchange, error: FairleadError) -> None:
         extra = {"code": error.code, "correlation_id": exchange.correlation_id}

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 import msgspec
 
-from fairlead.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
+from fairlead.cluster.house import split_into
+from fairlead.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit
+from fairlead.model.partitions import MARK, partition_name, served_name
 from fairlead.server.callers import Caller
 from fairlead.server.doors import Doors
 from fairlead.server.exchange import Exchange
 from fairlead.server.live_board import KeyBoard, KeyWish
+from fairlead.server.live_far import FarPictures
 from fairlead.server.live_fold import Counts, LiveFold
-from fairlead.server.live_picture import QUEUES_MAX, Picture, queues_now
+from fairlead.server.live_picture import QUEUES_MAX, Picture, QueueNow, queues_now
 from fairlead.server.live_streams import Streams
+from fairlead.server.relaying import headers_for_node, may_relay
 from fairlead.server.subscribing import EVENTS, first_of
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
@@ -36,16 +41,55 @@ async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     wish = _wish(exchange.query(*PARAMETERS))
     doors.tally.calls["live"] += 1
     doors.check_open("consume")
+    owner = None
     if wish.queue is not None:
         caller.check("consume", wish.queue)
-        await doors.broker.queue(wish.queue)  # or it is not found
+        _check_whole(doors, wish.queue)
+        owner = await _owner_elsewhere(doors, exchange, wish.queue)
     elif not caller.may_anywhere("consume"):
         raise Forbidden(f"Key {caller.name!r} has no right to consume on any queue.")
-    with doors.subscription(), doors.viewers.viewing(wish.queue) as (fold, board):
-        await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
-        sending = _send(exchange, pictures(doors, caller, wish, fold, board))
-        await first_of(sending, doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+    async with _far(doors, exchange, owner) as far:
+        here = None if wish.queue is None or owner is not None else served_name(wish.queue)
+        with doors.subscription(), doors.viewers.viewing(here) as (fold, board):
+            await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
+            sending = _send(exchange, pictures(doors, caller, wish, fold, board, far))
+            endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+            await first_of(sending, *endings, *(() if far is None else (far.ended.wait(),)))
     await exchange.end()
+
+
+def _check_whole(doors: Doors, queue: str) -> None:
+    """Refuse to show a queue that is split: its partitions can be seen, each by its name.
+
+    Raises:
+        QueueSplit: it is.
+    """
+    split = None if doors.groups is None or MARK in queue else doors.groups.split_of(queue)
+    if split is not None:
+        raise split_into(queue, split)
+
+
+async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str | None:
+    """Return the address of the node that has a queue, if it is not this one.
+
+    Raises:
+        QueueElsewhere: the caller goes there by itself.
+        QueueNotFound, QueueMoving: nobody has it.
+    """
+    try:
+        await doors.broker.queue(queue)
+    except QueueElsewhere as error:
+        if not may_relay(exchange):
+            raise
+        return error.at
+    return None
+
+
+def _far(doors: Doors, exchange: Exchange, owner: str | None) -> AbstractAsyncContextManager[FarPictures | None]:
+    """Return what other nodes show, where there are any and it is not one of them that asks."""
+    if doors.router is None or exchange.origin().is_forwarded:
+        return nullcontext()
+    return FarPictures(doors.router, headers_for_node(exchange), owner=owner, query=exchange.query_string)
 
 
 def _wish(query: dict[str, str]) -> _Wish:
@@ -61,7 +105,7 @@ async def _send(exchange: Exchange, shown: AsyncIterator[Picture]) -> None:
 
 
 async def pictures(
-    doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold, board: KeyBoard | None
+    doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold, board: KeyBoard | None, far: FarPictures | None = None
 ) -> AsyncIterator[Picture]:
     """Make a picture about once a second, until the queue that is watched is gone."""
     before = _copy(fold.counts)
@@ -75,19 +119,33 @@ async def pictures(
             try:
                 edition, keys = await board.shown(wish.keys, seen=edition)
                 streams = await watched.now(now_ms) if keys is not None else None
-            except (QueueNotFound, QueueElsewhere, QueueMoving):
+            except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
-        yield Picture(
+            keys = None if keys is None else msgspec.structs.replace(keys, name=wish.queue)
+        picture = Picture(
             at_ms=now_ms,
             node=None if doors.groups is None else doors.groups.node,
-            queues=queues_now(views, fold.counts, before, now_ms - looked_ms),
+            queues=_as_asked(doors, queues_now(views, fold.counts, before, now_ms - looked_ms)),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
             streams=streams,
         )
+        yield picture if far is None else far.joined_to(picture)
         before = _copy(fold.counts)
         looked_ms = now_ms
         await asyncio.sleep(INTERVAL_S)
+
+
+def _as_asked(doors: Doors, queues: list[QueueNow]) -> list[QueueNow]:
+    """Return queues under the names that mean what is shown: of one that is split, its first partition."""
+    groups = doors.groups
+    if groups is None or not groups.splits:
+        return queues
+    names = [
+        partition_name(each.name, 0) if MARK not in each.name and groups.split_of(each.name) is not None else each.name
+        for each in queues
+    ]
+    return [msgspec.structs.replace(each, name=name) for each, name in zip(queues, names, strict=True)]
 
 
 def _copy(counts: dict[str, Counts]) -> dict[str, Counts]:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead.broker.aio import AsyncBroker
+from fairlead.model.partitions import served_name
 
 STREAMS_MAX: Final = 50
 _MARKS_MAX: Final = 600
@@ -46,7 +47,7 @@ class Streams:
             QueueNotFound: the queue is gone.
         """
         broker = await self._find(self._queue)
-        views = (await broker.streams(self._queue))[:STREAMS_MAX]
+        views = (await broker.streams(served_name(self._queue)))[:STREAMS_MAX]
         if len(self._begun_ms) > _REMEMBERED_MAX:
             self._begun_ms.clear()
         found = [

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.cluster.forwarding import Forwarder
+from fairlead.cluster.forwarding import Forwarder, Heard
 from fairlead.cluster.house import split_into
 from fairlead.cluster.node import Node
 from fairlead.errors import (
@@ -291,8 +292,16 @@ class ClusterRouter:
         answers: list[Any] = [await HANDLERS[name](broker, request, caller) for broker in self.groups.brokers()]
         if origin.is_forwarded:
             return answers
-        others = [view.address for view in self.node.seen().nodes if view.is_live and view.name != self.node.terms.name]
-        return answers + list(await asyncio.gather(*(self.ask(at, name, request, caller, origin) for at in others)))
+        asked = (self.ask(at, name, request, caller, origin) for at in self.others())
+        return answers + list(await asyncio.gather(*asked))
+
+    def others(self) -> list[str]:
+        """Return the addresses of all other nodes that live."""
+        return [view.address for view in self.node.seen().nodes if view.is_live and view.name != self.node.terms.name]
+
+    def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Heard]:
+        """Lend what another node answers bit by bit; see ``Forwarder.listening``."""
+        return self._forwarder.listening(address, target, headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class _Machine(RuleBasedStateMachine):
         """Begin with an empty store."""
         self.store = self.make_store()
         self.extent = self.store.recover()
+        self.counts_from = self.extent.next_sequence - 1
         self.pages: list[StoredPage] = []
         self.bodies: dict[int, bytes] = {}
         self.number = 0
@@ -62,9 +63,10 @@ class _Machine(RuleBasedStateMachine):
         self.store = self.reopen_store(self.store)
         check_same(self.store.recover(), self.extent, "extent after reopening")
 
-    @rule(after=st.integers(0, 60))
-    def read_pages(self, after: int) -> None:
-        """Read the pages from anywhere on."""
+    @rule(behind=st.none() | st.integers(-3, 60))
+    def read_pages(self, behind: int | None) -> None:
+        """Read the pages from anywhere on, and from 0, which is before the first wherever that is."""
+        after = 0 if behind is None else max(0, self.counts_from + behind)
         expected = [page for page in self.pages if page.next_sequence - 1 > after]
         check_same(list(self.store.pages(after)), expected, f"pages after {after}")
 

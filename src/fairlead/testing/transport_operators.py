@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fairlead.client import AsyncClient, DeadLetterFilter, NewMessage
+from fairlead.errors import InvalidArgument
 from fairlead.model.answers import FailureAnswer
-from fairlead.testing.transport_contract import TransportContract, check_same
+from fairlead.testing.transport_contract import TransportContract, check_refused, check_same
 
 _HOOK = 'function on_enqueue(message) return { fairness_key = message.headers["tenant"] } end'
 
@@ -97,5 +98,17 @@ class OperatorContract(TransportContract):
             await client.set_reader("report", page.position)
             check_same([view.name for view in await client.readers()], ["report"], "readers")
             await client.remove_reader("report")
+
+        self.run(scenario)
+
+    def test_a_server_alone_has_no_nodes_and_no_partitions(self) -> None:
+        """What only a node of a cluster can do is refused; a queue there has one partition."""
+
+        async def scenario(client: AsyncClient) -> None:
+            check_same((await client.queue("jobs")).partitions, 1, "partitions")
+            await check_refused(InvalidArgument, client.cluster())
+            await check_refused(InvalidArgument, client.move_queue("jobs", "a"))
+            await check_refused(InvalidArgument, client.split_queue("jobs", 2))
+            await check_refused(InvalidArgument, client.drain_node("a"))
 
         self.run(scenario)

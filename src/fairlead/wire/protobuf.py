@@ -52,6 +52,7 @@ VERB_OF: Final[Mapping[str, str]] = {
     "ListReaders": "readers",
     "GetCluster": "cluster",
     "MoveQueue": "move_queue",
+    "SplitQueue": "split_queue",
     "DrainNode": "drain_node",
     "RegisterConsumer": "register_consumer",
     "Claim": "claim",
@@ -99,7 +100,7 @@ def _told_field(field: FieldDescriptor | FastField, message: Message) -> Any:  #
         if kind is None:
             return (_key(value) if value else None) if field.name in _KEYS else tuple(value)
         if kind.GetOptions().map_entry:
-            return dict(value)
+            return {name: _told_message(each) if _is_of_messages(kind) else each for name, each in value.items()}
         return [_told_message(each) for each in value]
     if field.has_presence and not message.HasField(field.name):
         return None
@@ -133,7 +134,7 @@ def write_field(field: FieldDescriptor | FastField, value: Any, message: Message
     """Set one field of a message."""
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        getattr(message, field.name).update(value)
+        _write_map(kind, value, getattr(message, field.name))
     elif not field.is_repeated:
         if kind is None:
             setattr(message, field.name, value)
@@ -150,6 +151,19 @@ def write_field(field: FieldDescriptor | FastField, value: Any, message: Message
                 part.names.extend(names_of(each))
             else:
                 write(each, part)
+
+
+def _write_map(kind: Any, value: Mapping[str, Any], target: Any) -> None:  # noqa: ANN401 - see _value
+    if not _is_of_messages(kind):
+        target.update(value)
+        return
+    for name, each in value.items():
+        write(each, target[name])  # to look one up is to make it
+
+
+def _is_of_messages(kind: Any) -> bool:  # noqa: ANN401 - as FastField, whose types know nothing of it
+    """Tell whether a map holds messages, rather than numbers or texts."""
+    return kind.fields_by_name["value"].message_type is not None
 
 
 def names_of(value: str | Iterable[str]) -> Iterable[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
 from fairlead.client.aio import AsyncClient
+from fairlead.client.retrying import LEASES_STAY
 from fairlead.client.transport import Channel
 from fairlead.errors import (
     Closed,
@@ -17,8 +18,6 @@ from fairlead.errors import (
     FairleadError,
     Forbidden,
     InternalError,
-    QueueElsewhere,
-    QueueMoving,
     Unauthenticated,
 )
 from fairlead.model.message import Delivery
@@ -131,6 +130,14 @@ class Consumer:
         if not self._ended.done():
             self._ended.set_result(error)
 
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        """Let no handler see these messages, and find out which of those that are running are still ours."""
+        withdrawn = self._runners.take_unseen(is_meant)
+        for message in withdrawn:
+            self._keeper.forget(message)
+        self._keeper.doubt()
+        return [message.delivery for message in withdrawn]
+
     def _lost_waiting(self, message: WorkMessage) -> None:
         self._settler.lose(message)  # the runner that comes to it passes over it
 
@@ -175,7 +182,7 @@ class Consumer:
         error = await self._ended
         if isinstance(error, Closed):
             await self._hand_over()
-        elif not isinstance(error, Disconnected | QueueMoving | QueueElsewhere):  # leases move with their queue
+        elif not isinstance(error, (Disconnected, *LEASES_STAY)):
             await self._stop_channel()
         self._channel = None
         return error

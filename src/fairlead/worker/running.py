@@ -27,6 +27,10 @@ OnError: TypeAlias = Callable[[BaseException, WorkMessage | None], Awaitable[Non
 _log = logging.getLogger("fairlead.worker")
 
 
+def _all(_message_id: str) -> bool:
+    return True
+
+
 class Runners:
     """The backlog of a consumer, and the runners that work on it."""
 
@@ -61,12 +65,14 @@ class Runners:
         self._is_paused = False
         self._start()
 
-    def take_unseen(self) -> list[WorkMessage]:
-        """Take out all that no handler has seen."""
-        unseen = [message for message in self.backlog if message.phase == WAITING]
-        self.backlog.clear()
+    def take_unseen(self, is_meant: Callable[[str], bool] = _all) -> list[WorkMessage]:
+        """Take out all that no handler has seen, or those of them whose ids are meant."""
+        unseen = [message for message in self.backlog if message.phase == WAITING and is_meant(message.id)]
         for message in unseen:
             message.phase = SETTLING
+        rest = [message for message in self.backlog if message.phase == WAITING]
+        self.backlog.clear()
+        self.backlog.extend(rest)
         return unseen
 
     def interrupt(self, *, is_final: bool) -> None:

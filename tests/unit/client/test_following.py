@@ -57,6 +57,23 @@ def test_a_call_goes_where_it_is_sent_and_the_next_goes_there_at_once() -> None:
     run(scenario)
 
 
+def test_a_client_tells_where_a_queue_is() -> None:
+    """Once a queue was asked for, its node's address is known, also after it has moved; a transport knows none."""
+
+    async def scenario(made: Nodes) -> None:
+        async with client_of(made, 0) as client:
+            assert client.address_of("jobs") == made.addresses[0]
+            await client.create_queue("jobs")
+            assert client.address_of("jobs") == made.addresses[1]
+            await made.move("jobs", 0)
+            await client.queue("jobs")
+            assert client.address_of("jobs") == made.addresses[0]
+        with pytest.raises(InvalidArgument):
+            AsyncClient(made.broker).address_of("jobs")
+
+    run(scenario)
+
+
 def test_what_is_gathered_follows_too() -> None:
     """Messages that are enqueued and acked one by one reach the owner, each once, and then without detour."""
 

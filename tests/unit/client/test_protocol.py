@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -54,6 +55,9 @@ class Taken:
 
     def ended(self, error: FairleadError) -> None:
         self.error = error
+
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        return [delivery for delivery in self.deliveries if is_meant(delivery.id)]
 
 
 class Desk:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
 
-from tests.unit.cluster.in_process import Cluster, cluster_of, until
+from tests.unit.cluster.in_process import PATIENCE_S, Cluster, Member, cluster_of, until
 from tests.unit.server.house import run
 
 HELLO = {"payload": "aGVsbG8="}
@@ -92,7 +94,7 @@ def test_a_forwarded_request_is_never_forwarded_again() -> None:
     run(main())
 
 
-def test_streams_are_sent_to_the_owner() -> None:
+def test_who_follows_is_sent_to_the_owner_for_streams() -> None:
     """Subscriptions, watches, the live feed and the journal of a queue elsewhere are answered with its owner's URL."""
 
     async def main() -> None:
@@ -103,12 +105,61 @@ def test_streams_are_sent_to_the_owner() -> None:
             subscribed = await other.post("queue/subscribe", {"queue": "orders"})
             assert (subscribed.status_code, subscribed.headers["location"]) == (307, f"{at}/v1/queue/subscribe")
             for path in ("/v1/queue/watch?queue=orders", "/v1/live?queue=orders", "/v1/journal?queue=orders"):
-                looked = await other.http.get(path)
+                looked = await other.http.get(path, headers={"x-fairlead-follows": "1"})
                 assert (looked.status_code, looked.headers["location"]) == (307, at + path)
-            followed = await other.http.get("/v1/journal?queue=orders", follow_redirects=True)
-            assert '"queue_created"' in followed.text or '"queue_set"' in followed.text
 
     run(main())
+
+
+def test_who_can_not_follow_is_answered_bit_by_bit_by_any_node() -> None:
+    """The journal, the watch and the live feed of a queue elsewhere come from its owner, through the node asked."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, "orders")
+            (other,) = cluster.others("orders")
+            await other.post("queue/enqueue", {"queue": "orders", "messages": [{"fairness_key": "acme"}]})
+            journal = await other.http.get("/v1/journal?queue=orders&kinds=enqueued")
+            assert [line["fairness_key"] for line in map(json.loads, journal.text.splitlines())] == [["acme"]]
+            assert int(journal.headers["x-fairlead-position"]) == int(journal.headers["x-fairlead-end"]) > 0
+            async with other.http.stream("GET", "/v1/queue/watch?queue=orders") as watch:
+                assert await anext(watch.aiter_lines()) == "event: available"
+            picture = await _first_picture(other, "queue=orders", lambda picture: "queue" in picture)
+            assert [each["key"] for each in picture["queue"]["keys"]] == ["acme"]
+
+    run(main())
+
+
+def test_the_live_feed_of_a_node_has_the_queues_of_all() -> None:
+    """Whichever node is looked at shows what each node serves, and a node that asks for another only its own."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, "orders", "mails")
+            for member in cluster.members.values():
+
+                def has_all(picture: dict[str, Any]) -> bool:
+                    return {"orders", "mails"} <= {each["name"] for each in picture["queues"]}
+
+                await _first_picture(member, "", has_all)
+                alone = await _first_picture(member, "", lambda _: True, x_fairlead_forwarded="z")
+                own = {queue for queue in ("orders", "mails") if cluster.owner(queue) is member}
+                assert {each["name"].removesuffix(".dlq") for each in alone["queues"]} == own
+
+    run(main())
+
+
+async def _first_picture(
+    member: Member, query: str, is_wanted: Callable[[dict[str, Any]], bool], **headers: str
+) -> dict[str, Any]:
+    """Look through the live feed until it shows what is wanted."""
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S), member.http.stream("GET", f"/v1/live?{query}", headers=fields) as feed:
+        async for line in feed.aiter_lines():
+            if line.startswith("data: ") and is_wanted(picture := json.loads(line.removeprefix("data: "))):
+                found: dict[str, Any] = picture
+                return found
+    raise AssertionError("The feed has ended.")
 
 
 def test_a_queue_that_nobody_has_made_is_not_found() -> None:

@@ -41,6 +41,7 @@ STATUSES = {
     "queue_elsewhere": "FAILED_PRECONDITION",
     "node_not_found": "NOT_FOUND",
     "queues_apart": "FAILED_PRECONDITION",
+    "queue_split": "FAILED_PRECONDITION",
     "journal_trimmed": "OUT_OF_RANGE",
     "key_full": "RESOURCE_EXHAUSTED",
     "queue_full": "RESOURCE_EXHAUSTED",

@@ -43,6 +43,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "publish": {"queue": "orders", "sink": "s", "batch": 0, "parts": []},
     "drop_sink": {"queue": "orders", "sink": "s"},
     "move_queue": {"queue": "orders", "node": "a"},
+    "split_queue": {"queue": "orders", "partitions": 2},
     "drain_node": {"node": "a"},
 }
 ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
@@ -162,6 +163,25 @@ def test_producers_are_held_to_queues_and_fairness_keys(
     else:
         with pytest.raises(Forbidden):
             caller.check_producing(queue, messages)
+
+
+@pytest.mark.parametrize(
+    ("queues", "allowed", "refused"),
+    [
+        ("orders", ["orders~0", "orders~1", "orders~63"], ["orders~1.dlq", "orders2~1", "orders~x"]),
+        ("orders.dlq", ["orders~0.dlq", "orders~1.dlq"], ["orders~1"]),
+        ("orders*", ["orders~1", "orders~1.dlq", "orders2~1"], ["other~1"]),
+        ("orders~1", [], ["orders~1", "orders"]),
+    ],
+)
+def test_rights_on_a_queue_are_rights_on_its_partitions(queues: str, allowed: list[str], refused: list[str]) -> None:
+    """However many there are by now: no key has to be made anew when a queue is split, and none is for a part of it."""
+    caller = Caller("n", (Grant(right="consume", queues=queues),))
+    for name in allowed:
+        caller.check("consume", name)
+    for name in refused:
+        with pytest.raises(Forbidden):
+            caller.check("consume", name)
 
 
 @pytest.mark.parametrize(

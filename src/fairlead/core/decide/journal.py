@@ -30,7 +30,7 @@ _READER_NAME_LENGTH_MAX = 128
 
 
 def set_reader(ledger: Ledger, command: SetReader, now_ms: int) -> Decision:
-    """Register a reader or move it on. It can't go back before what is kept, nor ahead of what there is."""
+    """Register a reader or move it on. It can't go ahead of what there is; 0 is the beginning of every journal."""
     if (fault := text_fault("A reader's name", command.name, most=_READER_NAME_LENGTH_MAX)) is not None:
         return refuse(InvalidArgument(fault))
     position = command.position
@@ -39,6 +39,8 @@ def set_reader(ledger: Ledger, command: SetReader, now_ms: int) -> Decision:
             return refuse(ReaderNotFound(f"There is no reader {command.name!r}."))
     elif (fault := whole_fault("position", position, least=0, most=ledger.next_sequence - 1)) is not None:
         return refuse(InvalidArgument(fault))
+    else:
+        position = max(position, ledger.counts_from)
     return Decision([ReaderSet(ledger.next_sequence, command.name, position, now_ms)], position)
 
 

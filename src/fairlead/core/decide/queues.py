@@ -13,7 +13,7 @@ from fairlead.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRem
 from fairlead.model import limits
 from fairlead.model.message import canonical
 from fairlead.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
-from fairlead.model.partitions import NUMBER_BITS, place_in
+from fairlead.model.partitions import place_in
 from fairlead.model.policy import QueuePolicy
 
 THROTTLE_PREFIX = "throttle:"
@@ -35,7 +35,7 @@ def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
     if len(dlq_of(name)) > limits.QUEUE_NAME_LENGTH_MAX:
         most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
         return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
-    if place_in(name)[1] not in (None, ledger.next_sequence >> NUMBER_BITS):
+    if place_in(name)[1] not in (None, ledger.partition):
         return refuse(InvalidArgument(f"{name!r} is the name of a partition, which is made by splitting its queue."))
     if name in ledger.queues:
         return refuse(QueueExists(f"There is a queue {name!r} already."))

@@ -45,9 +45,36 @@ export async function get(path) {
   return (await asked(`/v1/${path}`, {})).json();
 }
 
+// Returns a queue of every journal there is, by the name that means it alone and not all of its partitions: a server
+// alone has one journal, for which no queue is named, and a cluster has one for each group of queues.
+// Those of the queue that is named, if one is, come first.
+let isAlone = false;
+export async function journals(queue = null) {
+  if (isAlone) return [null];
+  try {
+    const { groups } = await get("cluster");
+    const isOf = group => group.queues.some(each => wholeOf(each) === queue);
+    const sorted = groups.filter(group => group.queues.length).sort((one, other) => isOf(other) - isOf(one));
+    return sorted.map(group => journalOf(group.queues[0]));
+  } catch (error) {
+    if (error.status === 0 || error.status === 401 || error.status === 403) throw error;
+    isAlone = true;
+    return [null];
+  }
+}
+
+const journalOf = queue => queue.includes("~") ? queue : `${queue}~0`;
+
+// Returns the queue that a partition is of, whose policy and weights are those of all its partitions.
+export const queueOf = name => name.replace(/~\d+(?=(\.dlq)?$)/, "");
+
+// Returns the queue whose partition, or whose dead letters, a name means.
+export const wholeOf = name => name.replace(/\.dlq$/, "").replace(/~\d+$/, "");
+
 // Returns events of the journal, with the position they reach to and where the journal ends.
 export async function journal(parameters) {
-  const answer = await asked(`/v1/journal?${new URLSearchParams({ on_trimmed: "skip", ...parameters })}`, {});
+  const given = Object.entries({ on_trimmed: "skip", ...parameters }).filter(([, value]) => value !== null);
+  const answer = await asked(`/v1/journal?${new URLSearchParams(given)}`, {});
   const lines = (await answer.text()).split("\n").filter(Boolean);
   return {
     events: lines.map(line => JSON.parse(line)),
@@ -96,7 +123,7 @@ export class Live extends EventTarget {
         }
       } catch (error) {
         if (signal.aborted) return;
-        if (error.status === 401 || error.status === 403 || error.status === 404) {
+        if ([401, 403, 404, 409].includes(error.status)) {
           this.stop();
           this.#tell("refused", error);
           return;

@@ -126,12 +126,12 @@ function logIn(error) {
 
 function refused(error) {
   if (error.status === 401) { error.hadKey = hasKey(); logIn(error); return; }
-  if (error.status === 404 && !location.hash.startsWith("#/queue/")) {  // what was watched is gone, and others are there
+  if ([404, 409].includes(error.status) && !location.hash.startsWith("#/queue/")) {  // what was watched is gone or split, and others are there
     app.watched = null;
     app.live.watch(null);
     return;
   }
-  main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, error.status === 403 ? "Not allowed" : "Not there"),
+  main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, { 403: "Not allowed", 409: "Split into partitions" }[error.status] ?? "Not there"),
     el("p", {}, error.cause), el("p", { class: "faint" }, error.remedy)));
   page = null;
 }

@@ -1,10 +1,21 @@
 // What an operator may change, and what was changed of late and by whom.
 
-import { call, journal } from "./api.js";
+import { call, journal, journals } from "./api.js";
 import { Table, el, field, instant, number, once, setText } from "./dom.js";
 
 const LOOKED_BACK = 100000, SHOWN = 50;
 const KINDS = "queue_set,queue_removed,queue_paused,config_set";
+
+// Returns what was changed, the latest first. In a cluster every journal has the changes of config, within a second.
+async function latestChanges() {
+  const found = new Map();
+  for (const queue of await journals()) {
+    const { end, beginning } = await journal({ queue, after: 0, count: 1 });
+    const { events } = await journal({ queue, after: Math.max(beginning, end - LOOKED_BACK), count: LOOKED_BACK, kinds: KINDS });
+    for (const event of events) found.set(event.kind === "config_set" ? `${Math.round(event.at_ms / 2000)} ${event.name} ${event.value}` : `${queue} ${event.sequence}`, event);
+  }
+  return [...found.values()].sort((one, other) => other.at_ms - one.at_ms);
+}
 
 export function controlsPage(app) {
   const throttles = new Table("Throttles", [
@@ -48,9 +59,7 @@ export function controlsPage(app) {
   async function load() {
     await app.act(async () => {
       throttles.update((await call("config/throttles")).throttles, each => each.name);
-      const { end } = await journal({ after: 0, count: 1 });
-      const { events } = await journal({ after: Math.max(0, end - LOOKED_BACK), count: LOOKED_BACK, kinds: KINDS });
-      changes.update(events.reverse().slice(0, SHOWN), each => each.sequence);
+      changes.update((await latestChanges()).slice(0, SHOWN), each => `${each.at_ms} ${each.kind} ${each.queue} ${each.name} ${each.key}`);
     }, { isSilent: true });
   }
 

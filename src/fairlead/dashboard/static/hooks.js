@@ -1,6 +1,6 @@
 // The hooks of a queue: looked at, edited, tried on sample messages, and set.
 
-import { call } from "./api.js";
+import { call, queueOf } from "./api.js";
 import { Table, el, field, number, setText } from "./dom.js";
 
 const TAKEN = 10;
@@ -13,7 +13,8 @@ const SAMPLE = {
   on_failure: '{"headers": {"tenant": "acme"}, "attempts": 1, "error": "no ink"}',
 };
 
-export function hooksPage(app, name) {
+export function hooksPage(app, watched) {
+  const name = queueOf(watched);  // all partitions have the hooks of their queue
   let policy = null;
   const which = el("select", { id: "hook", onchange: () => show() }, ...Object.keys(EMPTY).map(hook => el("option", { value: hook }, hook)));
   const script = el("textarea", { id: "script", spellcheck: "false", autocomplete: "off" });
@@ -75,7 +76,7 @@ export function hooksPage(app, name) {
     await app.act(async () => { await call("queues/update", { queue: name, policy: { [hook]: text } }); await load(); });
   }
 
-  app.live.watch(name);
+  app.live.watch(watched);
   load();
   const buttons = el("p", { class: "actions" }, el("button", { id: "dry-run", onclick: dryRun }, "Dry run"), el("button", { id: "take", class: "quiet", onclick: take }, "Samples from the queue"),
     el("button", { id: "set-hook", onclick: () => set(script.value) }, "Set hook"), el("button", { id: "remove-hook", class: "quiet", onclick: () => set(null) }, "Remove hook"));

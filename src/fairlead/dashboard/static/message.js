@@ -1,6 +1,6 @@
 // One message: its life from the journal, and why it waits.
 
-import { call, journal } from "./api.js";
+import { call, journal, journals, wholeOf } from "./api.js";
 import { Table, el, field, instant, keyText, number, span } from "./dom.js";
 
 const SLICE = 50000, SLICES_MAX = 40, PAYLOAD_MAX = 4096, PEEKED = 50, FOUND_MAX = 100;
@@ -42,7 +42,7 @@ async function look(app, place, queue, text) {
   const found = await correlated(text);
   const messages = found.events.filter(event => !queue || event.queue === queue);
   if (messages.length === 1) {
-    await show(place, null, messages[0].message_id);
+    await show(place, messages[0].queue, messages[0].message_id);
     return;
   }
   if (!messages.length) {
@@ -65,22 +65,29 @@ async function look(app, place, queue, text) {
 async function correlated(text) {
   const events = new Map();
   try {
-    let { end: until, beginning } = await journal({ after: 0, count: 1 });
-    for (let slice = 0; slice < SLICES_MAX && until > beginning; slice += 1) {
-      const after = Math.max(beginning, until - SLICE);
-      const page = await journal({ after, count: SLICE, correlation_id: text });
-      for (const event of page.events.reverse()) if (event.message_id && !events.has(event.message_id)) events.set(event.message_id, event);
-      until = after;
-    }
+    for (const queue of await journals()) await correlatedIn(queue, text, events);
     return { events: [...events.values()] };
   } catch (error) {
     return { events: [...events.values()], refusal: error };
   }
 }
 
+async function correlatedIn(queue, text, events) {
+  let { end: until, beginning } = await journal({ queue, after: 0, count: 1 });
+  for (let slice = 0; slice < SLICES_MAX && until > beginning; slice += 1) {
+    const after = Math.max(beginning, until - SLICE);
+    const page = await journal({ queue, after, count: SLICE, correlation_id: text });
+    for (const event of page.events.reverse()) {
+      const name = `${event.queue} ${event.message_id}`;
+      if (event.message_id && !events.has(name)) events.set(name, event);
+    }
+    until = after;
+  }
+}
+
 // Shows one message, and tells whether there is or was one.
 async function show(place, queue, id) {
-  const [life, told] = await Promise.all([lifeOf(id), queue ? lookedAt(queue, id) : null]);
+  const [life, told] = await Promise.all([lifeOf(id, queue), queue ? lookedAt(queue, id) : null]);
   const at = queue ?? life.events.findLast(event => event.target ?? event.queue)?.queue;
   const dead = life.events.findLast(event => event.target)?.target;
   let view = told;
@@ -110,13 +117,29 @@ async function lookedAt(queue, id) {
   }
 }
 
+// Its life is in the journal of its queue; where several could be meant, in the first that knows it.
+async function lifeOf(id, queue) {
+  let life = { events: [], isWhole: true };
+  try {
+    const whole = queue && wholeOf(queue);
+    for (const each of await journals(whole)) {
+      const found = await lifeIn(each, id);
+      if (found.events.some(event => !whole || each === null || wholeOf(event.queue ?? "") === whole)) return found;
+      if (found.refusal && found.refusal.code !== "invalid_argument") life = found;  // it may be there
+    }
+  } catch (error) {
+    return { events: [], isWhole: false, refusal: error };
+  }
+  return life;
+}
+
 // A message's number is the sequence of its enqueue, so its life begins there.
-async function lifeOf(id) {
+async function lifeIn(queue, id) {
   const events = [];
   let after = Number.parseInt(id, 16) - 1;
   try {
     for (let slice = 0; slice < SLICES_MAX; slice += 1) {
-      const page = await journal({ after, count: SLICE, message_ids: id });
+      const page = await journal({ queue, after, count: SLICE, message_ids: id });
       events.push(...page.events);
       if (page.position >= page.end || page.position <= after) return { events, isWhole: true };
       after = page.position;

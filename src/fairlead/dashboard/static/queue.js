@@ -1,6 +1,6 @@
 // One queue: shares, waits, reasons, throttles, consumers, a timeline, and its controls.
 
-import { call } from "./api.js";
+import { call, queueOf } from "./api.js";
 import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 import { Backlog, Shares, Timeline } from "./plots.js";
@@ -64,7 +64,7 @@ export function queuePage(app, name) {
     const input = el("input", { type: "number", min: 1, max: 1000, required: true, value: key.weight, "aria-label": "Weight" });
     const told = "From 1 to 1000. It acts at once on what waits, and wins over the queue's policy.";
     if (await app.confirm(`Weight of ${keyText(key.key)} in ${name}`, told, input)) {
-      await app.act(() => call("config/set", { values: { [`weight:${name}:${keyPath(key.key)}`]: input.value } }));
+      await app.act(() => call("config/set", { values: { [`weight:${queueOf(name)}:${keyPath(key.key)}`]: input.value } }));
     }
   }
 

@@ -70,14 +70,21 @@ class JournalFolder:
 
 @dataclass(frozen=True, slots=True)
 class LiveJournal:
-    """The journal of a server, up to its present end. As a registered reader it is kept until it is in the tables."""
+    """The journal of a server, up to its present end. As a registered reader it is kept until it is in the tables.
+
+    Attributes:
+        server: the server, or nodes of a cluster.
+        reader: the name of the reader.
+        queue: in a cluster, a queue of the group whose journal is meant.
+    """
 
     server: Place
     reader: str = READER
+    queue: str | None = None
 
     def new(self, covered: Sequence[Stretch]) -> list[Segment]:
         """Return what the server has after all that is covered."""
-        span = ServerJournal(self.server, on_trimmed="skip").span()
+        span = ServerJournal(self.server, on_trimmed="skip", queue=self.queue).span()
         after = max(covered[-1][1] if covered else 0, span.beginning)
         if not covered:
             self._set_reader(span.beginning)
@@ -90,6 +97,7 @@ class LiveJournal:
         place = self.server
         named = {
             "server": place.server,
+            "queue": self.queue,
             "api_key": place.api_key,
             "ca": place.ca,
             "certificate": place.certificate,
@@ -106,4 +114,4 @@ class LiveJournal:
 
     def _set_reader(self, position: int) -> None:
         with self.server.client() as client:
-            client.set_reader(self.reader, position)
+            client.set_reader(self.reader, position, queue=self.queue)

@@ -70,6 +70,8 @@ class FairleadDataSource(DataSource):
             raise InvalidArgument("A queue is appended to, with mode append; to empty it there is purge.")
         options = sink_options(self.options, is_stream=False)
         check_columns(schema)
+        with options.place.client():
+            pass  # tasks wait for a server that is away, so one that is not there at all is better told of here
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's own

@@ -15,7 +15,7 @@ import pyarrow.fs  # type: ignore[import-untyped, unused-ignore] # it comes with
 from fairlead.errors import InvalidArgument, JournalTrimmed
 from fairlead.journal.arrow import SCHEMA
 from fairlead.journal.selection import Selection
-from fairlead.spark.source.span import Part, Span, split
+from fairlead.spark.source.span import Part, Span, first_of, split
 
 _NAME: Final = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
 _BATCH: Final = 32_768
@@ -85,7 +85,7 @@ class JournalFiles:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InvalidArgument(f"There is no folder {self._path!r:.200} with exported segments.") from error
         names = sorted((match, info.path) for info in found if (match := _covers(info.base_name)) is not None)
-        return [Part(after=first - 1, until=last, file=path) for (first, last), path in names]
+        return [Part(after=max(first - 1, first_of(last)), until=last, file=path) for (first, last), path in names]
 
 
 def _covers(name: str) -> tuple[int, int] | None:

@@ -64,6 +64,7 @@ class _JournalReading:
 
     def _planned(self, after: int, until: int, selection: Selection) -> list[InputPartition]:
         span = self._journal.span(max(0, min(after, until)))
+        after = max(after, span.first)
         if after < span.beginning:
             if self._options.on_trimmed == "fail":
                 raise JournalTrimmed(
@@ -198,7 +199,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
     def _position_of_reader(self) -> int | None:
         if self._options.reader is None:
             return None
-        for reader in self._connected().readers():
+        for reader in self._connected().readers(queue=self._options.queue):
             if reader.name == self._options.reader:
                 return reader.position
         return None
@@ -209,7 +210,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
             return
         known = self._position_of_reader()
         if known is None or known < position:
-            self._connected().set_reader(self._options.reader, position)
+            self._connected().set_reader(self._options.reader, position, queue=self._options.queue)
         self._told = position
 
     def _connected(self) -> Client:
@@ -231,7 +232,7 @@ def _journal_of(options: JournalOptions) -> ServerJournal | JournalFiles:
         return JournalFiles(options.path, on_trimmed=options.on_trimmed)
     if options.place is None:
         raise InvalidArgument("A journal is read from a server or from a path.")
-    return ServerJournal(options.place, on_trimmed=options.on_trimmed)
+    return ServerJournal(options.place, on_trimmed=options.on_trimmed, queue=options.queue)
 
 
 def _in_order(columns: set[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from fairlead.client.following import addresses_of
 from fairlead.errors import InvalidArgument
 from fairlead.journal.events import COLUMNS, KINDS
 from fairlead.model.limits import CLAIM_MAX
@@ -33,6 +34,7 @@ class JournalOptions:
 
     place: Place | None = None
     path: str | None = None
+    queue: str | None = None
     reader: str | None = None
     after: int | Literal["beginning", "end"] | None = None
     until: int | None = None
@@ -138,6 +140,8 @@ def journal_options(given: Mapping[str, str]) -> JournalOptions:
         raise InvalidArgument("A journal is read from a server, or from a path with its exported segments: name one.")
     if options.path is not None and options.reader is not None:
         raise InvalidArgument("A reader is registered with a server; what reads exported segments needs none.")
+    if options.path is not None and options.queue is not None:
+        raise InvalidArgument("The option queue says whose journal to read in a cluster; in a path there is one only.")
     if options.after == END and options.reader is None:
         raise InvalidArgument("To begin at the end of the journal name a reader, which keeps where that was.")
     return options
@@ -199,6 +203,11 @@ def _listed(names: Any) -> str:  # noqa: ANN401 - any texts
 def _text(name: str, text: str) -> str:
     if not text:
         raise InvalidArgument(f"The option {name} is empty.")
+    return text
+
+
+def _servers(name: str, text: str) -> str:
+    addresses_of(_text(name, text))
     return text
 
 
@@ -265,7 +274,7 @@ def _columns(name: str, text: str) -> tuple[str, ...]:
 
 
 _PLACE: Final[Mapping[str, _Read]] = {
-    "server": _text,
+    "server": _servers,
     "api_key": _text,
     "ca": _text,
     "certificate": _text,
@@ -293,6 +302,7 @@ _PEEK: Final[Mapping[str, _Read]] = {
 }
 _JOURNAL: Final[Mapping[str, _Read]] = {
     "path": _text,
+    "queue": _text,
     "reader": _text,
     "after": _after,
     "until": _whole,

@@ -61,7 +61,7 @@ class PeekReader(DataSourceReader):
             return
         check_versions(partition.driver)
         with_body = not BODY.isdisjoint(self._layout.names)
-        with self._options.place.client() as client:
+        with self._options.place.working() as client:
             for first in range(0, len(partition.ids), _PAGE):
                 wanted = msgspec.structs.replace(self._wanted, ids=partition.ids[first : first + _PAGE])
                 views = client.peek(self._options.queue, _PAGE, wanted=wanted, with_body=with_body)

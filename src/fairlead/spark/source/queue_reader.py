@@ -108,7 +108,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_versions(partition.driver)
         queue, consumer, number = self._options.queue, self._options.consumer, partition.claim
         start, page = partition.start, partition.page
-        with self._options.place.client() as client:
+        with self._options.place.working() as client:
             while start < partition.end:
                 count = min(page, partition.end - start)
                 found = client.read_claim(queue, consumer, claim=number, start=start, count=count).deliveries

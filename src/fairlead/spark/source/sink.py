@@ -78,7 +78,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query is None or batch is None:
             raise InvalidArgument("This Spark does not tell its tasks which query and batch they belong to.")
         sink = f"{self._options.sink or 'spark'}-{query}"
-        return _staged(iterator, self._options, self._driver, sink=sink, batch=int(batch))
+        return _staged(iterator, self._options, self._driver, sink=sink, batch=int(batch), is_first=batch == "0")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish a batch, once. Without rows there is nothing to publish."""
@@ -101,13 +101,19 @@ def _task() -> TaskContext:
 
 
 def _staged(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, driver: Versions, *, sink: str, batch: int
+    batches: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    driver: Versions,
+    *,
+    sink: str,
+    batch: int,
+    is_first: bool = False,
 ) -> StagedPart:
     check_versions(driver)
     task = _task()
     part = f"{task.partitionId()}-{task.taskAttemptId()}-{secrets.token_hex(8)}"
     staged = 0
-    with options.place.client() as client:
+    with options.place.client() if is_first else options.place.working() as client:
         staging = _Staging(client, options, sink=sink, batch=batch, part=part)
         for messages in _chunks(message for rows in batches for message in messages_of(rows)):
             staging.send(messages, at=staged)
@@ -176,7 +182,7 @@ def _publish(messages: list[WriterCommitMessage | None], options: SinkOptions, *
         return
     sink, batch = parts[0].sink, parts[0].batch
     named = [part.part for part in parts if part.count]
-    with options.place.client() as client:
+    with options.place.working() as client:
         client.publish(options.queue, sink, batch=batch, parts=named)
         if is_last:
             with suppress(FairleadError):  # whoever may only produce leaves an empty sink behind

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from fairlead.model.partitions import NUMBER_BITS
+
 ROWS_MAX: Final = 250_000
 """A task has at most so many sequences to read: a retry then repeats a second's work, not a minute's."""
 _LITTLE: Final = 1_000
@@ -18,14 +20,28 @@ class Span(NamedTuple):
     beginning: int
     end: int
 
+    @property
+    def first(self) -> int:
+        """The position that the journal began after when it was new: see ``first_of``."""
+        return first_of(self.beginning)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one task reads: the events after a position and up to another, from a file if one is named."""
+    """What one task reads: the events after a position and up to another, from a file, or at a node of a cluster."""
 
     after: int
     until: int
     file: str | None = None
+    at: str | None = None
+
+
+def first_of(position: int) -> int:
+    """Return the position that a journal began after, by any of its positions.
+
+    That is 0 for most. Journals of partitions count from great numbers, before which there never was anything.
+    """
+    return position >> NUMBER_BITS << NUMBER_BITS
 
 
 def split(after: int, until: int, *, least: int) -> list[Part]:

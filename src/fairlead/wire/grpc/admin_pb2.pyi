@@ -218,7 +218,7 @@ class ThrottleView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rate: _Optional[float] = ..., burst: _Optional[float] = ..., tokens: _Optional[int] = ...) -> None: ...
 
 class QueueView(_message.Message):
-    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles", "claimed", "registered", "staged", "sinks")
+    __slots__ = ("name", "policy", "created_ms", "is_paused", "paused_keys", "waiting", "leased", "size", "dead", "oldest_ms", "active_keys", "waiters", "consumers", "keys", "throttles", "claimed", "registered", "staged", "sinks", "partitions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class QueueView(_message.Message):
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
     STAGED_FIELD_NUMBER: _ClassVar[int]
     SINKS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     policy: QueuePolicy
     created_ms: int
@@ -257,7 +258,8 @@ class QueueView(_message.Message):
     registered: _containers.RepeatedCompositeFieldContainer[_types_pb2.ConsumerView]
     staged: int
     sinks: _containers.RepeatedCompositeFieldContainer[_types_pb2.SinkView]
-    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ..., claimed: _Optional[int] = ..., registered: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ..., staged: _Optional[int] = ..., sinks: _Optional[_Iterable[_Union[_types_pb2.SinkView, _Mapping]]] = ...) -> None: ...
+    partitions: int
+    def __init__(self, name: _Optional[str] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., created_ms: _Optional[int] = ..., is_paused: _Optional[bool] = ..., paused_keys: _Optional[_Iterable[_Union[_types_pb2.Key, _Mapping]]] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., size: _Optional[int] = ..., dead: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., active_keys: _Optional[int] = ..., waiters: _Optional[int] = ..., consumers: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyView, _Mapping]]] = ..., throttles: _Optional[_Iterable[_Union[ThrottleView, _Mapping]]] = ..., claimed: _Optional[int] = ..., registered: _Optional[_Iterable[_Union[_types_pb2.ConsumerView, _Mapping]]] = ..., staged: _Optional[int] = ..., sinks: _Optional[_Iterable[_Union[_types_pb2.SinkView, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class DeadLetterFilter(_message.Message):
     __slots__ = ("fairness_key", "error", "reason", "older_than_ms", "newer_than_ms", "ids")
@@ -676,14 +678,23 @@ class GetClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetClusterResponse(_message.Message):
-    __slots__ = ("node", "nodes", "groups")
+    __slots__ = ("node", "nodes", "groups", "splits")
+    class SplitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _types_pb2.Split
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_types_pb2.Split, _Mapping]] = ...) -> None: ...
     NODE_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
     node: str
     nodes: _containers.RepeatedCompositeFieldContainer[NodeView]
     groups: _containers.RepeatedCompositeFieldContainer[GroupView]
-    def __init__(self, node: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ...) -> None: ...
+    splits: _containers.MessageMap[str, _types_pb2.Split]
+    def __init__(self, node: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupView, _Mapping]]] = ..., splits: _Optional[_Mapping[str, _types_pb2.Split]] = ...) -> None: ...
 
 class NodeView(_message.Message):
     __slots__ = ("name", "address", "grpc", "is_live", "is_draining", "beat", "silent_ms", "version", "groups", "takeovers")
@@ -743,6 +754,14 @@ class MoveQueueRequest(_message.Message):
 class MoveQueueResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SplitQueueRequest(_message.Message):
+    __slots__ = ("queue", "partitions")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    partitions: int
+    def __init__(self, queue: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class DrainNodeRequest(_message.Message):
     __slots__ = ("node", "is_draining")

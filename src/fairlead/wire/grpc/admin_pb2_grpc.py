@@ -176,6 +176,11 @@ class AdminStub:
                 request_serializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.SerializeToString,
                 response_deserializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.FromString,
                 _registered_method=True)
+        self.SplitQueue = channel.unary_unary(
+                '/fairlead.v1.Admin/SplitQueue',
+                request_serializer=fairlead_dot_v1_dot_admin__pb2.SplitQueueRequest.SerializeToString,
+                response_deserializer=fairlead_dot_v1_dot_types__pb2.Split.FromString,
+                _registered_method=True)
         self.DrainNode = channel.unary_unary(
                 '/fairlead.v1.Admin/DrainNode',
                 request_serializer=fairlead_dot_v1_dot_admin__pb2.DrainNodeRequest.SerializeToString,
@@ -366,6 +371,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SplitQueue(self, request, context):
+        """Split a queue into so many partitions, or let fewer of those there are take new messages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -514,6 +526,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.MoveQueue,
                     request_deserializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.FromString,
                     response_serializer=fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.SerializeToString,
+            ),
+            'SplitQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.SplitQueue,
+                    request_deserializer=fairlead_dot_v1_dot_admin__pb2.SplitQueueRequest.FromString,
+                    response_serializer=fairlead_dot_v1_dot_types__pb2.Split.SerializeToString,
             ),
             'DrainNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainNode,
@@ -1278,6 +1295,33 @@ class Admin:
             '/fairlead.v1.Admin/MoveQueue',
             fairlead_dot_v1_dot_admin__pb2.MoveQueueRequest.SerializeToString,
             fairlead_dot_v1_dot_admin__pb2.MoveQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SplitQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Admin/SplitQueue',
+            fairlead_dot_v1_dot_admin__pb2.SplitQueueRequest.SerializeToString,
+            fairlead_dot_v1_dot_types__pb2.Split.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,18 +7,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Error(_message.Message):
-    __slots__ = ("code", "cause", "remedy", "retry_after_ms", "at")
+    __slots__ = ("code", "cause", "remedy", "retry_after_ms", "at", "split")
     CODE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     code: str
     cause: str
     remedy: str
     retry_after_ms: int
     at: str
-    def __init__(self, code: _Optional[str] = ..., cause: _Optional[str] = ..., remedy: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., at: _Optional[str] = ...) -> None: ...
+    split: Split
+    def __init__(self, code: _Optional[str] = ..., cause: _Optional[str] = ..., remedy: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., at: _Optional[str] = ..., split: _Optional[_Union[Split, _Mapping]] = ...) -> None: ...
+
+class Split(_message.Message):
+    __slots__ = ("partitions", "made", "by_message")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MADE_FIELD_NUMBER: _ClassVar[int]
+    BY_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    partitions: int
+    made: int
+    by_message: bool
+    def __init__(self, partitions: _Optional[int] = ..., made: _Optional[int] = ..., by_message: _Optional[bool] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("names",)
