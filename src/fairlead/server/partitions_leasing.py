@@ -137,7 +137,7 @@ class _Wait:
 
     def _give_back(self, at: int, deliveries: list[Delivery]) -> None:
         whole = self._whole
-        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller, whole.origin)
+        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller)
 
 
 def named(leased: Leased, queue: str) -> Leased:
