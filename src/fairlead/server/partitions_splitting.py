@@ -18,7 +18,7 @@ from fairlead.cluster.entries import SplitEntry
 from fairlead.errors import InvalidArgument, QueueElsewhere, QueueExists, QueueNotFound
 from fairlead.model.limits import PARTITIONS_MAX, QUEUE_NAME_LENGTH_MAX
 from fairlead.model.names import dlq_of, is_dlq
-from fairlead.model.partitions import MARK, PARTITIONS_MAX, Split, partition_name, place_in, served_name
+from fairlead.model.partitions import MARK, Split, partition_name, place_in, served_name
 from fairlead.model.views import QueueView
 from fairlead.server.callers import Caller
 from fairlead.server.origin import Origin
@@ -31,7 +31,7 @@ OPENING_S: Final = 15.0
 _NAME_MAX: Final = QUEUE_NAME_LENGTH_MAX - len(f"{MARK}{PARTITIONS_MAX - 1}.dlq")
 _WHOLE: Final = Split(partitions=1, made=1)
 _DONE: Final = wire.Nothing()
-Model: TypeAlias = tuple[QueueView, QueueView]
+Model: TypeAlias = list[QueueView]
 """The first partition and its dead-letter queue, which the others are made like."""
 
 
@@ -82,11 +82,10 @@ async def _all_done(doing: Iterable[Awaitable[None]]) -> None:
 
 
 async def _model(whole: Whole) -> Model:
-    queue, dlq = [
-        await whole.ask("stats", for_partition(wire.Stats(queue=name), 0))
-        for name in (whole.queue, dlq_of(whole.queue))
-    ]
-    return queue, dlq
+    """Return the first partition, and its dead-letter queue if that is for the caller to rule."""
+    names = [whole.queue, dlq_of(whole.queue)]
+    ruled = [name for name in names if name == whole.queue or whole.caller.may("admin", name)]
+    return [await whole.ask("stats", for_partition(wire.Stats(queue=name), 0)) for name in ruled]
 
 
 async def _model_still(whole: Whole) -> Model:
@@ -114,7 +113,7 @@ async def _make(whole: Whole, at: int, model: Model) -> None:
             await whole.ask("create_queue", making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another was quicker
-    for like, each in zip(model, (name, dlq_of(name)), strict=True):
+    for each, like in zip((name, dlq_of(name)), model, strict=False):
         await _be_like(whole, each, like)
 
 

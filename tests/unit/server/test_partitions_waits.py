@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -80,7 +80,7 @@ def test_who_is_cancelled_at_any_moment_leaves_nothing_leased() -> None:
                 await asyncio.gather(*sending)
                 got: list[dict[str, Any]] = []
                 with suppress(asyncio.CancelledError):
-                    got = msgspec.to_builtins((await waiting).deliveries)
+                    got = msgspec.to_builtins(cast("Leased", await waiting).deliveries)
                 await until(lambda: counts(cluster, 3) == (3, len(got)), f"nothing is leased, {passes}")  # noqa: B023 - now
                 acking = {"queue": "orders", "receipts": receipts([*got, *await taken(cluster["c"], "orders")])}
                 assert (await cluster["b"].done("queue/ack", acking))["results"] == [{}] * 3
