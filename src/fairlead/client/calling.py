@@ -13,7 +13,7 @@ import msgspec
 from fairlead.client.gathering import Asked
 from fairlead.client.protocol import Reply
 from fairlead.client.retrying import Retries, is_passing, is_repeatable, pause_s
-from fairlead.client.shaping import receipts_of
+from fairlead.client.shaping import errors_of, receipts_of
 from fairlead.client.splits import Known, Splits
 from fairlead.client.spreading import is_spread, lease_in_turn, spread
 from fairlead.client.transport import Transport
@@ -21,7 +21,7 @@ from fairlead.errors import FairleadError, QueueMoving, QueueNotFound, QueueSpli
 from fairlead.model.message import Delivery, NewMessage
 from fairlead.model.partitions import partition_of_id, queue_of
 from fairlead.wire.spreading import places_by_message
-from fairlead.wire.verbs import Enqueue, Extend, Lease, Leased, Nack, Receipt, Shape
+from fairlead.wire.verbs import Enqueue, Enqueued, Extend, Lease, Leased, Nack, Receipt, Shape
 
 _HOPS_MAX: Final = 8
 """How often it may turn out that a queue is split otherwise, before a call gives up."""
@@ -99,9 +99,28 @@ class Calls:
 
     async def _send(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         try:
-            return await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+            return await self._answer(asked)
         except FairleadError as error:
             return await self._repeat(asked, error)
+
+    async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+        if asked.verb == "enqueue" and None in [result.id for result in answer.results]:
+            return await self._mended(asked, answer)
+        return answer
+
+    async def _mended(self, asked: Asked, answer: Enqueued) -> Enqueued:
+        """Repeat the enqueue of what a node could not enqueue, because it could not ask some partition."""
+        results, errors = answer.results, errors_of(answer.results)
+        rows = [row for row, error in enumerate(errors) if error is not None and is_passing(error)]
+        if not rows:
+            return answer
+        try:
+            again = await self._repeat(self._hop(asked.of_rows(rows)), errors[rows[0]])  # type: ignore[arg-type] # it is one
+        except FairleadError:
+            return answer
+        mended = dict(zip(rows, again.results, strict=True))
+        return Enqueued(results=[mended.get(row, result) for row, result in enumerate(results)])
 
     async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - depends on the verb
         loop = asyncio.get_running_loop()
@@ -116,7 +135,7 @@ class Calls:
                 raise error
             await asyncio.sleep(pause_s(error, next(waits_s)))
             try:
-                return await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+                return await self._answer(asked)
             except FairleadError as again:
                 error = again
 

@@ -186,6 +186,7 @@ def test_when_the_node_of_one_partition_dies_the_others_go_on() -> None:
         async with consuming(client) as consumed:
             await client.enqueue_many("orders", messages(48))
             await until(has(consumed, 48), "all have come")
+            assert await client.flush() == []
             dead = cluster.owner("orders~1")
             alive = [at for at in range(4) if not dead.serves(f"orders~{at}")]
             await die(dead)
