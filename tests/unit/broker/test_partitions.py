@@ -171,9 +171,9 @@ def test_a_broker_of_whole_queues_has_no_partitions(name: str) -> None:
     assert broker.queues() == []
 
 
-@pytest.mark.parametrize("name", ["orders~1", "orders~0"])
-def test_a_broker_has_no_partition_that_its_ids_would_not_tell(name: str) -> None:
-    """Where ids tell the third partition, only a third can be."""
+@pytest.mark.parametrize("name", ["orders~1", "orders~0", "mail"])
+def test_a_broker_has_nothing_that_its_ids_would_not_tell(name: str) -> None:
+    """Where ids tell the third partition, only a third can be, and no queue as a whole."""
     broker = partition_with()
     with pytest.raises(InvalidArgument):
         broker.create_queue(name)
