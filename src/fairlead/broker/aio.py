@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +27,7 @@ from fairlead.broker.views import queue_details, stream_views
 from fairlead.core.commands import DeleteQueue
 from fairlead.core.ledger import Message
 from fairlead.errors import Closed, FairleadError, InvalidArgument, WrongEventLoop, WrongProcess
-from fairlead.model.message import Delivery, Key
+from fairlead.model.message import Delivery, Key, Receipt
 from fairlead.model.views import QueueView, StreamView
 
 CREDIT = 32
@@ -136,7 +136,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._engine.abandon(consumer)
         self._wake()
 
-    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back, deferred, that were handed out to somebody who is gone."""
         self._engine.give_back(queue, deliveries)
         self._wake()

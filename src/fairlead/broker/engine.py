@@ -334,7 +334,7 @@ class Engine:
         """Let a consumer end that nobody waits for."""
         self.submit(Attach(consumer, Nobody(), is_closing=True))
 
-    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
         receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
         if receipts:

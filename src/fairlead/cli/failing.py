@@ -44,9 +44,7 @@ def facts_of(error: BaseException) -> dict[str, object]:
             retry_after_ms = getattr(error, "retry_after_ms", None)
             return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
         case click.ClickException():
-            context = getattr(error, "ctx", None)
-            remedy = f"See {context.command_path} --help." if context is not None else "Correct it and call again."
-            return {"code": _click_code(error), "cause": error.format_message(), "remedy": remedy}
+            return {"code": _click_code(error), "cause": error.format_message(), "remedy": _remedy_of(error)}
         case ConnectionError() | TimeoutError():
             return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": _NO_SERVER}
         case ModuleNotFoundError():
@@ -59,6 +57,19 @@ def facts_of(error: BaseException) -> dict[str, object]:
         case OSError():
             return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
     return {"code": "internal", "cause": f"{error}", "remedy": "Report it."}
+
+
+def _remedy_of(error: click.ClickException) -> str:
+    """Return what to do about what was not understood; many write options of all commands behind one of them."""
+    context: click.Context | None = getattr(error, "ctx", None)
+    if context is None:
+        return "Correct it and call again."
+    root = context.find_root()
+    options = {name for parameter in root.command.params for name in parameter.opts}
+    if isinstance(error, click.NoSuchOption) and context is not root and error.option_name in options:
+        command = context.command_path.removeprefix(root.command_path).strip()
+        return f"It comes before the command: {root.command_path} {error.option_name} ... {command} ..."
+    return f"See {context.command_path} --help."
 
 
 def _click_code(error: click.ClickException) -> str:

@@ -7,7 +7,7 @@ group that it owns, all on its one event loop, and knows which other node has th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -16,7 +16,7 @@ from fairlead.broker.aio import AsyncBroker
 from fairlead.broker.engine import Tap
 from fairlead.broker.meters import Measured, Meters, Waited, together
 from fairlead.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
-from fairlead.model.message import Delivery, Key
+from fairlead.model.message import Delivery, Key, Receipt
 from fairlead.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlead.model.partitions import MARK, Split, partition_name, queue_of, served_name
 from fairlead.model.views import QueueView
@@ -68,7 +68,7 @@ class Looking(Protocol):
     async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
         """Set a config value."""
 
-    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
 
     def add_tap(self, tap: Tap) -> None:
@@ -297,11 +297,12 @@ class Groups:
         broker = self._here.get(queue)
         return 1 if broker is None else broker.weight_of(queue, key)
 
-    def give_back(self, queue: str, deliveries: list[Delivery]) -> None:
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back; those of a queue that is elsewhere by now go back when their leases end."""
-        broker = self._here.get(queue)
+        served = served_name(queue)
+        broker = self._here.get(served)
         if broker is not None:
-            broker.give_back(queue, deliveries)
+            broker.give_back(served, deliveries)
 
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record of every group that is open here, now or later."""

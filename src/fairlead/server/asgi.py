@@ -13,6 +13,7 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 FOLLOWS: Final = b"x-fairlead-follows"
 """The header of a caller that goes by itself to the node that has a queue."""
 FORWARDED: Final = b"x-fairlead-forwarded"
+LEASE_NAME: Final = b"x-fairlead-lease"
 """The header of a request that a node makes for somebody else: it names the node."""
 SHORT_WAY: Final = "fairlead.short_way"
 """The extension of a WebSocket's scope that is a ``ShortWay``; only our own server has it."""

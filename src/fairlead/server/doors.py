@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -28,6 +29,7 @@ from fairlead.errors import (
 )
 from fairlead.journal.records import AnyRecord
 from fairlead.model.limits import PAYLOAD_BYTES_MAX
+from fairlead.model.message import Delivery
 from fairlead.server.asgi import Scope, header
 from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
@@ -39,7 +41,7 @@ from fairlead.server.racing import leased_unless
 from fairlead.server.request_rates import RequestRates
 from fairlead.server.spans import Spans
 from fairlead.server.verbs.quick import QUICK
-from fairlead.wire.verbs import Enqueue, Lease, Shape, Stage
+from fairlead.wire.verbs import Enqueue, Lease, Leased, Shape, Stage
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlead.server")
@@ -112,6 +114,9 @@ class Router(Protocol):
         Raises:
             QueueElsewhere, QueueMoving, QueueNotFound: none does.
         """
+
+    def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
+        """Let messages go back that were leased for a caller who is gone, wherever their queue is."""
 
     def grpc_at(self, address: str) -> str | None:
         """Return where the node that is reached at an address has its gRPC, if it has any."""
@@ -273,10 +278,20 @@ class Doors:
     async def _lease_while_good(self, request: Lease, caller: Caller, origin: Origin | None) -> Answer:
         """Lease messages, as long as the caller's key is good."""
         leasing = _awaited(self._answering("lease", request, caller, origin))
-        leased = await leased_unless(self.broker, leasing, self.keys.ended(caller))
+        leased = await leased_unless(partial(self.give_back, caller), leasing, self.keys.ended(caller))
         if leased is None:
             raise Unauthenticated(f"The key {caller.name!r} has been revoked, or has expired.")
         return leased
+
+    def give_back(self, caller: Caller, leased: Leased) -> None:
+        """Let messages go back that were leased for a caller who is gone, wherever their queue is."""
+        if not leased.deliveries:
+            return
+        queue = leased.deliveries[0].queue
+        if self.router is None:
+            self.broker.give_back(queue, leased.deliveries)
+        else:
+            self.router.give_back(queue, leased.deliveries, caller, _NOWHERE)
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller.

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlead.errors import FairleadError, InvalidArgument, PayloadTooLarge, UnavailableError
-from fairlead.server.asgi import FOLLOWS, FORWARDED, Receive, Scope, Send, header
+from fairlead.server.asgi import FOLLOWS, FORWARDED, LEASE_NAME, Receive, Scope, Send, header
 from fairlead.server.dispatch import decoded
 from fairlead.server.origin import Origin, checked_correlation_id
 from fairlead.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
@@ -81,11 +81,13 @@ class Exchange:
             return Origin(self.correlation_id, None, *self._route())
         return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")), *self._route())
 
-    def _route(self) -> tuple[bool, bool]:
-        """Return whether the caller follows by itself, and whether it is another node."""
+    def _route(self) -> tuple[bool, bool, str | None]:
+        """Return whether the caller follows by itself, whether it is another node, and how that names a lease."""
         if not self._has_others:
-            return False, False
-        return header(self.scope, FOLLOWS) is not None, header(self.scope, FORWARDED) is not None
+            return False, False, None
+        is_forwarded = header(self.scope, FORWARDED) is not None
+        lease_name = header(self.scope, LEASE_NAME) if is_forwarded else None
+        return header(self.scope, FOLLOWS) is not None, is_forwarded, lease_name
 
     # --------------------------------------------------------------------------------------------------------- request
 

@@ -12,13 +12,12 @@ import grpc
 import msgspec
 
 from fairlead.errors import FairleadError, QueueElsewhere
-from fairlead.server.callers import Caller
+from fairlead.server.callers import ANYBODY, Caller
 from fairlead.server.doors import Doors
 from fairlead.server.grpc_messages import write_error
 from fairlead.server.grpc_shapes import Read, Write, parsed
 from fairlead.server.logs import level_of
 from fairlead.server.origin import Origin, checked_correlation_id
-from fairlead.server.racing import give_back
 from fairlead.wire.errors import ErrorBody, body_of, grpc_status
 from fairlead.wire.grpc import types_pb2
 from fairlead.wire.trace import TRACEPARENT, TRACESTATE, trace_of
@@ -55,6 +54,8 @@ class Call:
         self._name = name
         self._metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         self.correlation_id = secrets.token_hex(16)
+        self.known = ANYBODY
+        """Who calls, once that is known."""
 
     def read_correlation_id(self) -> None:
         """Take the correlation id that the caller gives, if it gives one.
@@ -135,7 +136,7 @@ async def answer(doors: Doors, method: Method, data: bytes, context: Context) ->
 async def _answered(doors: Doors, method: Method, data: bytes, call: Call) -> msgspec.Struct:
     try:
         call.read_correlation_id()
-        caller = call.caller()
+        caller = call.known = call.caller()
         call.admit(caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
         doors.limits.check_wait(request)
@@ -167,5 +168,5 @@ async def hand_over(doors: Doors, method: Method, data: bytes, context: Context)
     try:
         await context.write(_encoded(method, leased))
     except BaseException:
-        give_back(doors.broker, leased)  # nobody has got them
+        doors.give_back(call.known, leased)  # nobody has got them
         raise

@@ -19,12 +19,14 @@ class Origin(msgspec.Struct, frozen=True):
         trace: the span under which it is made, if the caller tells.
         follows: whether the caller goes by itself to the node that has a queue, and only has to be told which.
         is_forwarded: whether it is a node of the cluster that asks, for somebody else: it is answered from here only.
+        lease_name: the name by which such a node may take back what is leased now; see ``withdrawals``.
     """
 
     correlation_id: str | None = None
     trace: TraceContext | None = None
     follows: bool = False
     is_forwarded: bool = False
+    lease_name: str | None = None
 
 
 def checked_correlation_id(given: str, name: str) -> str:

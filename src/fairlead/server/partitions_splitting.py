@@ -16,9 +16,9 @@ import msgspec
 
 from fairlead.cluster.entries import SplitEntry
 from fairlead.errors import InvalidArgument, QueueElsewhere, QueueExists, QueueNotFound
-from fairlead.model.limits import QUEUE_NAME_LENGTH_MAX
+from fairlead.model.limits import PARTITIONS_MAX, QUEUE_NAME_LENGTH_MAX
 from fairlead.model.names import dlq_of, is_dlq
-from fairlead.model.partitions import MARK, PARTITIONS_MAX, Split, partition_name, place_in, served_name
+from fairlead.model.partitions import MARK, Split, partition_name, place_in, served_name
 from fairlead.model.views import QueueView
 from fairlead.server.callers import Caller
 from fairlead.server.origin import Origin

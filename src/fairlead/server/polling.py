@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 from fairlead.server.callers import Caller
@@ -21,7 +22,7 @@ async def lease_or_hang_up(doors: Doors, exchange: Exchange, request: Lease, cal
     leasing = doors.call("lease", request, caller, origin)
     if not request.wait_ms:
         return cast("Leased", await leasing)
-    leased = await leased_unless(doors.broker, leasing, exchange.hung_up())
+    leased = await leased_unless(partial(doors.give_back, caller), leasing, exchange.hung_up())
     if leased is None:
         raise Gone
     return leased

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
-from fairlead.cluster.house import Looking
 from fairlead.wire.verbs import Leased
 
 
 async def leased_unless(
-    broker: Looking, leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
+    give_back: Callable[[Leased], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
 ) -> Leased | None:
     """Return what is leased, or None if the ending comes first: then the wait is over, and what was leased goes back.
 
@@ -28,16 +27,10 @@ async def leased_unless(
         end.cancel()
         if not is_taken:
             lease.cancel()
-            lease.add_done_callback(partial(_given_back, broker))
+            lease.add_done_callback(partial(_given_back, give_back))
     return cast("Leased", lease.result()) if is_taken else None
 
 
-def _given_back(broker: Looking, lease: asyncio.Future[Any]) -> None:
+def _given_back(give_back: Callable[[Leased], None], lease: asyncio.Future[Any]) -> None:
     if not lease.cancelled() and lease.exception() is None:
-        give_back(broker, lease.result())
-
-
-def give_back(broker: Looking, leased: Leased) -> None:
-    """Let messages go back that were leased for somebody who is gone."""
-    if leased.deliveries:
-        broker.give_back(leased.deliveries[0].queue, leased.deliveries)
+        give_back(lease.result())

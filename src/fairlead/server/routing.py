@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -23,6 +24,7 @@ from fairlead.cluster.house import split_into
 from fairlead.cluster.node import Node
 from fairlead.errors import (
     Closed,
+    Disconnected,
     FairleadError,
     QueueElsewhere,
     QueueMoving,
@@ -32,11 +34,13 @@ from fairlead.errors import (
 )
 from fairlead.model.message import Delivery
 from fairlead.model.partitions import MARK, Split, served_name
+from fairlead.server.asgi import LEASE_NAME
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import HANDLERS, Answer
 from fairlead.server.origin import Origin
 from fairlead.server.partition_keys import PartitionKeys
-from fairlead.wire.verbs import Lease, Nack, Receipt
+from fairlead.server.withdrawals import Withdrawals
+from fairlead.wire.verbs import Lease, Leased, Nack, Receipt, Results
 
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
@@ -84,7 +88,8 @@ class ClusterRouter:
         self._forwarder = forwarder
         self._special = special
         self._spread = spread
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._withdrawals = Withdrawals(self.groups.give_back, monotonic=asyncio.get_running_loop().time)
 
     async def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
         """Do what a verb says, here or elsewhere.
@@ -92,6 +97,20 @@ class ClusterRouter:
         Raises:
             FairleadError: it was refused.
         """
+        if origin.lease_name is not None and name in ("lease", "nack"):
+            return await self._call_named(name, request, caller, origin, origin.lease_name)
+        return await self._call_anew(name, request, caller, origin)
+
+    async def _call_named(self, name: str, request: Any, caller: Caller, origin: Origin, lease_name: str) -> Answer:  # noqa: ANN401
+        """Lease for another node, or take back what was leased for it."""
+        if name == "nack":
+            self._withdrawals.withdraw(lease_name)
+            return Results(results=[])
+        leased = cast("Leased", await self._call_anew(name, request, caller, origin))
+        return self._withdrawals.leased(lease_name, request.queue, leased)
+
+    async def _call_anew(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
+        """Do what a verb says, as often anew as a queue is found to be split otherwise."""
         waiting = _Waiting(request)
         for _ in range(_ROUNDS):
             split = self.split_of(getattr(request, "queue", None)) if self.groups.splits else None
@@ -144,21 +163,27 @@ class ClusterRouter:
             raise error
 
     def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
-        """Let messages of a queue or partition go back that were leased for somebody who is gone; see to it soon."""
-        receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
-        if receipts:
+        """Let messages go back that were leased for somebody who is gone: at once if they are here, or else soon."""
+        if (served := self.groups.served_as(queue)) is not None:
+            self.groups.give_back(served, deliveries)
+        elif deliveries:
+            receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
             request = Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)
-            task = asyncio.create_task(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
+            self._behind(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
 
     async def _give_back(self, request: Nack, caller: Caller, origin: Origin) -> None:
         with contextlib.suppress(FairleadError):  # it goes back when its lease ends
-            await self.at("nack", request, request.queue, caller, origin)
+            await self.call("nack", request, caller, origin)
+
+    def _behind(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Finish what goes on behind the answers."""
-        await asyncio.gather(*self._giving_back, return_exceptions=True)
+        """Finish what nobody waits for."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------------- where a queue is
 
@@ -238,7 +263,20 @@ class ClusterRouter:
 
     async def ask(self, address: str, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
         """Return what another node answers."""
-        return await self._forwarder.ask(address, name, request, headers_of(caller, origin))
+        headers = headers_of(caller, origin)
+        if not isinstance(request, Lease):
+            return await self._forwarder.ask(address, name, request, headers)
+        headers[LEASE_NAME.decode()] = secrets.token_hex(16)
+        try:
+            return await self._forwarder.ask(address, name, request, headers)
+        except (asyncio.CancelledError, Disconnected):
+            self._behind(self._withdraw(address, request.queue, headers))  # it may have been answered all the same
+            raise
+
+    async def _withdraw(self, address: str, queue: str, headers: dict[str, str]) -> None:
+        """Let another node take back what it has leased under the name that is among the headers."""
+        with contextlib.suppress(FairleadError):  # it goes back when its lease ends
+            await self._forwarder.ask(address, "nack", Nack(queue=queue, receipts=[]), headers)
 
     async def _wait(self, patience: _Patience) -> None:
         if patience.left_s <= 0:

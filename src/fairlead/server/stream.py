@@ -150,9 +150,8 @@ class _Stream:
         self.doors.lessees.discard(self)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
-            if isinstance(frame, tuple) and isinstance(frame[2], Leased) and frame[2].deliveries:
-                deliveries = frame[2].deliveries
-                self.doors.broker.give_back(deliveries[0].queue, deliveries)
+            if isinstance(frame, tuple) and isinstance(frame[2], Leased):
+                self.doors.give_back(self._caller, frame[2])
 
     # --------------------------------------------------------------------------------------------------------- reading
 

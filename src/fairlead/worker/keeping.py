@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from fairlead.client.aio import AsyncClient
 from fairlead.errors import FairleadError
+from fairlead.model.partitions import partition_of_id
 from fairlead.worker.message import RUNNING, WAITING, WorkMessage
 from fairlead.worker.settling import GONE
 
@@ -71,15 +72,27 @@ class Keeper:
         was_doubtful = self._is_doubtful.is_set()
         self._is_doubtful.clear()
         try:
-            held = list(self.held.values())
-            for begin in range(0, len(held), _EXTEND_MAX):
-                await self._extend_some(held[begin : begin + _EXTEND_MAX])
+            await self._extend_all()
         except BaseException:
             if was_doubtful:
                 self._is_doubtful.set()
             raise
         if was_doubtful and not self._is_doubtful.is_set():
             self._on_checked()
+
+    async def _extend_all(self) -> None:
+        """Extend what is in each partition of the queue on its own, so that one that does not answer holds up none."""
+        held: dict[int, list[WorkMessage]] = {}
+        for message in self.held.values():
+            held.setdefault(partition_of_id(message.id), []).append(message)
+        outcomes = await asyncio.gather(*map(self._extend_these, held.values()), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _extend_these(self, messages: list[WorkMessage]) -> None:
+        for begin in range(0, len(messages), _EXTEND_MAX):
+            await self._extend_some(messages[begin : begin + _EXTEND_MAX])
 
     async def _extend_some(self, messages: list[WorkMessage]) -> None:
         due_s = self.due_s()

@@ -125,6 +125,13 @@ def test_wrong_usage_is_json_too(shell: Shell) -> None:
         assert shell.run(*asked, "nope").error["remedy"] == "See fairlead --help."
 
 
+def test_an_option_of_all_commands_behind_one_is_told_where_it_belongs(shell: Shell) -> None:
+    """Whoever names the server behind the command learns that it comes before."""
+    outcome = shell.run("enqueue", "orders", "x", "--server", "http://127.0.0.1:1")
+    assert outcome.code == 2
+    assert "It comes before the command: fairlead --server ... enqueue ..." in outcome.err
+
+
 def test_no_command_shows_which_there_are(shell: Shell) -> None:
     """People get the help, programs an error."""
     for arguments in ([], ["queue"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,9 @@ def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -
     async def main() -> None:
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage()])
-            racing = asyncio.create_task(leased_unless(house.broker, lease(house.broker, WAIT, ANYBODY), never()))
+            racing = asyncio.create_task(
+                leased_unless(partial(house.doors.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), never())
+            )
             for _ in range(passes):
                 await asyncio.sleep(0)
             racing.cancel()
@@ -56,7 +59,9 @@ def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
                 for _ in range(passes):
                     await asyncio.sleep(0)
 
-            leased = await leased_unless(house.broker, lease(house.broker, WAIT, ANYBODY), ending())
+            leased = await leased_unless(
+                partial(house.doors.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), ending()
+            )
             if leased is None:
                 while (await house.broker.queue("orders")).leased:
                     pass
