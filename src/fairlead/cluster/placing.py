@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fairlead.cluster.entries import GroupEntry, NodeEntry
 from fairlead.errors import InvalidArgument
 from fairlead.model.names import queue_name_fault
+from fairlead.model.partitions import MARK
 
 _UNEVEN = 0.3
 """Groups are moved where the gap between two nodes is larger than this part of the mean weight of a node."""
@@ -137,7 +138,7 @@ def group_for(
     Args:
         queue: the new queue; one that is listed already stays where it is.
         groups: those there are.
-        groups_max: while there are fewer, a queue gets a group of its own, named after it.
+        groups_max: while there are fewer, beside those of partitions, a queue gets a group of its own, named after it.
         wanted: the group that was asked for.
 
     Raises:
@@ -153,10 +154,10 @@ def group_for(
         return present, groups[present]
     if wanted is not None:
         name = wanted
-    elif queue in groups or len(groups) < groups_max or not groups:
-        name = queue
     else:
-        name = min(groups, key=lambda group: (len(groups[group].queues), group))
+        shared = [group for group in groups if MARK not in group]  # ids in a partition's group tell the partition
+        is_apart = queue in groups or len(shared) < groups_max or not shared
+        name = queue if is_apart else min(shared, key=lambda group: (len(groups[group].queues), group))
     entry = groups.get(name, GroupEntry(queues=[]))
     return name, _with_queues(entry, [*entry.queues, queue])
 

@@ -86,6 +86,16 @@ def test_queues_can_be_put_together() -> None:
             group_for(queue, {}, groups_max=9, wanted=wanted)
 
 
+def test_no_queue_joins_the_group_of_a_partition() -> None:
+    """Ids there tell the partition; so where there are as many groups as there may be, another one is joined."""
+    groups = {"orders": GroupEntry(queues=["orders", "bills"]), "orders~1": GroupEntry(queues=["orders~1"])}
+    name, entry = group_for("mail", groups, groups_max=1)
+    assert (name, entry.queues) == ("orders", ["orders", "bills", "mail"])
+    assert group_for("mail", groups, groups_max=2)[0] == "mail"
+    name, entry = group_for("orders~2", groups, groups_max=1, wanted="orders~2")
+    assert (name, entry.queues) == ("orders~2", ["orders~2"])
+
+
 def test_a_group_goes_with_its_last_queue() -> None:
     """Without a queue the others stay, and without the last there is no group."""
     entry = GroupEntry(queues=["a", "b"], home="n", is_pinned=True, moves=3)
