@@ -152,12 +152,13 @@ def group_for(
         if wanted not in (None, present):
             raise InvalidArgument(f"The queue {queue!r} is in the group {present!r} and can't be in {wanted!r} too.")
         return present, groups[present]
+    shared = [name for name in groups if MARK not in name]  # ids in a partition's group tell the partition
     if wanted is not None:
         name = wanted
+    elif queue in shared or len(shared) < groups_max or not shared:
+        name = queue
     else:
-        shared = [group for group in groups if MARK not in group]  # ids in a partition's group tell the partition
-        is_apart = queue in groups or len(shared) < groups_max or not shared
-        name = queue if is_apart else min(shared, key=lambda group: (len(groups[group].queues), group))
+        name = min(shared, key=lambda group: (len(groups[group].queues), group))
     entry = groups.get(name, GroupEntry(queues=[]))
     return name, _with_queues(entry, [*entry.queues, queue])
 

@@ -55,7 +55,10 @@ async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: C
         router.node.note()
         await _make_all(whole, request.partitions, model)
         await _put(whole, request.partitions, model)
-        await _make_all(whole, request.partitions, await _model_still(whole))  # others may have changed it meanwhile
+        again = await _model_still(whole)  # others may have changed it meanwhile, or a partition may have gone
+        await _make_all(whole, request.partitions, again)
+        if again[0].policy != model[0].policy:
+            await _put(whole, request.partitions, again)
         return await _let_go(whole)
 
 

@@ -86,16 +86,6 @@ def test_queues_can_be_put_together() -> None:
             group_for(queue, {}, groups_max=9, wanted=wanted)
 
 
-def test_no_queue_joins_the_group_of_a_partition() -> None:
-    """Ids there tell the partition; so where there are as many groups as there may be, another one is joined."""
-    groups = {"orders": GroupEntry(queues=["orders", "bills"]), "orders~1": GroupEntry(queues=["orders~1"])}
-    name, entry = group_for("mail", groups, groups_max=1)
-    assert (name, entry.queues) == ("orders", ["orders", "bills", "mail"])
-    assert group_for("mail", groups, groups_max=2)[0] == "mail"
-    name, entry = group_for("orders~2", groups, groups_max=1, wanted="orders~2")
-    assert (name, entry.queues) == ("orders~2", ["orders~2"])
-
-
 def test_a_group_goes_with_its_last_queue() -> None:
     """Without a queue the others stay, and without the last there is no group."""
     entry = GroupEntry(queues=["a", "b"], home="n", is_pinned=True, moves=3)
@@ -103,3 +93,12 @@ def test_a_group_goes_with_its_last_queue() -> None:
     assert left == GroupEntry(queues=["b"], home="n", is_pinned=True, moves=3)
     assert left is not None
     assert without("b", left) is None
+
+
+def test_partitions_share_their_groups_with_no_other_queue() -> None:
+    """A new queue joins none of them, and they do not count among the groups that there may be."""
+    groups = {"orders": GroupEntry(queues=["orders", "mails"])}
+    groups |= {f"orders~{at}": GroupEntry(queues=[f"orders~{at}"]) for at in range(1, 4)}
+    assert group_for("bills", groups, groups_max=1)[0] == "orders"
+    assert group_for("bills", groups, groups_max=2)[0] == "bills"
+    assert group_for("orders~4", groups, groups_max=1, wanted="orders~4")[0] == "orders~4"
