@@ -82,10 +82,10 @@ def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
             await until(lambda: sum(held(cluster, at).leased for at in range(3)) == 20, "the worker has all of them")
             dead = cluster.members.pop("b")
             await dead.freeze()
+            await until(lambda: any(member.serves("orders~1") for member in cluster.members.values()), "another has it")
             assert dead._server is not None
             for connection in list(dead._server.server_state.connections):
                 connection.transport.abort()
-            await until(lambda: any(member.serves("orders~1") for member in cluster.members.values()), "another has it")
             may_go_on.set()
             await until(lambda: not any(held(cluster, at).messages for at in range(3)), "all have been handled")
             worker.stop()
