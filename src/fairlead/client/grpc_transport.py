@@ -67,6 +67,9 @@ _OPTIONS: Final = (
 class GrpcTransport:
     """Calls over gRPC to a server; see ``Transport``."""
 
+    is_cluster = True
+    """Whether there may be other nodes behind the server; it is not told."""
+
     def __init__(
         self,
         address: str,
