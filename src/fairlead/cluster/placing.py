@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fairlead.cluster.entries import GroupEntry, NodeEntry
 from fairlead.errors import InvalidArgument
 from fairlead.model.names import queue_name_fault
+from fairlead.model.partitions import MARK
 
 _UNEVEN = 0.3
 """Groups are moved where the gap between two nodes is larger than this part of the mean weight of a node."""
@@ -151,12 +152,13 @@ def group_for(
         if wanted not in (None, present):
             raise InvalidArgument(f"The queue {queue!r} is in the group {present!r} and can't be in {wanted!r} too.")
         return present, groups[present]
+    shared = [name for name in groups if MARK not in name]  # a partition is alone in its group
     if wanted is not None:
         name = wanted
-    elif queue in groups or len(groups) < groups_max or not groups:
+    elif queue in shared or len(shared) < groups_max or not shared:
         name = queue
     else:
-        name = min(groups, key=lambda group: (len(groups[group].queues), group))
+        name = min(shared, key=lambda group: (len(groups[group].queues), group))
     entry = groups.get(name, GroupEntry(queues=[]))
     return name, _with_queues(entry, [*entry.queues, queue])
 

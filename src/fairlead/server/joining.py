@@ -20,6 +20,7 @@ from fairlead.model.partitions import first_number
 from fairlead.server.cluster_verbs import SPECIAL
 from fairlead.server.doors import Doors
 from fairlead.server.keys import PREFIX
+from fairlead.server.other_nodes import OtherNodes
 from fairlead.server.partition_keys import PartitionKeys
 from fairlead.server.partitions_spreading import SPREAD
 from fairlead.server.routing import ClusterRouter
@@ -68,13 +69,13 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     if node is None:
         yield
         return
-    forwarder = Forwarder(node.terms.name, tls=_tls(settings))
+    nodes = OtherNodes(Forwarder(node.terms.name, tls=_tls(settings)))
 
     def config_value(key: str) -> str | None:
         return node.posting.view.config.get(key)
 
     keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
-    router = doors.router = ClusterRouter(node, forwarder, SPECIAL, SPREAD, keys=keys)
+    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
@@ -84,8 +85,7 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     try:
         yield
     finally:
-        await router.close()
-        await forwarder.close()
+        await nodes.close()
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:

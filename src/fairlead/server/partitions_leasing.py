@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from fairlead.errors import QueueNotFound, UnavailableError
-from fairlead.model.message import Delivery
+from fairlead.model.message import Delivery, MessageView
 from fairlead.model.partitions import partition_name, queue_of
 from fairlead.server.routing import Whole
 from fairlead.wire.spreading import asking_order, for_partition
 from fairlead.wire.verbs import Lease, Leased
 
+T = TypeVar("T", Delivery, MessageView)
 _PAUSE_S: Final = 0.1
 """So long is waited before a partition is asked again that can't be asked just now."""
 
@@ -141,11 +142,12 @@ class _Wait:
 
 def named(leased: Leased, queue: str) -> Leased:
     """Return deliveries of a partition as those of the queue that somebody has asked for."""
-    return Leased(deliveries=[_named(delivery, queue) for delivery in leased.deliveries])
+    return Leased(deliveries=[as_of(delivery, queue) for delivery in leased.deliveries])
 
 
-def _named(delivery: Delivery, queue: str) -> Delivery:
-    if delivery.dead is not None:
-        dead = msgspec.structs.replace(delivery.dead, origin=queue_of(delivery.dead.origin))
-        return msgspec.structs.replace(delivery, queue=queue, dead=dead)
-    return delivery if delivery.queue == queue else msgspec.structs.replace(delivery, queue=queue)
+def as_of(message: T, queue: str) -> T:
+    """Return a message of a partition as one of the queue that somebody has asked for."""
+    if message.dead is not None:
+        dead = msgspec.structs.replace(message.dead, origin=queue_of(message.dead.origin))
+        return msgspec.structs.replace(message, queue=queue, dead=dead)
+    return message if message.queue == queue else msgspec.structs.replace(message, queue=queue)

@@ -79,20 +79,26 @@ async def update(whole: Whole, request: wire.UpdateQueue) -> wire.Nothing:
     Raises:
         FairleadError: not all have it; ask again.
     """
-    await whole.ask("update_queue", for_partition(request, 0))
-    await each(whole, "update_queue", request)
-    if not is_dlq(whole.queue):
-        first: QueueView = await whole.ask("stats", for_partition(wire.Stats(queue=whole.queue), 0))
-        policy = first.policy
-
-        def edit(entry: SplitEntry | None) -> SplitEntry | None:
-            if entry is None:
-                return None
-            return msgspec.structs.replace(entry, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue)
-
-        await whole.router.changes.change_split(whole.queue, edit)
-        whole.router.node.note()
+    async with whole.router.splitting:
+        await whole.ask("update_queue", for_partition(request, 0))
+        await each(whole, "update_queue", request)
+        if not is_dlq(whole.queue):
+            await _note_policy(whole)
     return _DONE
+
+
+async def _note_policy(whole: Whole) -> None:
+    """Put on the board where the queue's policy takes fairness keys from."""
+    first: QueueView = await whole.ask("stats", for_partition(wire.Stats(queue=whole.queue), 0))
+    policy = first.policy
+
+    def edit(entry: SplitEntry | None) -> SplitEntry | None:
+        if entry is None:
+            return None
+        return msgspec.structs.replace(entry, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue)
+
+    await whole.router.changes.change_split(whole.queue, edit)
+    whole.router.node.note()
 
 
 async def redrive(whole: Whole, request: wire.Redrive) -> list[RedriveView]:

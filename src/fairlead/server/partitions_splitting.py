@@ -31,7 +31,7 @@ OPENING_S: Final = 15.0
 _NAME_MAX: Final = QUEUE_NAME_LENGTH_MAX - len(f"{MARK}{PARTITIONS_MAX - 1}.dlq")
 _WHOLE: Final = Split(partitions=1, made=1)
 _DONE: Final = wire.Nothing()
-Model: TypeAlias = tuple[QueueView, QueueView]
+Model: TypeAlias = list[QueueView]
 """The first partition and its dead-letter queue, which the others are made like."""
 
 
@@ -55,7 +55,10 @@ async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: C
         router.node.note()
         await _make_all(whole, request.partitions, model)
         await _put(whole, request.partitions, model)
-        await _make_all(whole, request.partitions, await _model_still(whole))  # others may have changed it meanwhile
+        again = await _model_still(whole)  # others may have changed it meanwhile, or a partition may have gone
+        await _make_all(whole, request.partitions, again)
+        if again[0].policy != model[0].policy:
+            await _put(whole, request.partitions, again)
         return await _let_go(whole)
 
 
@@ -82,11 +85,10 @@ async def _all_done(doing: Iterable[Awaitable[None]]) -> None:
 
 
 async def _model(whole: Whole) -> Model:
-    queue, dlq = [
-        await whole.ask("stats", for_partition(wire.Stats(queue=name), 0))
-        for name in (whole.queue, dlq_of(whole.queue))
-    ]
-    return queue, dlq
+    """Return the first partition, and its dead-letter queue if that is for the caller to rule."""
+    names = [whole.queue, dlq_of(whole.queue)]
+    ruled = [name for name in names if name == whole.queue or whole.caller.may("admin", name)]
+    return [await whole.ask("stats", for_partition(wire.Stats(queue=name), 0)) for name in ruled]
 
 
 async def _model_still(whole: Whole) -> Model:
@@ -114,7 +116,7 @@ async def _make(whole: Whole, at: int, model: Model) -> None:
             await whole.ask("create_queue", making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another was quicker
-    for like, each in zip(model, (name, dlq_of(name)), strict=True):
+    for each, like in zip((name, dlq_of(name)), model, strict=False):
         await _be_like(whole, each, like)
 
 

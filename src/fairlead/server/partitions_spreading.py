@@ -13,8 +13,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fairlead.errors import FairleadError, QueueNotFound
+from fairlead.model.message import MessageView
 from fairlead.model.partitions import partition_name, partition_of_id
-from fairlead.server.partitions_leasing import lease
+from fairlead.model.views import Explained
+from fairlead.server.partitions_leasing import as_of, lease
 from fairlead.server.partitions_operating import OPERATING
 from fairlead.server.routing import Spread, Whole
 from fairlead.wire import verbs as wire
@@ -122,13 +124,15 @@ async def _set_state(whole: Whole, request: wire.SetState) -> Any:  # noqa: ANN4
 async def _at_message(name: str, whole: Whole, request: wire.Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
     at = partition_of_id(message_id)
     answer = await whole.ask(name, for_partition(request, at if at < whole.split.made else 0))
-    return msgspec.structs.replace(answer, queue=whole.queue) if hasattr(answer, "queue") else answer
+    if isinstance(answer, MessageView):
+        return as_of(answer, whole.queue)
+    return msgspec.structs.replace(answer, queue=whole.queue) if isinstance(answer, Explained) else answer
 
 
 async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
     """Look at messages, partition by partition: ids of a later one are greater."""
     begin = 0 if request.after is None else partition_of_id(request.after)
-    found: list[Any] = []
+    found: list[MessageView] = []
     for at in range(begin, whole.split.made):
         after = request.after if at == begin else None
         part = msgspec.structs.replace(request, after=after, count=request.count - len(found))
@@ -139,7 +143,7 @@ async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
                 raise
         if len(found) >= request.count:
             break
-    return wire.Peeked(messages=[msgspec.structs.replace(view, queue=whole.queue) for view in found])
+    return wire.Peeked(messages=[as_of(view, whole.queue) for view in found])
 
 
 SPREAD: Final[Mapping[str, Spread]] = {

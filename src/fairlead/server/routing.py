@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from fairlead.broker.aio import AsyncBroker
-from fairlead.cluster.forwarding import Forwarder, Heard
+from fairlead.cluster.forwarding import Heard
 from fairlead.cluster.house import split_into
 from fairlead.cluster.node import Node
 from fairlead.errors import (
     Closed,
-    Disconnected,
     FairleadError,
     QueueElsewhere,
     QueueMoving,
@@ -32,15 +31,16 @@ from fairlead.errors import (
     QueueSplit,
     StoreFenced,
 )
+from fairlead.model.limits import PARTITIONS_MAX
 from fairlead.model.message import Delivery
 from fairlead.model.partitions import MARK, Split, served_name
-from fairlead.server.asgi import LEASE_NAME
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import HANDLERS, Answer
 from fairlead.server.origin import Origin
+from fairlead.server.other_nodes import OtherNodes
 from fairlead.server.partition_keys import PartitionKeys
 from fairlead.server.withdrawals import Withdrawals
-from fairlead.wire.verbs import Lease, Leased, Nack, Receipt, Results
+from fairlead.wire.verbs import Lease, Nack, Receipt, Results
 
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
@@ -49,7 +49,7 @@ _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
 _FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
 """What callers that follow ask the partitions of a queue themselves."""
-SPREAD_IN_PERSON: Final = frozenset(("create_queue", "update_queue", "delete_queue", "redrive", "split_queue"))
+_SPREAD_IN_PERSON: Final = frozenset(("create_queue", "update_queue", "delete_queue", "redrive", "split_queue"))
 """The special verbs that look after partitions by themselves."""
 
 Special = Callable[["ClusterRouter", Any, Caller, Origin], Awaitable[Answer]]
@@ -62,7 +62,7 @@ class ClusterRouter:
     def __init__(
         self,
         node: Node,
-        forwarder: Forwarder,
+        nodes: OtherNodes,
         special: Mapping[str, Special],
         spread: Mapping[str, Spread],
         *,
@@ -72,7 +72,7 @@ class ClusterRouter:
 
         Args:
             node: the node.
-            forwarder: asks other nodes.
+            nodes: asks other nodes.
             special: what to do for verbs that are about more than one queue, or need more than its broker.
             spread: what to do for verbs that are about a queue which is split; the others it can't be asked as a whole.
             keys: finds the partition of a new message.
@@ -82,13 +82,12 @@ class ClusterRouter:
         self.changes = node.changes
         self.keys = keys
         self.splitting = asyncio.Lock()
-        """Held while a queue is split: of two at once, the second goes on from what the first has made."""
-        self.turn = 0
+        """Held while a queue is split, or changed in all its partitions: of two at once the second sees the first."""
+        self.turn = secrets.randbelow(PARTITIONS_MAX)
         """Grows with each lease of a queue that is split."""
-        self._forwarder = forwarder
+        self._nodes = nodes
         self._special = special
         self._spread = spread
-        self._tasks: set[asyncio.Task[None]] = set()
         self._withdrawals = Withdrawals(self.groups.give_back, monotonic=asyncio.get_running_loop().time)
 
     async def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
@@ -98,43 +97,36 @@ class ClusterRouter:
             FairleadError: it was refused.
         """
         if origin.lease_name is not None and name in ("lease", "nack"):
-            return await self._call_named(name, request, caller, origin, origin.lease_name)
-        return await self._call_anew(name, request, caller, origin)
-
-    async def _call_named(self, name: str, request: Any, caller: Caller, origin: Origin, lease_name: str) -> Answer:  # noqa: ANN401
-        """Lease for another node, or take back what was leased for it."""
-        if name == "nack":
-            self._withdrawals.withdraw(lease_name)
-            return Results(results=[])
-        leased = cast("Leased", await self._call_anew(name, request, caller, origin))
-        return self._withdrawals.leased(lease_name, request.queue, leased)
-
-    async def _call_anew(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
-        """Do what a verb says, as often anew as a queue is found to be split otherwise."""
-        waiting = _Waiting(request)
+            return await self._call_named(name, request, caller, origin)
+        begun_s, left = asyncio.get_running_loop().time(), request
         for _ in range(_ROUNDS):
             split = self.split_of(getattr(request, "queue", None)) if self.groups.splits else None
             if split is not None:
                 self._check_spread(name, request, split, origin)
             try:
-                return await self._call(name, request, split, caller, origin)
+                if name in self._special:
+                    return await self._special[name](self, request, caller, origin)
+                if split is None:
+                    return await self.at(name, left, request.queue, caller, origin)
+                return await self._spread[name](self.whole(request.queue, split, caller, origin), left)
             except QueueSplit:
-                if origin.is_forwarded or not (name in self._spread or name in SPREAD_IN_PERSON):
+                if origin.is_forwarded or not self._is_spread(name):
                     raise
             except QueueNotFound:
                 if split is None or split == self.split_of(request.queue):
                     raise
-            await self.node.inform()
-            request = waiting.left()
+            await self.node.inform()  # it is split otherwise than was known here
+            left = _without_waited(request, since_s=begun_s)
         raise moving_on()
 
-    async def _call(self, name: str, request: Any, split: Split | None, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
-        special = self._special.get(name)
-        if special is not None:
-            return await special(self, request, caller, origin)
-        if split is None:
-            return await self.at(name, request, request.queue, caller, origin)
-        return await self._spread[name](self.whole(request.queue, split, caller, origin), request)
+    async def _call_named(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
+        """Lease for another node, or take back what is leased for it, or was."""
+        lease_name = origin.lease_name or ""
+        if name == "nack":
+            self._withdrawals.withdraw(lease_name)
+            return Results(results=[])
+        leasing = self.call(name, request, caller, msgspec.structs.replace(origin, lease_name=None))
+        return await self._withdrawals.leased(lease_name, request.queue, leasing)
 
     # ------------------------------------------------------------------------------------------------------ partitions
 
@@ -152,15 +144,18 @@ class ClusterRouter:
         Raises:
             QueueSplit: the partitions are to be asked.
         """
-        is_possible = name in self._spread or name in SPREAD_IN_PERSON
         error = split_into(request.queue, split)
         is_followed = origin.follows and name in _FOLLOWED
         if name == "enqueue":
             is_followed = is_followed and error.by_message
         elif name == "lease":
             is_followed = is_followed and not request.wait_ms
-        if is_followed or origin.is_forwarded or not is_possible:
+        if is_followed or origin.is_forwarded or not self._is_spread(name):
             raise error
+
+    def _is_spread(self, name: str) -> bool:
+        """Tell whether a verb can be asked of a queue as a whole when it is split."""
+        return name in self._spread or name in _SPREAD_IN_PERSON
 
     def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
         """Let messages go back that were leased for somebody who is gone: at once if they are here, or else soon."""
@@ -169,21 +164,11 @@ class ClusterRouter:
         elif deliveries:
             receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
             request = Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)
-            self._behind(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
+            self._nodes.behind(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
 
     async def _give_back(self, request: Nack, caller: Caller, origin: Origin) -> None:
         with contextlib.suppress(FairleadError):  # it goes back when its lease ends
             await self.call("nack", request, caller, origin)
-
-    def _behind(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for."""
-        task = asyncio.create_task(doing)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """Finish what nobody waits for."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------------- where a queue is
 
@@ -263,20 +248,7 @@ class ClusterRouter:
 
     async def ask(self, address: str, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
         """Return what another node answers."""
-        headers = headers_of(caller, origin)
-        if not isinstance(request, Lease):
-            return await self._forwarder.ask(address, name, request, headers)
-        headers[LEASE_NAME.decode()] = secrets.token_hex(16)
-        try:
-            return await self._forwarder.ask(address, name, request, headers)
-        except (asyncio.CancelledError, Disconnected):
-            self._behind(self._withdraw(address, request.queue, headers))  # it may have been answered all the same
-            raise
-
-    async def _withdraw(self, address: str, queue: str, headers: dict[str, str]) -> None:
-        """Let another node take back what it has leased under the name that is among the headers."""
-        with contextlib.suppress(FairleadError):  # it goes back when its lease ends
-            await self._forwarder.ask(address, "nack", Nack(queue=queue, receipts=[]), headers)
+        return await self._nodes.ask(address, name, request, headers_of(caller, origin))
 
     async def _wait(self, patience: _Patience) -> None:
         if patience.left_s <= 0:
@@ -300,8 +272,8 @@ class ClusterRouter:
         return [view.address for view in self.node.seen().nodes if view.is_live and view.name != self.node.terms.name]
 
     def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Heard]:
-        """Lend what another node answers bit by bit; see ``Forwarder.listening``."""
-        return self._forwarder.listening(address, target, headers)
+        """Lend what another node answers bit by bit."""
+        return self._nodes.listening(address, target, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,23 +304,6 @@ class Whole:
         return at >= self.split.partitions
 
 
-class _Waiting:
-    """A request that may wait, and how much of that is left."""
-
-    __slots__ = ("_begun_s", "_request")
-
-    def __init__(self, request: Any) -> None:  # noqa: ANN401 - by verb
-        self._request = request
-        self._begun_s = asyncio.get_running_loop().time()
-
-    def left(self) -> Any:  # noqa: ANN401 - by verb
-        """Return the request with what is left of the time that it would wait."""
-        if not isinstance(self._request, Lease) or not self._request.wait_ms:
-            return self._request
-        waited_ms = round((asyncio.get_running_loop().time() - self._begun_s) * 1000)
-        return msgspec.structs.replace(self._request, wait_ms=max(0, self._request.wait_ms - waited_ms))
-
-
 class _Patience:
     """How long a request still waits, and whether it has made sure that what it knows is new."""
 
@@ -366,6 +321,14 @@ class _Patience:
     def left_s(self) -> float:
         """How long it still waits."""
         return self._end_s - asyncio.get_running_loop().time()
+
+
+def _without_waited(request: Any, *, since_s: float) -> Any:  # noqa: ANN401 - by verb
+    """Return a request with what is left of the time that it would wait."""
+    if not isinstance(request, Lease) or not request.wait_ms:
+        return request
+    waited_ms = round((asyncio.get_running_loop().time() - since_s) * 1000)
+    return msgspec.structs.replace(request, wait_ms=max(0, request.wait_ms - waited_ms))
 
 
 def _as_served(request: Any, queue: str) -> Any:  # noqa: ANN401 - by verb

@@ -1,17 +1,19 @@
 """Leases that a node asks another for, and may have to take back without having seen the answer.
 
-Somebody hangs up, or another partition of a queue was quicker: then the node gives up its request. The other one sees
-that the connection is gone, but it may have sent its answer just before. So each such request has a name, and is taken
-back by that name afterwards: what was leased under it, or will be, goes back to its queue.
+Somebody hangs up, or another partition of a queue was quicker: then a node has no use for the answer of another, which
+may be on its way already. So each such request has a name, and is taken back by it, with a nack that names no messages:
+what waits ends, and what was leased under the name goes back to its queue.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
 
 from fairlead.model.message import Receipt
+from fairlead.server.racing import leased_unless
 from fairlead.wire.verbs import Leased
 
 ANSWERED_S: Final = 5.0
@@ -19,6 +21,7 @@ ANSWERED_S: Final = 5.0
 WITHDRAWN_S: Final = 120.0
 """So long is remembered that a lease was taken back: longer than any waits."""
 T = TypeVar("T")
+_NOTHING: Final = Leased(deliveries=[])
 
 GiveBack = Callable[[str, list[Receipt]], None]
 
@@ -35,25 +38,48 @@ class Withdrawals:
         """
         self._give_back = give_back
         self._answered: _Remembered[tuple[str, list[Receipt]]] = _Remembered(ANSWERED_S, monotonic)
+        self._waiting: dict[str, asyncio.Event] = {}
         self._withdrawn: _Remembered[None] = _Remembered(WITHDRAWN_S, monotonic)
 
-    def leased(self, name: str, queue: str, leased: Leased) -> Leased:
-        """Take note of what was leased, and return it; nothing if it has been taken back."""
-        if not leased.deliveries:
-            return leased
-        receipts = [Receipt(delivery.id, delivery.token) for delivery in leased.deliveries]
+    async def leased(self, name: str, queue: str, leasing: Coroutine[Any, Any, Any]) -> Leased:
+        """Return what is leased under a name; nothing as soon as it is taken back.
+
+        Raises:
+            FairleadError: it was refused.
+        """
         if name in self._withdrawn.by_name:
-            self._give_back(queue, receipts)
-            return Leased(deliveries=[])
-        self._answered.note(name, (queue, receipts))
+            leasing.close()
+            return _NOTHING
+        ending = self._waiting[name] = asyncio.Event()
+        try:
+            leased = await leased_unless(lambda leased: self._go_back(queue, leased), leasing, _set(ending))
+        finally:
+            del self._waiting[name]
+        if leased is None:
+            return _NOTHING
+        if leased.deliveries:
+            self._answered.note(name, (queue, _receipts(leased)))
         return leased
+
+    def _go_back(self, queue: str, leased: Leased) -> None:
+        self._give_back(queue, _receipts(leased))
 
     def withdraw(self, name: str) -> None:
         """Take back what was leased under a name, or will be."""
+        self._withdrawn.note(name, None)
         known = self._answered.by_name.pop(name, None)
         if known is not None:
             self._give_back(*known)
-        self._withdrawn.note(name, None)
+        if name in self._waiting:
+            self._waiting[name].set()
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _receipts(leased: Leased) -> list[Receipt]:
+    return [Receipt(delivery.id, delivery.token) for delivery in leased.deliveries]
 
 
 class _Remembered(Generic[T]):

@@ -93,3 +93,12 @@ def test_a_group_goes_with_its_last_queue() -> None:
     assert left == GroupEntry(queues=["b"], home="n", is_pinned=True, moves=3)
     assert left is not None
     assert without("b", left) is None
+
+
+def test_partitions_share_their_groups_with_no_other_queue() -> None:
+    """A new queue joins none of them, and they do not count among the groups that there may be."""
+    groups = {"orders": GroupEntry(queues=["orders", "mails"])}
+    groups |= {f"orders~{at}": GroupEntry(queues=[f"orders~{at}"]) for at in range(1, 4)}
+    assert group_for("bills", groups, groups_max=1)[0] == "orders"
+    assert group_for("bills", groups, groups_max=2)[0] == "bills"
+    assert group_for("orders~4", groups, groups_max=1, wanted="orders~4")[0] == "orders~4"

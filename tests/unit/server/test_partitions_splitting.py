@@ -130,12 +130,14 @@ def test_of_a_batch_only_what_a_missing_partition_has_is_refused() -> None:
             await everybody_knows(cluster, "orders", 4)
             lost = next(key for key in TENANTS if partition_of_key(key, 4) == 2)
             cluster.shelves.failing.add("orders~2")
-            answer = await cluster["a"].done("queue/enqueue", body("orders", [message(key) for key in TENANTS]))
+            answer = await cluster["a"].done(
+                "queue/enqueue", body("orders", [message(key) for key in TENANTS]) | {"wait_ms": 0}
+            )
             for key, row in zip(TENANTS, answer["results"], strict=True):
                 assert (row.get("id") is None) == (partition_of_key(key, 4) == partition_of_key(lost, 4))
             refusals = [row["error"] for row in answer["results"] if row.get("error")]
             assert {error["code"] for error in refusals} <= {"store_failed", "queue_moving"}
-            alone = await cluster["a"].post("queue/enqueue", body("orders", [message(lost)]))
+            alone = await cluster["a"].post("queue/enqueue", body("orders", [message(lost)]) | {"wait_ms": 0})
             assert alone.status_code == 503
             deliveries = (await cluster["b"].done("queue/dequeue", {"queue": "orders", "count": 100}))["deliveries"]
             assert deliveries

@@ -104,20 +104,35 @@ def delivery(number: int) -> Delivery:
 
 
 def test_what_is_withdrawn_goes_back_whenever_it_was_leased() -> None:
-    """A lease goes back that is withdrawn after it was answered, or before; later on both are forgotten."""
+    """A lease goes back that is withdrawn before it is asked for, while it waits, or after; later it is forgotten."""
     now_s, given_back = [0.0], list[tuple[str, list[Receipt]]]()
     withdrawals = Withdrawals(lambda queue, some: given_back.append((queue, some)), monotonic=lambda: now_s[0])
     leased = Leased(deliveries=[delivery(7)])
-    assert withdrawals.leased("after", "orders~1", leased) is leased
-    assert given_back == []
-    withdrawals.withdraw("after")
-    assert given_back == [("orders~1", [Receipt("7", 7)])]
-    withdrawals.withdraw("before")
-    assert withdrawals.leased("before", "orders~2", leased).deliveries == []
-    assert given_back[1:] == [("orders~2", [Receipt("7", 7)])]
-    withdrawals.leased("kept", "orders~1", leased)
-    now_s[0] += max(ANSWERED_S, WITHDRAWN_S) + 1
-    withdrawals.leased("another", "orders~1", leased)
-    withdrawals.withdraw("kept")
-    assert len(given_back) == 2
-    assert len(withdrawals._answered.by_name) == 1
+
+    async def leasing() -> Leased:
+        return leased
+
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        assert await withdrawals.leased("after", "orders~1", leasing()) is leased
+        assert given_back == []
+        withdrawals.withdraw("after")
+        withdrawals.withdraw("after")
+        assert given_back == [("orders~1", [Receipt("7", 7)])]
+        withdrawals.withdraw("before")
+        assert (await withdrawals.leased("before", "orders~2", leasing())).deliveries == []
+        waiting = asyncio.create_task(withdrawals.leased("meanwhile", "orders~3", never()))
+        await asyncio.sleep(0)
+        withdrawals.withdraw("meanwhile")
+        assert (await waiting).deliveries == []
+        assert len(given_back) == 1, "the others had not been leased"
+        await withdrawals.leased("kept", "orders~1", leasing())
+        now_s[0] += max(ANSWERED_S, WITHDRAWN_S) + 1
+        await withdrawals.leased("another", "orders~1", leasing())
+        withdrawals.withdraw("kept")
+        assert len(given_back) == 1
+        assert (len(withdrawals._answered.by_name), len(withdrawals._withdrawn.by_name)) == (1, 1)
+
+    run(main())
