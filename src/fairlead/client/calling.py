@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,7 @@ _HOPS_MAX: Final = 8
 """How often it may turn out that a queue is split otherwise, before a call gives up."""
 _MOVING_MS: Final = 100
 _GIVING_BACK_S: Final = 1.0
+_id = attrgetter("id")
 
 
 class Calls:
@@ -105,8 +107,8 @@ class Calls:
 
     async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
-        if asked.verb == "enqueue" and None in [result.id for result in answer.results]:
-            return await self._mended(asked, answer)
+        if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
+            return answer if all(map(_id, answer.results)) else await self._mended(asked, answer)
         return answer
 
     async def _mended(self, asked: Asked, answer: Enqueued) -> Enqueued:
