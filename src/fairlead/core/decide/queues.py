@@ -36,8 +36,8 @@ def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
         most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
         return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
     if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
-        at = f"partition {ledger.partition} of a queue" if ledger.partition else "whole queues"
-        return refuse(InvalidArgument(f"{name!r} can't be among {at}: a queue is split to make partitions of it."))
+        fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
+        return refuse(InvalidArgument(f"{name!r} {fault}; partitions are made by splitting their queue."))
     if name in ledger.queues:
         return refuse(QueueExists(f"There is a queue {name!r} already."))
     sequence = ledger.next_sequence
