@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from fairlead.client.gathering import Asked
 from fairlead.client.protocol import Reply
 from fairlead.client.retrying import Retries, is_passing, is_repeatable, pause_s
-from fairlead.client.shaping import receipts_of
+from fairlead.client.shaping import errors_of, receipts_of
 from fairlead.client.splits import Known, Splits
 from fairlead.client.spreading import is_spread, lease_in_turn, spread
 from fairlead.client.transport import Transport
@@ -21,12 +22,13 @@ from fairlead.errors import FairleadError, QueueMoving, QueueNotFound, QueueSpli
 from fairlead.model.message import Delivery, NewMessage
 from fairlead.model.partitions import partition_of_id, queue_of
 from fairlead.wire.spreading import places_by_message
-from fairlead.wire.verbs import Enqueue, Extend, Lease, Leased, Nack, Receipt, Shape
+from fairlead.wire.verbs import Enqueue, Enqueued, Extend, Lease, Leased, Nack, Receipt, Shape
 
 _HOPS_MAX: Final = 8
 """How often it may turn out that a queue is split otherwise, before a call gives up."""
 _MOVING_MS: Final = 100
 _GIVING_BACK_S: Final = 1.0
+_id = attrgetter("id")
 
 
 class Calls:
@@ -99,9 +101,28 @@ class Calls:
 
     async def _send(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         try:
-            return await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+            return await self._answer(asked)
         except FairleadError as error:
             return await self._repeat(asked, error)
+
+    async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+        if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
+            return answer if all(map(_id, answer.results)) else await self._mended(asked, answer)
+        return answer
+
+    async def _mended(self, asked: Asked, answer: Enqueued) -> Enqueued:
+        """Repeat the enqueue of what a node could not enqueue, because it could not ask some partition."""
+        results, errors = answer.results, errors_of(answer.results)
+        rows = [row for row, error in enumerate(errors) if error is not None and is_passing(error)]
+        if not rows:
+            return answer
+        try:
+            again = await self._repeat(self._hop(asked.of_rows(rows)), errors[rows[0]])  # type: ignore[arg-type] # it is one
+        except FairleadError:
+            return answer
+        mended = dict(zip(rows, again.results, strict=True))
+        return Enqueued(results=[mended.get(row, result) for row, result in enumerate(results)])
 
     async def _repeat(self, asked: Asked, error: FairleadError) -> Any:  # noqa: ANN401 - depends on the verb
         loop = asyncio.get_running_loop()
@@ -116,7 +137,7 @@ class Calls:
                 raise error
             await asyncio.sleep(pause_s(error, next(waits_s)))
             try:
-                return await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+                return await self._answer(asked)
             except FairleadError as again:
                 error = again
 

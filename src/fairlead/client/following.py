@@ -41,7 +41,11 @@ Make = Callable[[str], WebSocketTransport]
 
 
 class FollowingTransport:
-    """Calls to whichever node owns the queue they are about; see ``Transport``."""
+    """Calls to whichever node owns the queue they are about; see ``Transport``.
+
+    Attributes:
+        is_cluster: whether it is known that there are other nodes than the one that was asked first.
+    """
 
     def __init__(self, servers: str, make: Make, *, retries: Retries) -> None:
         """Prepare, without connecting yet.
@@ -57,7 +61,7 @@ class FollowingTransport:
         self._nodes = {address: make(address) for address in self._seeds}
         self._first = self._nodes[self._seeds[0]]
         self._places: dict[str | None, WebSocketTransport] = {}
-        self._is_cluster = False
+        self.is_cluster = False
         if len(self._seeds) > 1:
             self._note_cluster()
         self._reaching: asyncio.Task[WebSocketTransport] | None = None
@@ -89,14 +93,14 @@ class FollowingTransport:
                 self._forget(node)
                 raise
             else:
-                if self._is_cluster and queue is not None:
+                if self.is_cluster and queue is not None:
                     self._places[queue] = node
                 return answer
         raise QueueMoving(f"The nodes do not agree yet whose queue {queue!r} is.", retry_after_ms=_MOVING_MS)
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
         """Send a request at once, if it is known where to; see ``Transport``."""
-        if not self._is_cluster:
+        if not self.is_cluster:
             return self._first.submit(verb, request, reply, wait_ms=wait_ms)
         node = self._places.get(getattr(request, "queue", None))
         return node is not None and node.submit(verb, request, reply, wait_ms=wait_ms)
@@ -170,7 +174,7 @@ class FollowingTransport:
         return True
 
     def _note_cluster(self) -> None:
-        self._is_cluster = True
+        self.is_cluster = True
         for node in self._nodes.values():
             node.hasten(connect_s=_CONNECT_S, ping_s=_PING_S)
 

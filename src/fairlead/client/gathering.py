@@ -10,10 +10,13 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from fairlead.client.protocol import Reply
+from fairlead.client.retrying import is_passing
 from fairlead.errors import Closed, FairleadError, QueueElsewhere, QueueNotFound, QueueSplit, RequestError
 from fairlead.wire.spreading import for_partition
-from fairlead.wire.verbs import Shape
+from fairlead.wire.verbs import Enqueue, Shape
 
 G = TypeVar("G", bound=Hashable)
 I = TypeVar("I")  # noqa: E741 - an item
@@ -40,6 +43,12 @@ class Asked(NamedTuple):
         """Return what one partition is asked, if it is asked all of it."""
         whole: str = self.request.queue  # type: ignore[attr-defined] # it is about one
         return self._replace(request=for_partition(self.request, at), whole=whole)
+
+    def of_rows(self, rows: Sequence[int]) -> Asked:
+        """Return the same request for some of its items."""
+        name = "messages" if isinstance(self.request, Enqueue) else "receipts"
+        items = getattr(self.request, name)
+        return self._replace(request=msgspec.structs.replace(self.request, **{name: [items[row] for row in rows]}))
 
 
 class Carrier(Protocol):
@@ -142,6 +151,11 @@ class Gatherer(Generic[G, I, R]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def repeat(self, batch: _Batch[G, I, R], error: FairleadError) -> None:
+        """Send a batch again that is known."""
+        self._under_way.add(batch)
+        self.start(batch, error)
+
     def done(self, batch: _Batch[G, I, R]) -> None:
         """Forget a batch that has its results."""
         self._under_way.discard(batch)
@@ -176,6 +190,14 @@ class _Batch(Generic[G, I, R]):
     def set_result(self, answer: Any, /) -> None:  # noqa: ANN401 - see Reply
         self._settle(self._gatherer.read(answer))
 
+    def _repeated(self, rows: list[int], error: FairleadError) -> None:
+        """Repeat some items, because a node could not ask the partition that they are in."""
+        assert self.asked is not None  # noqa: S101 - it is answered
+        part = _Batch(self._gatherer, self.group)
+        part.asked = self.asked.of_rows(rows)
+        part.items, part.replies = [self.items[row] for row in rows], [self.replies[row] for row in rows]
+        self._gatherer.repeat(part, error)
+
     def set_exception(self, exception: BaseException, /) -> None:
         if isinstance(exception, RequestError) and not isinstance(exception, OF_ALL):
             if len(self.items) > 1:
@@ -204,10 +226,15 @@ class _Batch(Generic[G, I, R]):
 
     def _settle(self, results: Sequence[R | BaseException]) -> None:
         self._gatherer.done(self)
-        for reply, result in zip(self.replies, results, strict=True):
+        again: list[int] = []
+        for row, (reply, result) in enumerate(zip(self.replies, results, strict=True)):
             if reply.done():
                 continue
-            if isinstance(result, BaseException):
+            if not isinstance(result, BaseException):
+                reply.set_result(result)
+            elif self._is_repeated or not isinstance(result, FairleadError) or not is_passing(result):
                 reply.set_exception(result)
             else:
-                reply.set_result(result)
+                again.append(row)
+        if again:
+            self._repeated(again, results[again[0]])  # type: ignore[arg-type] # it is one

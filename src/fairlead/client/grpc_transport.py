@@ -22,10 +22,12 @@ from fairlead.errors import (
     InvalidArgument,
     PayloadTooLarge,
     QueueElsewhere,
+    QueueSplit,
     RouteNotFound,
     Unauthenticated,
 )
 from fairlead.model.message import Delivery
+from fairlead.model.partitions import partition_name
 from fairlead.wire.errors import ErrorBody, error_of
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import Enqueue, Shape, Stats
@@ -64,6 +66,9 @@ _OPTIONS: Final = (
 
 class GrpcTransport:
     """Calls over gRPC to a server; see ``Transport``."""
+
+    is_cluster = True
+    """Whether there may be other nodes behind the server; it is not told."""
 
     def __init__(
         self,
@@ -133,9 +138,15 @@ class GrpcTransport:
         return False
 
     async def open(self, request: Consume, sink: Sink) -> GrpcChannel:
-        """Open a channel, in a cluster at the node that owns the queue; see ``Transport``."""
+        """Open a channel, in a cluster at the node that owns the queue; see ``Transport``.
+
+        Raises:
+            QueueSplit: it has partitions, of each of which there is to be a stream.
+        """
         try:
             return await self._open(request, sink, self._target)
+        except QueueSplit as error:
+            raise _of_each(request.queue, error) from error
         except QueueElsewhere as error:
             if not error.at:
                 raise
@@ -245,6 +256,17 @@ def _refusal(error: grpc.aio.AioRpcError, target: str) -> FairleadError:
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PayloadTooLarge(f"{target} refused the size of the request: {error.details()}")
     return Disconnected(f"{target} did not answer: {error.details()}.")
+
+
+def _of_each(queue: str, error: QueueSplit) -> QueueSplit:
+    first = partition_name(queue, 0)
+    return QueueSplit(
+        f"A stream over gRPC is one of one partition, and {queue!r} is split: open one for each, beginning with"
+        f" {first!r}, or use the address of the WebSocket, over which one stream takes all.",
+        partitions=error.partitions,
+        made=error.made,
+        by_message=error.by_message,
+    )
 
 
 def _error_of(message: types_pb2.Error) -> FairleadError:

@@ -53,6 +53,9 @@ _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, v
 class HttpTransport:
     """Calls as requests over HTTP to a server; see ``Transport``."""
 
+    is_cluster = True
+    """Whether there may be other nodes behind the server; it is not told."""
+
     def __init__(
         self,
         url: str,

@@ -49,7 +49,7 @@ def ids_of(results: Sequence[EnqueueResult]) -> list[str | FairleadError]:
     return [result.id if result.id is not None else _error(result) for result in results]
 
 
-def errors_of(results: Sequence[Result]) -> list[FairleadError | None]:
+def errors_of(results: Sequence[Result] | Sequence[EnqueueResult]) -> list[FairleadError | None]:
     """Return None or the error of each item."""
     return [None if result.error is None else error_of(result.error) for result in results]
 

@@ -79,10 +79,8 @@ async def _results(asked: Asked, piece: Piece, ask: Ask) -> list[Any]:
 
 
 async def _alone(asked: Asked, part: Asked, row: int, ask: Ask) -> Any:  # noqa: ANN401 - depends on the verb
-    items = "messages" if isinstance(part.request, Enqueue) else "receipts"
-    request = msgspec.structs.replace(part.request, **{items: [getattr(part.request, items)[row]]})
     try:
-        return (await ask(part._replace(request=request))).results[0]
+        return (await ask(part.of_rows([row]))).results[0]
     except FairleadError as error:
         return _failed(asked.request, error)
 

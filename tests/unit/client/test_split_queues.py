@@ -11,7 +11,7 @@ import pytest
 from fairlead.client import AsyncClient, Client, NewMessage, Retries
 from fairlead.client.http_transport import HttpTransport
 from fairlead.errors import FairleadError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
-from fairlead.model.partitions import partition_of_id, partition_of_key
+from fairlead.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlead.model.policy import QueuePolicy
 from fairlead.wire.verbs import SplitQueue
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
@@ -399,3 +399,32 @@ def test_a_call_does_not_wait_for_ever_for_a_partition() -> None:
         cluster.shelves.failing.clear()
 
     run(scenario)
+
+
+def test_what_a_node_could_not_enqueue_is_enqueued_later() -> None:
+    """Where a node finds the keys, messages of a partition that nobody has for a while are enqueued once it is back."""
+
+    async def scenario(cluster: Cluster, client: AsyncClient) -> None:
+        cluster.shelves.failing.add("orders~1")
+        owner = cluster.owner("orders~1")
+        other = next(member for member in cluster.members.values() if member is not owner)
+        await other.done("cluster/move", {"queue": "orders~1", "node": other.name})
+        await until(lambda: not owner.serves("orders~1"), "nobody has it")
+        sent = [NewMessage(payload=b"x", headers={"tenant": tenant}) for tenant in TENANTS]
+        together = asyncio.ensure_future(client.enqueue_many("orders", sent))
+        each = asyncio.gather(*(client.enqueue("orders", message) for message in sent))
+        await until(lambda: sum(held(cluster, at) for at in (0, 2, 3)) >= 12, "the others are there")
+        asked = calls(cluster, "enqueue")
+        await until(lambda: calls(cluster, "enqueue") > asked, "it is tried again")
+        assert not together.done()
+        cluster.shelves.failing.clear()
+        expected = [partition_of_key(tenant, 4) for tenant in TENANTS]
+        assert [partition_of_id(str(one)) for one in await together] == expected
+        assert [partition_of_id(one) for one in await each] == expected
+        assert (await client.queue("orders")).waiting == 24
+
+    def held(cluster: Cluster, at: int) -> int:
+        engine = cluster.owner(f"orders~{at}").groups.of(f"orders~{at}")._engine
+        return len(engine.ledger.queues[served_name(f"orders~{at}")].messages)
+
+    run(scenario, policy=QueuePolicy(fairness_key_from="header:tenant"))

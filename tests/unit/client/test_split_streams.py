@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlead.client import AsyncClient, AsyncMessage, AsyncStream
-from fairlead.errors import QueueNotFound
+from fairlead.client.grpc_transport import GrpcTransport
+from fairlead.errors import QueueNotFound, QueueSplit
 from fairlead.model.partitions import partition_of_id, partition_of_key
+from fairlead.server.grpc_door import GrpcDoor
 from fairlead.worker import Worker
 from tests.unit.cluster.in_process import Cluster, Member, until
 
@@ -173,6 +175,11 @@ def test_a_stream_follows_a_partition_that_moves() -> None:
 async def die(member: Member) -> None:
     """Let a node die, with all its connections; other nodes take over."""
     await member.freeze()
+    cut_off(member)
+
+
+def cut_off(member: Member) -> None:
+    """End all connections of a node."""
     assert member._server is not None
     for connection in list(member._server.server_state.connections):
         if (transport := getattr(connection, "transport", None)) is not None:
@@ -186,6 +193,7 @@ def test_when_the_node_of_one_partition_dies_the_others_go_on() -> None:
         async with consuming(client) as consumed:
             await client.enqueue_many("orders", messages(48))
             await until(has(consumed, 48), "all have come")
+            assert await client.flush() == []
             dead = cluster.owner("orders~1")
             alive = [at for at in range(4) if not dead.serves(f"orders~{at}")]
             await die(dead)
@@ -207,16 +215,17 @@ def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
         await client.enqueue_many("orders", messages(48))
         async with client.consume("orders", credit=400, visibility_ms=600_000) as stream:
             await until(lambda: len(stream._ready) == 48, "all are held")
-            dead = cluster.owner("orders~1")
-            await die(dead)
-            await until(lambda: len(stream._ready) < 48, "what it had is dropped")
+            dead = cluster.members.pop(cluster.owner("orders~1").name)
+            await dead.freeze()
+            await until(lambda: any(heir.serves("orders~1") for heir in cluster.members.values()), "another has it")
+            cut_off(dead)  # what it would give back is not its own any more
             payloads: list[bytes] = []
             while len(set(payloads)) < 48:
                 message = await anext(stream)
                 payloads.append(message.payload)
                 await message.ack()
         assert numbers(payloads) == list(range(48))
-        await cluster.members.pop(dead.name).stop()
+        await dead.stop()
 
     run(scenario)
 
@@ -256,3 +265,60 @@ def test_a_worker_knows_nothing_of_partitions() -> None:
         assert await emptied(client)
 
     run(scenario, partitions=1)
+
+
+def test_a_stream_that_is_left_while_it_opens_takes_nothing() -> None:
+    """However far the opening of a stream has come when it is cancelled, no message goes to it."""
+
+    async def scenario(cluster: Cluster, client: AsyncClient) -> None:
+        for steps in range(10):
+            stream = client.consume("orders")
+            opening = asyncio.ensure_future(stream.open())
+            for _ in range(steps):
+                await asyncio.sleep(0.001)
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled():  # it was quicker
+                await stream.close()
+            await client.enqueue("orders", b"x", fairness_key=TENANTS[steps])
+            async with asyncio.timeout(10):
+                while not (held := await client.lease("orders", 1)):  # noqa: ASYNC110 - a node gives it back
+                    await asyncio.sleep(0.01)
+            assert held[0].failures == 0
+            await held[0].ack()
+        assert not any(channels(member) for member in cluster.members.values())
+
+    run(scenario, names="ab")
+
+
+def channels(member: Member) -> list[object]:
+    """Return the consumers that are at the brokers of a node."""
+    lines = [line for broker in member.groups.brokers() for line in broker._engine.dispatcher.consumers.values()]
+    return [consumer for line in lines for consumer in line]
+
+
+def test_a_stream_over_grpc_is_of_one_partition() -> None:
+    """Over gRPC a node spreads calls; a stream of the whole queue says what to do, and those of partitions work."""
+
+    async def scenario(cluster: Cluster, _: AsyncClient) -> None:
+        door = GrpcDoor(cluster["a"].doors)
+        port = door.listen("127.0.0.1:0")
+        await door.start()
+        try:
+            async with AsyncClient(GrpcTransport(f"grpc://127.0.0.1:{port}")) as client:
+                await client.enqueue_many("orders", messages(24))
+                with pytest.raises(QueueSplit, match="'orders~0'"):
+                    await client.consume("orders").open()
+                payloads: list[bytes] = []
+                for at in range(4):
+                    async with client.consume(f"orders~{at}", credit=24) as stream:
+                        while len(payloads) < 2 * sum(partition_of_key(tenant, 4) <= at for tenant in TENANTS):
+                            message = await anext(stream)
+                            await message.ack()
+                            payloads.append(message.payload)
+                assert numbers(payloads) == list(range(24))
+        finally:
+            cluster["a"].doors.closing.set()
+            await door.stop()
+
+    run(scenario, names="a")
