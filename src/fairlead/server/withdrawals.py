@@ -21,7 +21,6 @@ ANSWERED_S: Final = 5.0
 WITHDRAWN_S: Final = 120.0
 """So long is remembered that a lease was taken back: longer than any waits."""
 T = TypeVar("T")
-_NOTHING: Final = Leased(deliveries=[])
 
 GiveBack = Callable[[str, list[Receipt]], None]
 
@@ -53,17 +52,17 @@ class Withdrawals:
         """
         if name in self._withdrawn.by_name:
             leasing.close()
-            return _NOTHING
+            return Leased(deliveries=[])
         ending = self._waiting[name] = asyncio.Event()
         try:
             leased = await leased_unless(lambda late: give_back(queue, _receipts(late)), leasing, _set(ending))
         finally:
             del self._waiting[name]
         if leased is None:
-            return _NOTHING
+            return Leased(deliveries=[])
         if ending.is_set():  # just now, when what was leased had already won
             give_back(queue, _receipts(leased))
-            return _NOTHING
+            return Leased(deliveries=[])
         if leased.deliveries:
             self._answered.note(name, (queue, _receipts(leased)))
         return leased
