@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fairlead.client.protocol import Sink
-from fairlead.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
+from fairlead.client.retrying import Retries, is_passing, pause_s
 from fairlead.client.shaping import receipts_of
 from fairlead.client.splits import FRESH_S, split_of
 from fairlead.client.spreading import of_whole
@@ -134,7 +134,7 @@ class PartitionChannels:
             self._start(self._give_back(part.at, unseen, patience_s=self._retries.patience_s))
         elif isinstance(error, QueueSplit):
             self._divide(split_of(error))
-        elif not isinstance(error, (*LEASES_STAY, QueueNotFound)) and not is_passing(error):
+        elif not isinstance(error, QueueNotFound) and not is_passing(error):
             self._fail(error)
         self._doubted.set()
 
