@@ -29,6 +29,7 @@ from fairlead.broker.threads import Broker
 from fairlead.errors import InvalidArgument
 from fairlead.journal.records import SegmentImage
 from fairlead.model.message import Delivery, NewMessage, Receipt
+from fairlead.model.partitions import NUMBER_BITS
 from fairlead.model.policy import QueuePolicy
 from fairlead.model.spelling import did_you_mean
 from fairlead.model.views import DeadLetterFilter
@@ -357,6 +358,7 @@ def export_events(
             rows, reached = read(position)
             if reached <= position:
                 break
+            first = max(first, (reached >> NUMBER_BITS << NUMBER_BITS) + 1)  # a partition's journal begins far above 0
             position = reached
             count += len(rows)
             batches.append(batch_of_rows(rows))

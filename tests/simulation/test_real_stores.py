@@ -80,7 +80,7 @@ def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) 
 
     def make() -> Store:
         for store in stores:
-            store._disconnect()  # its process is gone
+            store._let_go()  # its process is gone
         stores[:] = [PostgresStore(postgres.url, namespace=namespace, claim=CLAIM)]
         return stores[0]
 

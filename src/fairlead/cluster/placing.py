@@ -138,7 +138,7 @@ def group_for(
     Args:
         queue: the new queue; one that is listed already stays where it is.
         groups: those there are.
-        groups_max: while there are fewer, a queue gets a group of its own, named after it.
+        groups_max: while there are fewer, beside those of partitions, a queue gets a group of its own, named after it.
         wanted: the group that was asked for.
 
     Raises:
@@ -152,7 +152,7 @@ def group_for(
         if wanted not in (None, present):
             raise InvalidArgument(f"The queue {queue!r} is in the group {present!r} and can't be in {wanted!r} too.")
         return present, groups[present]
-    shared = [name for name in groups if MARK not in name]  # a partition is alone in its group
+    shared = [name for name in groups if MARK not in name]  # ids in a partition's group tell the partition
     if wanted is not None:
         name = wanted
     elif queue in shared or len(shared) < groups_max or not shared:

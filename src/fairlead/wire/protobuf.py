@@ -100,7 +100,7 @@ def _told_field(field: FieldDescriptor | FastField, message: Message) -> Any:  #
         if kind is None:
             return (_key(value) if value else None) if field.name in _KEYS else tuple(value)
         if kind.GetOptions().map_entry:
-            return {name: _told_message(each) if _is_of_messages(kind) else each for name, each in value.items()}
+            return {name: _told_message(each) for name, each in value.items()} if _is_of_messages(kind) else dict(value)
         return [_told_message(each) for each in value]
     if field.has_presence and not message.HasField(field.name):
         return None

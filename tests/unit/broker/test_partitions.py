@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.adapters.memory_store import MemoryStore
 from fairlead.adapters.numbered_store import NumberedStore
+from fairlead.assembly import export_events
 from fairlead.broker.settings import Settings
 from fairlead.errors import InvalidArgument, JournalTrimmed
 from fairlead.testing.stepped import SteppedBroker
@@ -97,6 +99,18 @@ def test_the_journal_is_read_from_its_beginning_by_zero() -> None:
     assert sequences_after(broker, found[-1] - 1)[-1] == found[-1]
 
 
+def test_an_export_covers_what_the_journal_has(tmp_path: Path) -> None:
+    """The names of its files begin where the journal does, not at 1, and a second export goes on after them."""
+    ends = {0: FIRST + 3, FIRST + 3: FIRST + 5, FIRST + 5: FIRST + 5}
+
+    def read(after: int) -> tuple[list[dict[str, object]], int]:
+        return [{"sequence": ends[after], "at_ms": 0, "kind": "opened", "record": ends[after]}], ends[after]
+
+    (path,) = export_events(read, tmp_path)
+    assert path.name == f"journal-{FIRST + 1:020}-{FIRST + 5:020}.parquet"
+    assert export_events(read, tmp_path) == []
+
+
 def test_a_trimmed_journal_says_so() -> None:
     """Also to who asks from 0; and what is left is whole."""
     broker = partition_with(settings=SMALL, carry_floor=10)
@@ -157,9 +171,9 @@ def test_a_broker_of_whole_queues_has_no_partitions(name: str) -> None:
     assert broker.queues() == []
 
 
-@pytest.mark.parametrize("name", ["orders~1", "orders~0"])
-def test_a_broker_has_no_partition_that_its_ids_would_not_tell(name: str) -> None:
-    """Where ids tell the third partition, only a third can be."""
+@pytest.mark.parametrize("name", ["orders~1", "orders~0", "mail"])
+def test_a_broker_has_nothing_that_its_ids_would_not_tell(name: str) -> None:
+    """Where ids tell the third partition, only a third can be, and no queue as a whole."""
     broker = partition_with()
     with pytest.raises(InvalidArgument):
         broker.create_queue(name)

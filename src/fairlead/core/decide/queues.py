@@ -35,8 +35,9 @@ def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
     if len(dlq_of(name)) > limits.QUEUE_NAME_LENGTH_MAX:
         most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
         return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
-    if place_in(name)[1] not in (None, ledger.partition):
-        return refuse(InvalidArgument(f"{name!r} is the name of a partition, which is made by splitting its queue."))
+    if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
+        fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
+        return refuse(InvalidArgument(f"{name!r} {fault}; partitions are made by splitting their queue."))
     if name in ledger.queues:
         return refuse(QueueExists(f"There is a queue {name!r} already."))
     sequence = ledger.next_sequence
