@@ -80,6 +80,7 @@ class Calls:
             await asyncio.wait(self._aside, timeout=_GIVING_BACK_S)
         for task in self._aside:
             task.cancel()
+        await asyncio.gather(*self._aside, return_exceptions=True)
 
     # -------------------------------------------------------------------------------------------- what is gathered
 

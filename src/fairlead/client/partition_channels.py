@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fairlead.client.protocol import Sink
-from fairlead.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
+from fairlead.client.retrying import Retries, is_passing, pause_s
 from fairlead.client.shaping import receipts_of
 from fairlead.client.splits import FRESH_S, split_of
 from fairlead.client.spreading import of_whole
@@ -86,12 +86,12 @@ class PartitionChannels:
             await asyncio.wait(tasks)
         await asyncio.gather(*(self._stop_part(part, unseen) for part in self._parts.values()))
         places = {partition_of_id(delivery.id) for delivery in unseen}
-        await asyncio.gather(*(self._give_back(at, _within(unseen, at)) for at in places))
+        await asyncio.gather(*(self._give_back(at, _within(unseen, at), patience_s=0) for at in places))
 
     async def _stop_part(self, part: _Part, unseen: Sequence[Delivery]) -> None:
         channel, part.channel = part.channel, None
         if channel is not None:
-            with suppress(Disconnected, Closed):  # then all of it is given back already
+            with suppress(FairleadError):  # then it is given back already, or what was not seen is next
                 await channel.stop((*_within(unseen, part.at), *part.late))
 
     # ------------------------------------------------------------------------------------------------- each partition
@@ -131,10 +131,10 @@ class PartitionChannels:
     def _ended(self, part: _Part, error: FairleadError) -> None:
         if isinstance(error, Disconnected | Closed):
             unseen = self._sink.withdraw(lambda message_id: partition_of_id(message_id) == part.at)
-            self._start(self._give_back(part.at, unseen))
+            self._start(self._give_back(part.at, unseen, patience_s=self._retries.patience_s))
         elif isinstance(error, QueueSplit):
             self._divide(split_of(error))
-        elif not isinstance(error, (*LEASES_STAY, QueueNotFound)) and not is_passing(error):
+        elif not isinstance(error, QueueNotFound) and not is_passing(error):
             self._fail(error)
         self._doubted.set()
 
@@ -145,13 +145,20 @@ class PartitionChannels:
         else:
             self._sink.deliver(of_whole(self._request.queue, deliveries))
 
-    async def _give_back(self, at: int, unseen: Sequence[Delivery]) -> None:
-        """Give back what nobody has seen: its lease may stay although its channel is gone. Else nothing changes."""
-        if unseen:
-            queue = partition_name(self._request.queue, at)
-            with suppress(FairleadError):  # then its lease ends by itself
-                nack = Nack(queue=queue, receipts=receipts_of(unseen), intent="defer")
+    async def _give_back(self, at: int, unseen: Sequence[Delivery], *, patience_s: float) -> None:
+        """Give back what nobody has seen, and whose lease may be left though its channel is gone."""
+        if not unseen:
+            return
+        queue, until = partition_name(self._request.queue, at), self._loop.time() + patience_s
+        nack = Nack(queue=queue, receipts=receipts_of(unseen), intent="defer")
+        for wait_s in self._retries.waits_s():
+            try:
                 await self._transport.call("nack", nack)
+            except FairleadError as error:
+                if is_passing(error) and self._loop.time() < until:
+                    await asyncio.sleep(pause_s(error, wait_s))
+                    continue
+            return  # it is done, or its lease ends by itself
 
     def _request_at(self, at: int) -> Consume:
         credit, rest = divmod(self._request.credit, self._made)

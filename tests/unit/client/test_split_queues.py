@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,57 +12,9 @@ from fairlead.client.http_transport import HttpTransport
 from fairlead.errors import FairleadError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
 from fairlead.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlead.model.policy import QueuePolicy
-from fairlead.wire.verbs import SplitQueue
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.unit.cluster.in_process import Cluster, until
 
-QUICK = Retries(patience_s=20.0, first_s=0.001, longest_s=0.05)
-TENANTS = [f"tenant-{number}" for number in range(12)]
-"""They are in all of four partitions."""
-Scenario = Callable[[Cluster, AsyncClient], Awaitable[None]]
-
-
-def run(scenario: Scenario, *, partitions: int = 4, policy: QueuePolicy | None = None, names: str = "abc") -> None:
-    """Run a scenario with nodes, a client of all of them, and ``orders``, which is split."""
-
-    async def main() -> None:
-        async with cluster_of(names) as cluster, AsyncClient(addresses(cluster), retries=QUICK) as client:
-            await client.create_queue("orders", policy or QueuePolicy())
-            if partitions > 1:
-                await split(cluster, client, partitions)
-            await scenario(cluster, client)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
-def addresses(cluster: Cluster) -> str:
-    """Return the addresses of all nodes."""
-    return ",".join(member.address for member in cluster.members.values())
-
-
-async def split(cluster: Cluster, client: AsyncClient, partitions: int) -> None:
-    """Split ``orders``, and wait until all nodes know it. Partitions that are not empty stay, to be emptied."""
-    await client.transport.call("split_queue", SplitQueue(queue="orders", partitions=partitions))
-
-    def knows(member: Member) -> bool:
-        found = member.groups.split_of("orders")
-        return found is not None and found.partitions == partitions
-
-    await until(lambda: all(knows(member) for member in cluster.members.values()), "all nodes know of the split")
-
-
-def messages(count: int) -> list[NewMessage]:
-    """Return messages of all tenants in turn, with their numbers as payloads."""
-    return [NewMessage(payload=b"%d" % number, fairness_key=TENANTS[number % 12]) for number in range(count)]
-
-
-def numbers(payloads: Sequence[bytes]) -> list[int]:
-    """Return the numbers that messages have as payloads, in order."""
-    return sorted(map(int, payloads))
-
-
-def calls(cluster: Cluster, verb: str) -> int:
-    """Count how often all nodes were asked for something."""
-    return sum(member.doors.tally.calls[verb] for member in cluster.members.values())
+from .splitting import QUICK, TENANTS, addresses, calls, messages, numbers, of_partition, run, send_away, split
 
 
 def test_a_batch_goes_to_the_partitions_of_its_keys_and_its_answer_keeps_the_order() -> None:
@@ -246,19 +197,13 @@ def test_a_partition_that_moves_holds_up_only_its_own_messages() -> None:
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
         await client.enqueue_many("orders", messages(12))
         await (await client.lease("orders", 1))[0].ack()
-        cluster.shelves.failing.add("orders~1")
-        owner = cluster.owner("orders~1")
-        away = next(member for member in cluster.members.values() if member is not owner)
-        await away.done("cluster/move", {"queue": "orders~1", "node": away.name})
-        await until(lambda: not owner.serves("orders~1"), "nobody has it")
-        late = next(tenant for tenant in TENANTS if partition_of_key(tenant, 4) == 1)
-        prompt = next(tenant for tenant in TENANTS if partition_of_key(tenant, 4) == 2)
+        await send_away(cluster, "orders~1")
+        late, prompt = of_partition(1), of_partition(2)
         batch = [
             NewMessage(payload=b"%d" % (number + 100), fairness_key=(late, prompt)[number % 2]) for number in range(10)
         ]
         enqueuing = asyncio.ensure_future(client.enqueue_many("orders", batch))
-        acking = asyncio.ensure_future(client.enqueue("orders", b"200", fairness_key=prompt))
-        await acking
+        await client.enqueue("orders", b"200", fairness_key=prompt)
         assert not enqueuing.done()
         cluster.shelves.failing.clear()
         ids = await enqueuing
@@ -325,13 +270,17 @@ def test_what_can_not_span_partitions_says_so() -> None:
         with pytest.raises(QueueSplit, match="orders"):
             await client.register_consumer("orders", "spark")
         assert (await client.register_consumer("orders~1", "spark")).name == "spark"
-        await client.create_queue("mails")
+        await client.create_queue("mails", group="orders")
         await client.enqueue_many("orders", messages(12))
         held = [message for _ in range(4) for message in await client.lease("orders", 100)]
+        forwarded = 0
         for message in held:
-            if partition_of_id(message.id) == 1:
+            if partition_of_id(message.id) == 0:
+                forwarded += len(await message.ack(forward={"mails": [NewMessage(payload=b"x")]}))
+            else:
                 with pytest.raises(QueuesApart):
                     await message.ack(forward={"mails": [NewMessage(payload=b"x")]})
+        assert (await client.queue("mails")).waiting == forwarded > 0
 
     run(scenario)
 
@@ -386,11 +335,7 @@ def test_a_call_does_not_wait_for_ever_for_a_partition() -> None:
 
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
         await client.enqueue_many("orders", messages(12))
-        cluster.shelves.failing.add("orders~1")
-        owner = cluster.owner("orders~1")
-        other = next(member for member in cluster.members.values() if member is not owner)
-        await other.done("cluster/move", {"queue": "orders~1", "node": other.name})
-        await until(lambda: not owner.serves("orders~1"), "nobody has it")
+        await send_away(cluster, "orders~1")
         hasty = Retries(patience_s=0.05, first_s=0.001, longest_s=0.01)
         async with AsyncClient(addresses(cluster), retries=hasty) as impatient:
             results = await impatient.enqueue_many("orders", messages(12))
@@ -405,11 +350,7 @@ def test_what_a_node_could_not_enqueue_is_enqueued_later() -> None:
     """Where a node finds the keys, messages of a partition that nobody has for a while are enqueued once it is back."""
 
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
-        cluster.shelves.failing.add("orders~1")
-        owner = cluster.owner("orders~1")
-        other = next(member for member in cluster.members.values() if member is not owner)
-        await other.done("cluster/move", {"queue": "orders~1", "node": other.name})
-        await until(lambda: not owner.serves("orders~1"), "nobody has it")
+        await send_away(cluster, "orders~1")
         sent = [NewMessage(payload=b"x", headers={"tenant": tenant}) for tenant in TENANTS]
         together = asyncio.ensure_future(client.enqueue_many("orders", sent))
         each = asyncio.gather(*(client.enqueue("orders", message) for message in sent))
@@ -428,3 +369,22 @@ def test_what_a_node_could_not_enqueue_is_enqueued_later() -> None:
         return len(engine.ledger.queues[served_name(f"orders~{at}")].messages)
 
     run(scenario, policy=QueuePolicy(fairness_key_from="header:tenant"))
+
+
+def test_a_client_that_goes_on_learns_of_new_partitions() -> None:
+    """Without being refused anything, a client that has known two partitions for a while soon uses four."""
+
+    async def scenario(cluster: Cluster, client: AsyncClient) -> None:
+        async with AsyncClient(addresses(cluster), retries=QUICK) as other:
+            await client.enqueue_many("orders", messages(12))
+            await split(cluster, other, 4)
+            used: set[int] = set()
+            sent = 12
+            async with asyncio.timeout(20):
+                while used != {0, 1, 2, 3}:
+                    used |= {partition_of_id(str(one)) for one in await client.enqueue_many("orders", messages(12))}
+                    sent += 12
+                    await asyncio.sleep(0.05)
+            assert (await client.queue("orders")).waiting == sent
+
+    run(scenario, partitions=2)

@@ -17,7 +17,7 @@ from fairlead.server.grpc_door import GrpcDoor
 from fairlead.worker import Worker
 from tests.unit.cluster.in_process import Cluster, Member, until
 
-from .test_split_queues import TENANTS, addresses, messages, numbers, run, split
+from .splitting import TENANTS, addresses, messages, numbers, of_partition, run, split
 
 
 class Consumed:
@@ -50,11 +50,6 @@ async def consuming(client: AsyncClient, credit: int = 16) -> AsyncIterator[Cons
 def has(consumed: Consumed, count: int) -> Callable[[], bool]:
     """Return what tells whether so many messages were consumed."""
     return lambda: len(consumed.payloads) >= count
-
-
-def of_partition(at: int, made: int = 4) -> str:
-    """Return a tenant whose messages are in a partition."""
-    return next(tenant for tenant in TENANTS if partition_of_key(tenant, made) == at)
 
 
 async def emptied(client: AsyncClient) -> bool:
