@@ -12,6 +12,7 @@ import pytest
 from fairlead.client import Retries
 from fairlead.errors import Disconnected, InvalidArgument, QueueMoving, QueueNotFound
 from fairlead.journal.selection import Selection
+from fairlead.spark.pipeline import LiveJournal
 from fairlead.spark.source.journal_server import ServerJournal
 from fairlead.spark.source.options import journal_options
 from fairlead.spark.source.patience import Patience
@@ -128,6 +129,22 @@ def test_a_journal_whose_node_has_gone_is_read_elsewhere() -> None:
             assert span.end > end
             assert await read(journal, Part(after=0, until=end, at=owner.address)) == list(range(1, end + 1))
             assert journal.at == other.address
+
+    run(main())
+
+
+def test_the_pipeline_reads_the_journal_of_a_group() -> None:
+    """What is new is that of the group of a queue, and the reader is registered with that journal, wherever it is."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            end = await fill(cluster, 20)
+            source = LiveJournal(Place(server=others_in(cluster)[0].address), "tables", "orders")
+            (segment,) = await in_thread(lambda: source.new(()))
+            assert segment.covers == (1, end)
+            await in_thread(lambda: source.done([segment.covers]))
+            readers = (await cluster["a"].done("journal/reader/list", {"queue": "orders"}))["readers"]
+            assert [(reader["name"], reader["position"]) for reader in readers] == [("tables", end)]
 
     run(main())
 
