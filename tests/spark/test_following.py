@@ -237,6 +237,15 @@ def test_work_that_has_begun_waits_for_its_server() -> None:
     run(main())
 
 
+def test_a_node_that_has_answered_is_asked_first() -> None:
+    """A place is the same with another order of its nodes, and may have one that was only heard of."""
+    place = Place(server="http://a:1, http://b:1", api_key="secret")
+    assert place.near(None) == place
+    assert place.near("http://b:1").addresses == ["http://b:1", "http://a:1"]
+    assert place.near("http://c:1").addresses == ["http://c:1", "http://a:1", "http://b:1"]
+    assert place.near("http://b:1").api_key == "secret"
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
