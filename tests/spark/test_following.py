@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from fairlead.client import Retries
 from fairlead.errors import Disconnected, InvalidArgument, QueueMoving, QueueNotFound
 from fairlead.journal.selection import Selection
 from fairlead.spark.pipeline import LiveJournal
+from fairlead.spark.source.data_source import FairleadDataSource
 from fairlead.spark.source.journal_server import ServerJournal
 from fairlead.spark.source.options import journal_options
 from fairlead.spark.source.patience import Patience
@@ -235,6 +238,15 @@ def test_work_that_has_begun_waits_for_its_server() -> None:
             assert await working == 0
 
     run(main())
+
+
+def test_a_server_that_is_not_there_is_told_before_any_row_is_written() -> None:
+    """A frame is not sent to tasks that would wait for a server at an address where there is none."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    source = FairleadDataSource({"server": address, "queue": "orders"})
+    with pytest.raises(Disconnected):
+        source.writer(StructType([StructField("payload", StringType())]), overwrite=False)
 
 
 def test_a_node_that_has_answered_is_asked_first() -> None:

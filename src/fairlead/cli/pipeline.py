@@ -50,6 +50,8 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     require_spark()
     from fairlead.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
 
+    if journal is not None and options["queue"] is not None:
+        raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
     source: Source = (
         LiveJournal(place_of(session), options["reader"], options["queue"])
         if journal is None
