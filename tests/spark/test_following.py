@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from fairlead.client import Retries
 from fairlead.errors import Disconnected, InvalidArgument, QueueMoving, QueueNotFound
 from fairlead.journal.selection import Selection
+from fairlead.spark.pipeline import LiveJournal
+from fairlead.spark.source.data_source import FairleadDataSource
 from fairlead.spark.source.journal_server import ServerJournal
 from fairlead.spark.source.options import journal_options
 from fairlead.spark.source.patience import Patience
@@ -132,6 +136,22 @@ def test_a_journal_whose_node_has_gone_is_read_elsewhere() -> None:
     run(main())
 
 
+def test_the_pipeline_reads_the_journal_of_a_group() -> None:
+    """What is new is that of the group of a queue, and the reader is registered with that journal, wherever it is."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            end = await fill(cluster, 20)
+            source = LiveJournal(Place(server=others_in(cluster)[0].address), "tables", "orders")
+            (segment,) = await in_thread(lambda: source.new(()))
+            assert segment.covers == (1, end)
+            await in_thread(lambda: source.done([segment.covers]))
+            readers = (await cluster["a"].done("journal/reader/list", {"queue": "orders"}))["readers"]
+            assert [(reader["name"], reader["position"]) for reader in readers] == [("tables", end)]
+
+    run(main())
+
+
 def test_a_node_that_knows_less_than_was_planned_is_asked_again() -> None:
     """An answer that ends before its part does is not taken for the end: the rest is waited for, and comes once."""
 
@@ -218,6 +238,24 @@ def test_work_that_has_begun_waits_for_its_server() -> None:
             assert await working == 0
 
     run(main())
+
+
+def test_a_server_that_is_not_there_is_told_before_any_row_is_written() -> None:
+    """A frame is not sent to tasks that would wait for a server at an address where there is none."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    source = FairleadDataSource({"server": address, "queue": "orders"})
+    with pytest.raises(Disconnected):
+        source.writer(StructType([StructField("payload", StringType())]), overwrite=False)
+
+
+def test_a_node_that_has_answered_is_asked_first() -> None:
+    """A place is the same with another order of its nodes, and may have one that was only heard of."""
+    place = Place(server="http://a:1, http://b:1", api_key="secret")
+    assert place.near(None) == place
+    assert place.near("http://b:1").addresses == ["http://b:1", "http://a:1"]
+    assert place.near("http://c:1").addresses == ["http://c:1", "http://a:1", "http://b:1"]
+    assert place.near("http://b:1").api_key == "secret"
 
 
 @pytest.mark.parametrize(

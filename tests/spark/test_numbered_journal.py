@@ -14,9 +14,10 @@ import uvicorn
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlead.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
-from fairlead.errors import JournalTrimmed
+from fairlead.errors import InvalidArgument, JournalTrimmed
 from fairlead.journal.arrow import SCHEMA
 from fairlead.journal.events import rows
+from fairlead.journal.selection import Selection
 from fairlead.model.partitions import NUMBER_BITS, first_number
 from fairlead.server.doors import Doors
 from fairlead.server.http import HttpDoor
@@ -25,9 +26,10 @@ from fairlead.server.websocket import QuickSocket
 from fairlead.spark.pipeline.source import LiveJournal
 from fairlead.spark.source.journal_files import JournalFiles
 from fairlead.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader
+from fairlead.spark.source.journal_server import ServerJournal
 from fairlead.spark.source.options import journal_options
 from fairlead.spark.source.place import Place
-from fairlead.spark.source.span import Span
+from fairlead.spark.source.span import Part, Span
 from tests.unit.cluster.in_process import until
 from tests.unit.server.house import run
 
@@ -116,6 +118,17 @@ def test_the_pipeline_wants_nothing_before_the_first_event() -> None:
     def check(address: str, known: list[int]) -> None:
         (segment,) = LiveJournal(Place(server=address)).new(())
         assert segment.covers == (FIRST + 1, known[-1])
+
+    with_journal(check)
+
+
+def test_a_journal_that_has_become_shorter_is_told() -> None:
+    """What was planned and is not there any more, after a backup was restored say, is no end like any other."""
+
+    def check(address: str, known: list[int]) -> None:
+        journal = ServerJournal(Place(server=address), on_trimmed="fail")
+        with pytest.raises(InvalidArgument, match="backup"):
+            list(journal.read(Part(after=FIRST, until=known[-1] + 5), Selection(columns=("sequence",))))
 
     with_journal(check)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from fairlead.cli.failing import NOTHING, Stop
 from fairlead.cli.progress import progress
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer
-from fairlead.cli.spark import MASTER
+from fairlead.cli.spark import MASTER, on_spark
 from fairlead.cli.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ def advise_command(
 
     wanted = [target_of(text) for text in targets]
     known = Journal(journal, queues=(queue,))
+    spark, span = spark_of(master), span_of(first, last)
     with progress("settings") as bar:
-        advice = advise(
-            known, wanted, sweeps=sweeps, span=span_of(first, last), spark=spark_of(master), progress=bar.set
+        advice = on_spark(
+            spark, partial(advise, known, wanted, sweeps=sweeps, span=span, spark=spark, progress=bar.set)
         )
     answer(advice, _tables(advice), is_json=session.is_json)
     if advice.proposal is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
-from fairlead.cli.spark import MASTER, begin_spark
+from fairlead.cli.spark import MASTER, begin_spark, on_spark
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -26,6 +27,7 @@ def archive_command(session: Session, *, tables: Path, target: Path, keep_days: 
     spark = begin_spark(master)
     from fairlead.spark.bulk.archive import archive  # noqa: PLC0415 - Spark is imported only when it is needed
 
-    done = archive(spark, tables, target, keep_days=keep_days, tell=lambda line: click.echo(line, err=True))
+    tell = partial(click.echo, err=True)
+    done = on_spark(spark, partial(archive, spark, tables, target, keep_days=keep_days, tell=tell))
     words = f"{len(done.written)} days written, {len(done.removed)} removed; {len(done.days)} are in {target}."
     answer({"written": done.written, "removed": done.removed, "days": done.days}, words, is_json=session.is_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,7 +14,7 @@ from fairlead.cli.progress import progress
 from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
-from fairlead.cli.spark import MASTER, begin_spark, place_of
+from fairlead.cli.spark import MASTER, begin_spark, on_spark, place_of
 from fairlead.cli.stopping import stoppable
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -50,9 +51,10 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     backfill = Backfill(
         place=place, queue=queue, name=options["name"], source=str(rows), work=work, rate=options["rate"]
     )
-    done = Progress(0, 0)
+    done, steps = Progress(0, 0), run_backfill(spark, lambda: rows.frame(spark), backfill, pace=_Clock())
     with stoppable(), progress(f"Into {queue}") as bar:
-        for done in run_backfill(spark, lambda: rows.frame(spark), backfill, pace=_Clock()):
+        while (step := on_spark(spark, partial(next, steps, None))) is not None:
+            done = step
             bar.set(done.sent, done.total)
     forget_rows(backfill)
     answer({"sent": done.sent, "total": done.total}, f"{done.sent:,} messages are in {queue}.", is_json=session.is_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 from fairlead.cli.durations import DURATION
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer, instant
-from fairlead.cli.spark import MASTER, begin_spark, place_of, require_spark
+from fairlead.cli.spark import MASTER, begin_spark, on_spark, place_of, require_spark
 from fairlead.cli.stopping import stoppable
 from fairlead.errors import InvalidArgument
 
@@ -49,6 +50,8 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     require_spark()
     from fairlead.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
 
+    if journal is not None and options["queue"] is not None:
+        raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
     source: Source = (
         LiveJournal(place_of(session), options["reader"], options["queue"])
         if journal is None
@@ -56,15 +59,10 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     )
     with stoppable():
         spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
+        run = partial(run_pipeline, spark, source, tables, table_format=options["table_format"], tell=_tell)
         try:
             while True:
-                done = run_pipeline(
-                    spark,
-                    source,
-                    tables,
-                    table_format=options["table_format"],
-                    tell=_tell,
-                )
+                done = on_spark(spark, run)
                 if done.segments or options["once"]:
                     answer(done, _words(done, tables), is_json=session.is_json)
                 if options["once"]:

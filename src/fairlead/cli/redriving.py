@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -16,7 +17,7 @@ from fairlead.cli.progress import progress
 from fairlead.cli.queue_names import QUEUE
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import answer
-from fairlead.cli.spark import MASTER, begin_spark, place_of
+from fairlead.cli.spark import MASTER, begin_spark, on_spark, place_of
 from fairlead.cli.stopping import stoppable
 from fairlead.cli.texts import printable
 from fairlead.model.limits import BATCH_MAX
@@ -64,7 +65,7 @@ def _redrive_chosen(session: Session, queue: str, options: dict[str, Any]) -> No
     place, spark = place_of(session), begin_spark(options["master"])
     from fairlead.spark.bulk.choosing import choose  # noqa: PLC0415 - only now there is Spark
 
-    chosen = choose(spark, place, queue, options["where"])
+    chosen = on_spark(spark, partial(choose, spark, place, queue, options["where"]))
     for reason, error, count in chosen.by_error[:_KINDS_SHOWN]:
         click.echo(f"{count:>8,}  {reason}  {printable(error)}", err=True)
     ids = chosen.ids if options["count"] is None else chosen.ids[: options["count"]]

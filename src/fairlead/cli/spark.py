@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fairlead.spark.source.place import Place
+
+T = TypeVar("T")
 
 MASTER = click.option(
     "--master", default="local[*]", show_default=True, help="Where Spark runs: this machine, or any master."
@@ -44,6 +46,15 @@ def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkS
     from fairlead.spark import spark_session  # noqa: PLC0415 - see above
 
     return spark_session(master=master, conf=conf)
+
+
+def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
+    """Do work on Spark so that an interrupt ends it, and no stacks are printed; without Spark just do it."""
+    if spark is None:
+        return work()
+    from fairlead.spark.interrupting import interruptible  # noqa: PLC0415 - see above
+
+    return interruptible(spark, work)
 
 
 def place_of(session: Session) -> Place:

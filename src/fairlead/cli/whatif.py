@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from fairlead.cli.durations import words
 from fairlead.cli.progress import progress
 from fairlead.cli.session import Session, pass_session
 from fairlead.cli.showing import Table, answer
-from fairlead.cli.spark import MASTER, begin_spark
+from fairlead.cli.spark import MASTER, begin_spark, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,8 +79,9 @@ def whatif_command(
         raise click.UsageError("Say with --policy or --sweep what to try, or --reproduce.")
     known = Journal(journal, queues=queues)
     scenarios = _scenarios(known, candidate, sweeps)
+    spark, span = spark_of(master), span_of(first, last)
     with progress(f"{len(scenarios) + 1} scenarios") as bar:
-        found = compare(known, scenarios, span=span_of(first, last), spark=spark_of(master), progress=bar.set)
+        found = on_spark(spark, partial(compare, known, scenarios, span=span, spark=spark, progress=bar.set))
     if html is not None:
         from fairlead.spark.whatif.page import page_of  # noqa: PLC0415 - see above
 

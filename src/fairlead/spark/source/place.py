@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final
 from urllib.parse import urlencode, urlsplit
@@ -20,8 +20,8 @@ from fairlead.wire.errors import ErrorAnswer, error_of
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _OK: Final = 200
-_CONNECT_S: Final = 3.0
-"""How long one of several nodes may take to let us in, until others are asked."""
+_CONNECT_S, _ANSWER_S = 3.0, 10.0
+"""How long one of several nodes may take to let us in, and to say something, until others are asked."""
 _FIND_S: Final = 1.0
 """How long a queue is looked for at a time; whoever wants to know has more patience than that."""
 
@@ -48,6 +48,10 @@ class Place:
             InvalidArgument: there is none.
         """
         return addresses_of(self.server)
+
+    def near(self, at: str | None) -> Place:
+        """Return this place, with a node that has answered before as the first to be asked."""
+        return self if at is None else replace(self, server=",".join(dict.fromkeys([at, *self.addresses])))
 
     def client(self, *, retries: Retries | None = None) -> Client:
         """Return a client, to be used as a context manager. It goes itself to the node that owns a queue."""
@@ -97,7 +101,7 @@ class Place:
             if self.api_key is not None:
                 headers["authorization"] = f"Bearer {self.api_key}"
             connection.connect()
-            connection.sock.settimeout(self.timeout_s)
+            connection.sock.settimeout(self._at_most(_ANSWER_S))
             connection.request("GET", f"{prefix}{path}?{urlencode(query)}", headers=headers)
             answer = connection.getresponse()
             if answer.status != _OK:
@@ -113,12 +117,16 @@ class Place:
         parts = urlsplit(address)
         if parts.hostname is None or parts.scheme not in ("http", "https", "ws", "wss"):
             raise InvalidArgument(f"A server is an address such as http://127.0.0.1:7420, not {address!r:.100}.")
-        timeout_s = min(_CONNECT_S, self.timeout_s) if len(self.addresses) > 1 else self.timeout_s
+        timeout_s = self._at_most(_CONNECT_S)
         prefix = parts.path.rstrip("/")
         if parts.scheme in ("https", "wss"):
             context = self._tls() or ssl.create_default_context()
             return HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context), prefix
         return HTTPConnection(parts.hostname, parts.port, timeout=timeout_s), prefix
+
+    def _at_most(self, seconds: float) -> float:
+        """Return how long to wait for a server: not for so long, where there are others to ask."""
+        return min(seconds, self.timeout_s) if len(self.addresses) > 1 else self.timeout_s
 
     def _tls(self) -> ssl.SSLContext | None:
         if self.ca is None and self.certificate is None:

@@ -39,12 +39,13 @@ _BEATS: Final = 3
 
 @dataclass(frozen=True)
 class ClaimPartition(InputPartition):
-    """Some places of a claim, how many of them to read at first, and what the task that reads them must run on."""
+    """Some places of a claim, how many of them to read at first, where, and what the task must run on."""
 
     claim: int
     start: int
     end: int
     page: int
+    at: str
     driver: Versions
 
 
@@ -98,8 +99,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     return []
                 raise
         seat.keep_alive(number)
-        parts = split(0, total, least=options.partitions)
-        return [ClaimPartition(number, part.after, part.until, page, versions()) for part in parts]
+        at, parts = seat.client.address_of(options.queue), split(0, total, least=options.partitions)
+        return [ClaimPartition(number, part.after, part.until, page, at, versions()) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of some places of a claim; any number of times, anywhere, always the same."""
@@ -108,7 +109,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_versions(partition.driver)
         queue, consumer, number = self._options.queue, self._options.consumer, partition.claim
         start, page = partition.start, partition.page
-        with self._options.place.working() as client:
+        with self._options.place.near(partition.at).working() as client:
             while start < partition.end:
                 count = min(page, partition.end - start)
                 found = client.read_claim(queue, consumer, claim=number, start=start, count=count).deliveries

@@ -35,13 +35,14 @@ _WAIT_MS: Final = 1_000
 
 @dataclass(frozen=True)
 class StagedPart(WriterCommitMessage):
-    """What one task has staged."""
+    """What one task has staged, and at which node."""
 
     sink: str
     batch: int
     part: str
     partition: int
     count: int
+    at: str
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -118,7 +119,8 @@ def _staged(
         for messages in _chunks(message for rows in batches for message in messages_of(rows)):
             staging.send(messages, at=staged)
             staged += len(messages)
-    return StagedPart(sink, batch, part, task.partitionId(), staged)
+        at = client.address_of(options.queue)
+    return StagedPart(sink, batch, part, task.partitionId(), staged, at)
 
 
 def _chunks(messages: Iterator[NewMessage]) -> Iterator[list[NewMessage]]:
@@ -182,7 +184,7 @@ def _publish(messages: list[WriterCommitMessage | None], options: SinkOptions, *
         return
     sink, batch = parts[0].sink, parts[0].batch
     named = [part.part for part in parts if part.count]
-    with options.place.working() as client:
+    with options.place.near(parts[0].at).working() as client:
         client.publish(options.queue, sink, batch=batch, parts=named)
         if is_last:
             with suppress(FairleadError):  # whoever may only produce leaves an empty sink behind
