@@ -50,7 +50,7 @@ class Admission:
 
     def has_room_for(self, count: int, waiting: int) -> bool:
         """Tell whether so many items more may wait in all, and nobody needs to know which keys grow by them."""
-        return self.waiting_max is None or (waiting + count <= self.waiting_max and not self._longest)
+        return not self._longest and (self.waiting_max is None or waiting + count <= self.waiting_max)
 
     def _make_room(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)

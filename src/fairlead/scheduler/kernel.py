@@ -129,10 +129,10 @@ class Kernel(Generic[I]):
             raise
 
     def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
-        """Offer items while there is room for all; plain items of simple keys that have others waiting go quickest."""
+        """Offer items while there is room for all; plain items of simple keys go the short way."""
         refusals: list[Refusal] = []
         leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
-        nobody = self._not_due
+        nobody, refresh = self._not_due, self._keys.refresh
         sequence = self._sequence
         slow = 0
         for item in items:
@@ -141,15 +141,21 @@ class Kernel(Generic[I]):
             except KeyError:
                 leaf = nobody
             if leaf.is_simple and item.plain and item.lane is None:
+                item.sequence = sequence
+                item.lane = leaf
+                leaf.waiting += 1
                 tail = leaf.tail
+                leaf.tail = item
                 if tail is not None:
-                    item.sequence = sequence
-                    item.lane = leaf
                     item.key = tail.key  # all of a key share one string, which takes less memory and is found quicker
                     item.previous = tail
-                    tail.next = leaf.tail = item
-                    leaf.waiting += 1
-                    continue
+                    tail.next = item
+                else:
+                    item.key = leaf.key
+                    leaf.head = item
+                    leaf.list_lane(leaf)
+                    refresh(leaf)
+                continue
             slow += 1
             refusal = self._offer(item)
             sequence = self._sequence
@@ -276,7 +282,7 @@ class Kernel(Generic[I]):
         require_whole("count", count, least=1)
         if not self._counts_use:
             raise ValueError("This kernel does not count items in use.")
-        leaf = node = self._keys.leaf_of(Item(key))
+        leaf = node = self._keys.leaf_for(key, Priority.NORMAL)
         while node.parent is not None:
             self._keys.use(node, count)
             node = node.parent
@@ -290,7 +296,7 @@ class Kernel(Generic[I]):
         A debt is worked off in later turns and outlasts an empty queue, as long as the key is remembered. A refund to a
         key that has nothing waiting is lost, like any deficit.
         """
-        leaf = node = self._keys.leaf_of(Item(key, priority=priority))
+        leaf = node = self._keys.leaf_for(key, priority if type(priority) is Priority else Priority(priority))
         while node.parent is not None and node.parent.ring is not None:
             node.deficit -= difference
             if node.is_idle and node.deficit > 0:

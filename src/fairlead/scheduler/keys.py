@@ -68,6 +68,15 @@ class Keys:
         leaf = self.leaves[band].get(item.key)
         return leaf if leaf is not None else self._make_leaf(band, item.key)
 
+    def leaf_for(self, key: Key, priority: Priority) -> Node:
+        """Return the leaf that items of a key and a priority belong to, made if there is none."""
+        band = self.band(priority)
+        leaf = self.leaves[band].get(key) if type(key) in _HASHABLE else None
+        if leaf is None:
+            key = canonical_key(key)
+            leaf = self.leaves[band].get(key)
+        return leaf if leaf is not None else self._make_leaf(band, key)
+
     def find(self, key: Key) -> list[Node]:
         """Return the nodes of a key, one a tree, as far as they exist. Inner keys have nodes too."""
         path = path_of(canonical_key(key))
@@ -392,10 +401,12 @@ class Keys:
 
     def _classify(self, node: Node) -> None:
         """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
-        is_flat = node.ring is None and node.extra is None and node.parent is not None and node.parent.parent is None
+        is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
         node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
-        node.is_plain = is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell
+        node.is_plain = (
+            is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell and node.has_one_lane()
+        )
 
 
 def _is_undisturbed(node: Node) -> bool:

@@ -70,7 +70,7 @@ class Node(_Account):
         share: what a turn adds to the deficit.
         is_ready: whether something under it can be handed out now.
         is_simple: a flat leaf whose lane takes any plain item: the short way through ``offer_many``.
-        is_plain: a flat leaf, ready, with one lane and no cap: the short way through ``take``.
+        is_plain: a flat leaf, ready, with items in its own lane alone and no cap: the short way through ``take``.
         is_idle: has no items, or only such as are not due.
         is_open: its turn has begun and not ended.
         turns: turns opened so far, to tell one turn from the next.
@@ -155,6 +155,11 @@ class Node(_Account):
             else:
                 return lane
         return None
+
+    def has_one_lane(self) -> bool:
+        """Tell whether all items of a leaf that is ready are in its own lane. May say no until emptied ones came up."""
+        choices = self.choices
+        return self.extra is None or (len(choices) == 1 and choices[0][2] is self and not self.waits)
 
     def list_lane(self, lane: Lane) -> None:
         """Let a lane with items take part in the choice, unless it is parked or already does."""

@@ -1,9 +1,9 @@
 """Handing out: the two ways through the rings.
 
 ``serve_plain`` is the short way, for flat keys whose items have nothing but a cost. It walks the root's ring and does
-per item only what can't be left out. Whatever else a key may have (sub-keys, several lanes, throttles, a cap) goes the
-long way, ``serve_next``, one run of items at a time. Both follow the theory told in ``tree``; a property test holds
-them to the same order.
+per item only what can't be left out. Whatever else a key has just now (sub-keys, items in several lanes, throttles, a
+cap) goes the long way, ``serve_next``, one run of items at a time. Both follow the theory told in ``tree``; property
+tests hold them to the same order.
 """
 
 from __future__ import annotations

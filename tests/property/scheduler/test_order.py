@@ -18,11 +18,14 @@ NESTED: list[Key] = ["a", ("b", "x"), ("b", "y"), ("b", "z"), ("c", "x"), ("c", 
 Step = tuple[Any, ...]
 
 
-def steps(keys: list[Key], costs: list[int], *, calm: bool = False) -> st.SearchStrategy[list[Step]]:
-    """Offers and takes; unless ``calm`` also cancels, pauses and settled costs."""
+def steps(keys: list[Key], costs: list[int], *, calm: bool = False, waits_ms: int = 0) -> st.SearchStrategy[list[Step]]:
+    """Offers and takes; with ``waits_ms`` time that passes, too, or unless ``calm`` cancels, pauses, settled costs."""
     key = st.sampled_from(keys)
     offer = st.tuples(st.just("offer"), key, st.lists(st.sampled_from(costs), min_size=1, max_size=6))
     take = st.tuples(st.just("take"), st.integers(1, 7))
+    if waits_ms:
+        wait = st.tuples(st.just("wait"), st.integers(1, waits_ms))
+        return st.lists(st.one_of(offer, take, wait), max_size=25)
     if calm:
         return st.lists(st.one_of(offer, offer, take), max_size=25)
     return st.lists(
@@ -46,18 +49,24 @@ COSTS = [1, 1, 2, 3, 7]
 FAR_ABOVE_THE_QUANTUM = [1, 2, 30, 400]
 
 
-def kernel_order(program: list[Step], kernel: Kernel[Job], throttles: tuple[str, ...] = ()) -> list[list[int]]:
-    """Run a program on a kernel and return the names of what each take handed out."""
+def kernel_order(
+    program: list[Step], kernel: Kernel[Job], throttles: tuple[str, ...] = (), *, every: int = 1
+) -> list[list[int]]:
+    """Run a program on a kernel and return the names of what each take handed out; every so manieth is throttled."""
     jobs: list[Job] = []
     taken = []
+    now_ms = 0
     for step in program:
         match step:
             case ("offer", key, costs):
-                new = [Job(len(jobs) + at, key, cost=cost, throttles=throttles) for at, cost in enumerate(costs)]
+                names = enumerate(costs, start=len(jobs))
+                new = [Job(at, key, cost=cost, throttles=throttles if at % every == 0 else ()) for at, cost in names]
                 jobs += new
-                assert kernel.offer_many(new, 0) == []
+                assert kernel.offer_many(new, now_ms) == []
             case ("take", count):
-                taken.append([job.number for job in kernel.take(count, 0)])
+                taken.append([job.number for job in kernel.take(count, now_ms)])
+            case ("wait", wait_ms):
+                now_ms += wait_ms
             case ("pause", key):
                 kernel.pause(key)
             case ("resume", key):
@@ -66,7 +75,7 @@ def kernel_order(program: list[Step], kernel: Kernel[Job], throttles: tuple[str,
                 kernel.cancel(jobs[number % len(jobs)])
             case ("settle", key, difference):
                 kernel.settle(key, difference)
-    return [*taken, [job.number for job in kernel.take(1000, 0)]]
+    return [*taken, [job.number for job in kernel.take(1000, now_ms)]]
 
 
 def naive_order(program: list[Step], model: NaiveOrder) -> list[list[int]]:
@@ -167,6 +176,35 @@ def test_both_ways_through_the_kernel_give_the_same_order(program: list[Step], q
     order = kernel_order(program, plain)
     assert kernel_order(program, capped) == order
     assert kernel_order(program, throttled, ("wide", "unknown")) == order
+
+
+@settings(max_examples=300, deadline=None)
+@given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta, every=st.integers(2, 9))
+def test_a_key_changes_its_way_and_keeps_the_order_of_the_naive_model(
+    program: list[Step], weights: list[int], quantum: int, every: int
+) -> None:
+    """Where items with an open throttle come now and then, keys go the long way and come back, in the same order."""
+    kernel: Kernel[Job] = Kernel(quantum=quantum)
+    kernel.throttles.set("wide", rate=10**6, burst=10**6, now_ms=0)
+    model = NaiveOrder(quantum)
+    for key, weight in zip(FLAT, weights, strict=False):
+        kernel.set_policy(key, KeyPolicy(weight=weight))
+        model.weights[path(key)] = weight
+    assert kernel_order(program, kernel, ("wide",), every=every) == naive_order(program, model)
+
+
+@settings(max_examples=500, deadline=None)
+@given(program=steps(FLAT[:2], COSTS, waits_ms=30), quantum=quanta, every=st.integers(2, 4))
+def test_parked_lanes_are_served_in_the_same_order_by_both_ways(program: list[Step], quantum: int, every: int) -> None:
+    """A key that goes the short way whenever nothing of it is throttled is served as one that never does."""
+    orders = []
+    for cap in (None, 10**9):
+        kernel: Kernel[Job] = Kernel(quantum=quantum, counts_use=True)
+        for key in FLAT:
+            kernel.set_policy(key, KeyPolicy(cap=cap))
+        kernel.throttles.set("narrow", rate=50, burst=1, now_ms=0)
+        orders.append(kernel_order(program, kernel, ("narrow",), every=every))
+    assert orders[0] == orders[1]
 
 
 def test_a_turn_that_is_over_ends_at_once_by_either_way() -> None:

@@ -56,6 +56,16 @@ def test_the_longest_key_would_make_room(policy: Backpressure, expected: str) ->
     assert len(kernel) == 4
 
 
+def test_a_key_that_has_grown_since_would_make_room() -> None:
+    """Asked again, it is the key with the most items by now, also if it grew by a batch of plain items."""
+    kernel: Kernel[Item] = Kernel()
+    noisy, quiet = [Item("noisy") for _ in range(3)], [Item("quiet") for _ in range(5)]
+    kernel.offer_many([*noisy, quiet[0]], 0)
+    assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is noisy[0]
+    kernel.offer_many(quiet[1:], 0)
+    assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is quiet[0]
+
+
 def test_a_victim_can_be_asked_of_one_key() -> None:
     """With a key named, the victim is one of that key's items."""
     kernel: Kernel[Item] = Kernel()
