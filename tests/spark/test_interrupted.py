@@ -65,9 +65,10 @@ def test_an_interrupt_cancels_the_jobs_and_lets_work_tidy_up(loud: SparkSession)
     assert loud.range(4).count() == 4
 
 
+@pytest.mark.timeout(300)
 def test_an_interrupted_pipeline_says_nothing_more(tmp_path: Path) -> None:
     """In the middle of its jobs, an interrupt as from a terminal ends the command at once, without a traceback."""
-    make_journal(tmp_path / "data", messages=1_200, exports=tmp_path / "exports")
+    make_journal(tmp_path / "data", messages=400, exports=tmp_path / "exports")
     command = [sys.executable, "-m", "fairlead", "pipeline", "run", "--once", "--master", "local[2]"]
     command += ["--journal", str(tmp_path / "exports"), "--tables", str(tmp_path / "tables")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
