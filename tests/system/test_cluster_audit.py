@@ -42,7 +42,7 @@ def test_a_late_line_is_no_fault() -> None:
         (Log([SENT, replace(SENT, name="b")], [FIRST, AGAIN], [DONE]), "the same id"),
         (
             Log([SENT, replace(SENT, name="b", id="0000000000000000", asked=3.0)], [FIRST, AGAIN], [DONE]),
-            "id in q: 0 was asked for after 1",
+            "id in q~0: 0 was asked for after 1",
         ),
     ],
 )

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.client import Client, Retries
 from fairlead.client.following import addresses_of
+from fairlead.client.websocket import FOLLOWS
 from fairlead.errors import Disconnected, InvalidArgument
 from fairlead.spark.source.patience import Patience
 from fairlead.wire.errors import ErrorAnswer, error_of
@@ -97,7 +98,7 @@ class Place:
         address = self.addresses[0] if at is None else at
         connection, prefix = self._connection(address)
         try:
-            headers = {"accept": ARROW}
+            headers = {"accept": ARROW, FOLLOWS: "1"}
             if self.api_key is not None:
                 headers["authorization"] = f"Bearer {self.api_key}"
             connection.connect()
