@@ -112,7 +112,8 @@ class AsyncStream:
         if self._channel is not None:
             with suppress(Disconnected, Closed):  # then all of it is given back already
                 await self._channel.stop(unseen)
-        if unseen and self._is_moved:  # an earlier channel brought some of it, and is not there to give it back
+        if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
+            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
             with suppress(FairleadError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await self._client.nack_many(self._request.queue, unseen, intent="defer")

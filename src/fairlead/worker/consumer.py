@@ -209,7 +209,8 @@ class Consumer:
         if self._channel is not None:
             with suppress(FairleadError):  # then all of it is given back already
                 await self._channel.stop([message.delivery for message in unseen])
-        if unseen and self._is_moved:  # an earlier channel brought some of it, and is not there to give it back
+        if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
+            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
             with suppress(FairleadError):
                 await self._client.nack_many(self._policy.queue, unseen, intent="defer")
 
