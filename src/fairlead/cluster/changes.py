@@ -12,6 +12,7 @@ from fairlead.cluster.entries import GROUP, NODE, SPLIT, BoardView, GroupEntry, 
 from fairlead.cluster.posting import Posting
 from fairlead.errors import InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
 from fairlead.model.names import DLQ_SUFFIX
+from fairlead.model.partitions import place_in
 
 _ATTEMPTS: Final = 20
 
@@ -57,6 +58,8 @@ class Changes:
     async def unlist_queue(self, queue: str) -> None:
         """Take a queue from the board, that is gone, and its group if it was the last in it.
 
+        A partition stays that its queue has, as somebody may have split that meanwhile.
+
         Raises:
             StoreFailed: nobody knows whether it is on the board.
         """
@@ -66,7 +69,9 @@ class Changes:
 
         def edit(view: BoardView) -> bytes | None:
             entry = view.groups.get(group)
-            left = None if entry is None else placing.without(queue, entry)
+            if entry is None:
+                return None
+            left = entry if _is_partition(queue, view) else placing.without(queue, entry)
             return None if left is None else encode(left)
 
         await self._posting.change(GROUP + group, edit)
@@ -126,3 +131,9 @@ class Changes:
 def _check_known(view: BoardView, node: str) -> None:
     if node not in view.nodes:
         raise NodeNotFound(f"There is no node {node!r:.150}; there are {', '.join(sorted(view.nodes))}.")
+
+
+def _is_partition(queue: str, view: BoardView) -> bool:
+    whole, at = place_in(queue)
+    split = view.splits.get(whole)
+    return at is not None and split is not None and at < split.made

@@ -115,7 +115,7 @@ class Router(Protocol):
             QueueElsewhere, QueueMoving, QueueNotFound: none does.
         """
 
-    def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
+    def give_back(self, queue: str, messages: Sequence[Delivery], caller: Caller) -> None:
         """Let messages go back that were leased for a caller who is gone, wherever their queue is."""
 
     def grpc_at(self, address: str) -> str | None:
@@ -291,7 +291,7 @@ class Doors:
         if self.router is None:
             self.broker.give_back(queue, leased.deliveries)
         else:
-            self.router.give_back(queue, leased.deliveries, caller, _NOWHERE)
+            self.router.give_back(queue, leased.deliveries, caller)
 
     def admit(self, caller: Caller, address: str | None) -> None:
         """Count a request of a caller.

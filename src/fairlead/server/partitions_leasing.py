@@ -15,7 +15,7 @@ import msgspec
 from fairlead.errors import QueueNotFound, UnavailableError
 from fairlead.model.message import Delivery, MessageView
 from fairlead.model.partitions import partition_name, queue_of
-from fairlead.server.routing import Whole
+from fairlead.server.routing import PATIENCE_S, Whole
 from fairlead.wire.spreading import asking_order, for_partition
 from fairlead.wire.verbs import Lease, Leased
 
@@ -34,29 +34,25 @@ async def lease(whole: Whole, request: Lease) -> Leased:
     order = asking_order(whole.split.made, whole.router.turn)
     at_once = msgspec.structs.replace(request, wait_ms=0)
     leased, busy = await _pass(whole, at_once, order, patience_s=0.0)
-    if leased is None and busy and not request.wait_ms:
-        leased, busy = await _pass(whole, at_once, busy)
-        if leased is None and busy:
-            leased = named(await whole.ask("lease", for_partition(at_once, busy[0])), whole.queue)
     if leased is None and request.wait_ms:
         leased = await _Wait(whole, request, order).first()
+    elif leased is None and busy:
+        leased, busy = await _pass(whole, at_once, list(busy), patience_s=PATIENCE_S)
+        for error in busy.values() if leased is None else ():
+            raise error
     return leased if leased is not None else Leased(deliveries=[])
 
 
 async def _pass(
-    whole: Whole, request: Lease, order: list[int], *, patience_s: float | None = None
-) -> tuple[Leased | None, list[int]]:
-    """Ask one partition after the other; return what came, if anything did, and which could not be asked."""
-    busy: list[int] = []
+    whole: Whole, request: Lease, order: list[int], *, patience_s: float
+) -> tuple[Leased | None, dict[int, UnavailableError]]:
+    """Ask one partition after the other; return what came, if anything did, and which could not be asked, and why."""
+    busy: dict[int, UnavailableError] = {}
     for at in order:
-        piece = for_partition(request, at)
         try:
-            asking = (
-                whole.ask("lease", piece) if patience_s is None else whole.ask("lease", piece, patience_s=patience_s)
-            )
-            leased = await asking
-        except UnavailableError:
-            busy.append(at)
+            leased = await whole.ask("lease", for_partition(request, at), patience_s=patience_s)
+        except UnavailableError as error:
+            busy[at] = error
         except QueueNotFound:
             if not whole.is_gone(at):
                 raise
@@ -137,7 +133,7 @@ class _Wait:
 
     def _give_back(self, at: int, deliveries: list[Delivery]) -> None:
         whole = self._whole
-        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller, whole.origin)
+        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller)
 
 
 def named(leased: Leased, queue: str) -> Leased:

@@ -49,13 +49,9 @@ async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: C
         before = router.groups.split_of(request.queue) or _WHOLE
         whole = router.whole(request.queue, before, caller, origin)
         model = await _model(whole)
-        for at in range(1, request.partitions):  # one after the other, so that each node gets its part of them
-            name = partition_name(request.queue, at)
-            await router.changes.list_queue(name, group=name)
-        router.node.note()
         await _make_all(whole, request.partitions, model)
         await _put(whole, request.partitions, model)
-        again = await _model_still(whole)  # others may have changed it meanwhile, or a partition may have gone
+        again = await _model_still(whole)  # others may have changed it meanwhile, or have let a partition go
         await _make_all(whole, request.partitions, again)
         if again[0].policy != model[0].policy:
             await _put(whole, request.partitions, again)
@@ -102,6 +98,11 @@ async def _model_still(whole: Whole) -> Model:
 
 
 async def _make_all(whole: Whole, partitions: int, model: Model) -> None:
+    """Let partitions be on the board, and be there, like the first."""
+    for at in range(1, partitions):  # one after the other, so that each node gets its part of them
+        name = partition_name(whole.queue, at)
+        await whole.router.changes.list_queue(name, group=name)
+    whole.router.node.note()
     await _all_done(_make(whole, at, model) for at in range(1, partitions))
 
 

@@ -43,18 +43,23 @@ async def _enqueue(whole: Whole, request: wire.Enqueue) -> wire.Enqueued:
     pieces = enqueue_pieces(request, places)
     outcomes = await _outcomes(whole, "enqueue", pieces)
     results = _together(pieces, outcomes, lambda error: wire.EnqueueResult(error=error))
-    if any(isinstance(outcome, QueueNotFound) for outcome in outcomes) and _is_split_otherwise(whole):
-        lost = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
-        rows = sorted(row for piece in lost for row in piece.rows)
-        rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
-        answer: Any = await whole.router.call("enqueue", rest, whole.caller, whole.origin)
-        for row, result in zip(rows, answer.results, strict=True):
+    gone = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
+    if gone and whole.router.split_of(whole.queue) != whole.split:
+        rows = sorted(row for piece in gone for row in piece.rows)
+        for row, result in zip(rows, await _enqueued_anew(whole, request, rows), strict=True):
             results[row] = result
     return wire.Enqueued(results=results)
 
 
-def _is_split_otherwise(whole: Whole) -> bool:
-    return whole.router.split_of(whole.queue) != whole.split
+async def _enqueued_anew(whole: Whole, request: wire.Enqueue, rows: list[int]) -> list[wire.EnqueueResult]:
+    """Enqueue some messages of a request as the queue is split by now; the others are in it already."""
+    rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
+    try:
+        answer: Any = await whole.router.call("enqueue", rest, whole.caller, whole.origin)
+    except FairleadError as error:
+        return [wire.EnqueueResult(error=body_of(error))] * len(rows)
+    results: list[wire.EnqueueResult] = answer.results
+    return results
 
 
 async def _settle(name: str, whole: Whole, request: Settling) -> wire.Results:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,7 @@ from fairlead.errors import (
 )
 from fairlead.model.limits import PARTITIONS_MAX
 from fairlead.model.message import Delivery
+from fairlead.model.message import Receipt as ModelReceipt
 from fairlead.model.partitions import MARK, Split, served_name
 from fairlead.server.callers import Caller
 from fairlead.server.dispatch import HANDLERS, Answer
@@ -45,6 +47,7 @@ from fairlead.wire.verbs import Lease, Nack, Receipt, Results
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
 _LOOK_S: Final = 0.2
+_NOBODY: Final = Origin()
 _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
 _FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
@@ -88,7 +91,7 @@ class ClusterRouter:
         self._nodes = nodes
         self._special = special
         self._spread = spread
-        self._withdrawals = Withdrawals(self.groups.give_back, monotonic=asyncio.get_running_loop().time)
+        self._withdrawals = Withdrawals(monotonic=asyncio.get_running_loop().time)
 
     async def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
         """Do what a verb says, here or elsewhere.
@@ -122,11 +125,12 @@ class ClusterRouter:
     async def _call_named(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
         """Lease for another node, or take back what is leased for it, or was."""
         lease_name = origin.lease_name or ""
+        give_back = partial(self.give_back, caller=caller)
         if name == "nack":
-            self._withdrawals.withdraw(lease_name)
+            self._withdrawals.withdraw(lease_name, give_back=give_back)
             return Results(results=[])
         leasing = self.call(name, request, caller, msgspec.structs.replace(origin, lease_name=None))
-        return await self._withdrawals.leased(lease_name, request.queue, leasing)
+        return await self._withdrawals.leased(lease_name, request.queue, leasing, give_back=give_back)
 
     # ------------------------------------------------------------------------------------------------------ partitions
 
@@ -157,18 +161,16 @@ class ClusterRouter:
         """Tell whether a verb can be asked of a queue as a whole when it is split."""
         return name in self._spread or name in _SPREAD_IN_PERSON
 
-    def give_back(self, queue: str, deliveries: list[Delivery], caller: Caller, origin: Origin) -> None:
-        """Let messages go back that were leased for somebody who is gone: at once if they are here, or else soon."""
-        if (served := self.groups.served_as(queue)) is not None:
-            self.groups.give_back(served, deliveries)
-        elif deliveries:
-            receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
+    def give_back(self, queue: str, messages: Sequence[Delivery | ModelReceipt], caller: Caller) -> None:
+        """Let messages go back soon that were leased for a caller who is gone, wherever their queue is by then."""
+        if messages:
+            receipts = [Receipt(id=message.id, token=message.token) for message in messages]
             request = Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)
-            self._nodes.behind(self._give_back(request, caller, msgspec.structs.replace(origin, follows=False)))
+            self._nodes.behind(self._give_back(request, caller))
 
-    async def _give_back(self, request: Nack, caller: Caller, origin: Origin) -> None:
+    async def _give_back(self, request: Nack, caller: Caller) -> None:
         with contextlib.suppress(FairleadError):  # it goes back when its lease ends
-            await self.call("nack", request, caller, origin)
+            await self.call("nack", request, caller, _NOBODY)
 
     # ------------------------------------------------------------------------------------------------- where a queue is
 

@@ -21,7 +21,6 @@ ANSWERED_S: Final = 5.0
 WITHDRAWN_S: Final = 120.0
 """So long is remembered that a lease was taken back: longer than any waits."""
 T = TypeVar("T")
-_NOTHING: Final = Leased(deliveries=[])
 
 GiveBack = Callable[[str, list[Receipt]], None]
 
@@ -29,47 +28,51 @@ GiveBack = Callable[[str, list[Receipt]], None]
 class Withdrawals:
     """The leases that other nodes have asked for lately, by name."""
 
-    def __init__(self, give_back: GiveBack, *, monotonic: Callable[[], float]) -> None:
+    def __init__(self, *, monotonic: Callable[[], float]) -> None:
         """Remember nothing yet.
 
         Args:
-            give_back: lets messages of a queue go back.
             monotonic: tells the time.
         """
-        self._give_back = give_back
         self._answered: _Remembered[tuple[str, list[Receipt]]] = _Remembered(ANSWERED_S, monotonic)
         self._waiting: dict[str, asyncio.Event] = {}
         self._withdrawn: _Remembered[None] = _Remembered(WITHDRAWN_S, monotonic)
 
-    async def leased(self, name: str, queue: str, leasing: Coroutine[Any, Any, Any]) -> Leased:
+    async def leased(self, name: str, queue: str, leasing: Coroutine[Any, Any, Any], *, give_back: GiveBack) -> Leased:
         """Return what is leased under a name; nothing as soon as it is taken back.
+
+        Args:
+            name: the name.
+            queue: where it is leased from.
+            leasing: leases.
+            give_back: lets messages of a queue go back.
 
         Raises:
             FairleadError: it was refused.
         """
         if name in self._withdrawn.by_name:
             leasing.close()
-            return _NOTHING
+            return Leased(deliveries=[])
         ending = self._waiting[name] = asyncio.Event()
         try:
-            leased = await leased_unless(lambda leased: self._go_back(queue, leased), leasing, _set(ending))
+            leased = await leased_unless(lambda late: give_back(queue, _receipts(late)), leasing, _set(ending))
         finally:
             del self._waiting[name]
         if leased is None:
-            return _NOTHING
+            return Leased(deliveries=[])
+        if ending.is_set():  # just now, when what was leased had already won
+            give_back(queue, _receipts(leased))
+            return Leased(deliveries=[])
         if leased.deliveries:
             self._answered.note(name, (queue, _receipts(leased)))
         return leased
 
-    def _go_back(self, queue: str, leased: Leased) -> None:
-        self._give_back(queue, _receipts(leased))
-
-    def withdraw(self, name: str) -> None:
+    def withdraw(self, name: str, *, give_back: GiveBack) -> None:
         """Take back what was leased under a name, or will be."""
         self._withdrawn.note(name, None)
         known = self._answered.by_name.pop(name, None)
         if known is not None:
-            self._give_back(*known)
+            give_back(*known)
         if name in self._waiting:
             self._waiting[name].set()
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from fairlead.model.message import Delivery, Receipt
 from fairlead.model.partitions import partition_of_key
@@ -103,36 +104,63 @@ def delivery(number: int) -> Delivery:
     )
 
 
-def test_what_is_withdrawn_goes_back_whenever_it_was_leased() -> None:
-    """A lease goes back that is withdrawn before it is asked for, while it waits, or after; later it is forgotten."""
-    now_s, given_back = [0.0], list[tuple[str, list[Receipt]]]()
-    withdrawals = Withdrawals(lambda queue, some: given_back.append((queue, some)), monotonic=lambda: now_s[0])
+class Recorder:
+    """What was given back."""
+
+    def __init__(self) -> None:
+        self.given_back: list[tuple[str, list[Receipt]]] = []
+
+    def __call__(self, queue: str, receipts: list[Receipt]) -> None:
+        self.given_back.append((queue, receipts))
+
+
+def test_what_is_withdrawn_goes_back_and_is_forgotten_later() -> None:
+    """A lease that was answered goes back once; after a while nobody remembers it, nor that it was withdrawn."""
+    now_s, back = [0.0], Recorder()
+    withdrawals = Withdrawals(monotonic=lambda: now_s[0])
     leased = Leased(deliveries=[delivery(7)])
 
     async def leasing() -> Leased:
         return leased
 
-    async def never() -> None:
-        await asyncio.get_running_loop().create_future()
+    async def main() -> None:
+        assert await withdrawals.leased("after", "orders~1", leasing(), give_back=back) is leased
+        assert back.given_back == []
+        withdrawals.withdraw("after", give_back=back)
+        withdrawals.withdraw("after", give_back=back)
+        assert back.given_back == [("orders~1", [Receipt("7", 7)])]
+        withdrawals.withdraw("before", give_back=back)
+        assert (await withdrawals.leased("before", "orders~2", leasing(), give_back=back)).deliveries == []
+        await withdrawals.leased("kept", "orders~1", leasing(), give_back=back)
+        now_s[0] += max(ANSWERED_S, WITHDRAWN_S) + 1
+        await withdrawals.leased("another", "orders~1", leasing(), give_back=back)
+        withdrawals.withdraw("kept", give_back=back)
+        assert len(back.given_back) == 1
+        assert (len(withdrawals._answered.by_name), len(withdrawals._withdrawn.by_name)) == (1, 1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("passes", range(16))
+def test_a_withdrawal_at_any_moment_leaves_nothing_leased(passes: int) -> None:
+    """After so many passes of the loop it is withdrawn: what was leased by then, or is leased since, goes back."""
+    back, leased = Recorder(), list[Leased]()
+
+    async def leasing() -> Leased:
+        for _ in range(4):
+            await asyncio.sleep(0)
+        leased.append(Leased(deliveries=[delivery(7)]))
+        return leased[0]
 
     async def main() -> None:
-        assert await withdrawals.leased("after", "orders~1", leasing()) is leased
-        assert given_back == []
-        withdrawals.withdraw("after")
-        withdrawals.withdraw("after")
-        assert given_back == [("orders~1", [Receipt("7", 7)])]
-        withdrawals.withdraw("before")
-        assert (await withdrawals.leased("before", "orders~2", leasing())).deliveries == []
-        waiting = asyncio.create_task(withdrawals.leased("meanwhile", "orders~3", never()))
-        await asyncio.sleep(0)
-        withdrawals.withdraw("meanwhile")
-        assert (await waiting).deliveries == []
-        assert len(given_back) == 1, "the others had not been leased"
-        await withdrawals.leased("kept", "orders~1", leasing())
-        now_s[0] += max(ANSWERED_S, WITHDRAWN_S) + 1
-        await withdrawals.leased("another", "orders~1", leasing())
-        withdrawals.withdraw("kept")
-        assert len(given_back) == 1
-        assert (len(withdrawals._answered.by_name), len(withdrawals._withdrawn.by_name)) == (1, 1)
+        withdrawals = Withdrawals(monotonic=lambda: 0.0)
+        waiting = asyncio.create_task(withdrawals.leased("x", "orders~1", leasing(), give_back=back))
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        withdrawals.withdraw("x", give_back=back)
+        await waiting
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert back.given_back == ([("orders~1", [Receipt("7", 7)])] if leased else [])
 
     run(main())
