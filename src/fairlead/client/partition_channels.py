@@ -29,6 +29,7 @@ from fairlead.wire.verbs import Extend, Nack, Shape
 _WHOLE: Final = Split(partitions=1, made=1)
 _LASTING_S: Final = 1.0
 """A channel that has lasted so long is opened again at once."""
+_GIVING_BACK_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.1
 """It is looked no more often than this how a queue is split."""
 
@@ -85,8 +86,9 @@ class PartitionChannels:
         if tasks:
             await asyncio.wait(tasks)
         await asyncio.gather(*(self._stop_part(part, unseen) for part in self._parts.values()))
+        unseen = (*unseen, *(delivery for part in self._parts.values() for delivery in part.late))
         places = {partition_of_id(delivery.id) for delivery in unseen}
-        await asyncio.gather(*(self._give_back(at, _within(unseen, at), patience_s=0) for at in places))
+        await asyncio.gather(*(self._give_back(at, _within(unseen, at), patience_s=_GIVING_BACK_S) for at in places))
 
     async def _stop_part(self, part: _Part, unseen: Sequence[Delivery]) -> None:
         channel, part.channel = part.channel, None

@@ -78,7 +78,8 @@ class Conversation:
         """Begin.
 
         Args:
-            on_late: gets what was leased for somebody who does not wait for it any more. By default it is given back.
+            on_late: gets what was leased for somebody who does not wait for it any more, by a lease or on a channel
+                that was stopped. By default the first is given back, and the second left to the server.
         """
         self._on_late = on_late
         self._numbers = count(1)
@@ -167,9 +168,11 @@ class Conversation:
 
     def _deliver(self, frame: Deliver) -> None:
         channel = self._channels.get(frame.channel)
-        if channel is not None:  # the server gives back what it sent after a stop
+        if channel is not None:
             channel.received += len(frame.deliveries)
             channel.sink.deliver(frame.deliveries)
+        elif self._on_late is not None:  # the server gives back what it sent after a stop, unless the queue was moving
+            self._on_late(frame.deliveries)
 
     def _refuse(self, frame: Refused) -> None:
         entry = self._waiting.pop(frame.number, None)

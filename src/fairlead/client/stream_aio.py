@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from fairlead.client.message_aio import AsyncMessage, AsyncSettling
 from fairlead.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
@@ -15,6 +15,8 @@ from fairlead.errors import Closed, Disconnected, FairleadError, QueueSplit
 from fairlead.model.message import Delivery
 from fairlead.wire.frames import Consume
 from fairlead.wire.verbs import NackIntent
+
+_LAST_WORDS_S: Final = 5.0
 
 
 class AsyncStreaming(AsyncSettling, Protocol):
@@ -50,6 +52,7 @@ class AsyncStream:
         self._opening = asyncio.Lock()
         self._reopening: asyncio.Task[None] | None = None
         self._error: FairleadError | None = None
+        self._is_moved = False
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -104,10 +107,16 @@ class AsyncStream:
             with suppress(asyncio.CancelledError):
                 await self._reopening
         await self._client.drained()
+        unseen = (*unseen, *self._ready)
+        self._ready.clear()
         if self._channel is not None:
             with suppress(Disconnected, Closed):  # then all of it is given back already
-                await self._channel.stop((*unseen, *self._ready))
-        self._ready.clear()
+                await self._channel.stop(unseen)
+        if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
+            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
+            with suppress(FairleadError, TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self._client.nack_many(self._request.queue, unseen, intent="defer")
 
     # ------------------------------------------------------------------------------------------------ what is delivered
 
@@ -137,6 +146,7 @@ class AsyncStream:
     async def _reopen(self, error: FairleadError) -> None:
         self._channel = None
         unseen: tuple[Delivery, ...] = ()
+        self._is_moved = self._is_moved or isinstance(error, LEASES_STAY)
         if not isinstance(error, LEASES_STAY):
             unseen = tuple(self._ready)
             self._ready.clear()

@@ -74,6 +74,7 @@ class Consumer:
             self._thread.on_interrupted = self._settle_interrupted
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
+        self._is_moved = False
         self._ended: asyncio.Future[FairleadError] = self._loop.create_future()
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -182,7 +183,9 @@ class Consumer:
         error = await self._ended
         if isinstance(error, Closed):
             await self._hand_over()
-        elif not isinstance(error, (Disconnected, *LEASES_STAY)):
+        elif isinstance(error, LEASES_STAY):
+            self._is_moved = True
+        elif not isinstance(error, Disconnected):
             await self._stop_channel()
         self._channel = None
         return error
@@ -206,6 +209,10 @@ class Consumer:
         if self._channel is not None:
             with suppress(FairleadError):  # then all of it is given back already
                 await self._channel.stop([message.delivery for message in unseen])
+        if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
+            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
+            with suppress(FairleadError):
+                await self._client.nack_many(self._policy.queue, unseen, intent="defer")
 
     async def _wait(self, error: FairleadError) -> None:
         wait_s = next(self._waits_s, None)

@@ -119,6 +119,31 @@ def test_what_was_leased_for_nobody_goes_back() -> None:
     assert (call.verb, nack.intent, [receipt.token for receipt in nack.receipts]) == ("nack", "defer", [7])
 
 
+def test_what_comes_too_late_is_handed_to_whoever_wants_it() -> None:
+    """What is leased for nobody, or comes on a channel that was stopped or forgotten, is told, and nothing sent."""
+    late: list[Delivery] = []
+    desk = Desk()
+    desk.talk = Conversation(on_late=late.extend)
+    number, reply = desk.ask("lease", Lease(queue="q"))
+    reply.cancel()
+    stopped, forgotten = desk.open(Taken())[0], desk.open(Taken())[0]
+    desk.talk.stop(stopped, [], Future(), due=10.0)
+    desk.talk.forget(forgotten)
+    leased = Answer(number, encoded(Leased(deliveries=[delivery(1)])))
+    assert desk.hear(leased, Deliver(stopped, [delivery(2)]), Deliver(forgotten, [delivery(3)])) == []
+    assert [one.token for one in late] == [1, 2, 3]
+
+
+def test_a_channel_that_was_opened_for_nobody_is_closed_with_all_that_came_on_it() -> None:
+    """The frame that closes it says that nothing has come, so that the server gives back all it has sent."""
+    talk = Conversation()
+    number, _ = talk.open(Consume(queue="q"), Future(), Taken(), due=10.0)
+    talk.forget(number)
+    (call,) = calls_of(talk.abandon(number, Future(), due=10.0))
+    stop = msgspec.msgpack.decode(call.request, type=Stop)
+    assert (call.verb, stop.channel, stop.received, stop.unseen) == ("stop", number, 0, ())
+
+
 def test_an_answer_to_nothing_is_let_be() -> None:
     """An answer or a refusal whose call was never made harms nobody."""
     desk = Desk()

@@ -104,6 +104,31 @@ def test_leaving_a_stream_gives_back_what_nobody_has_seen() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("to", ["split", "moved"])
+def test_what_came_before_a_change_is_given_back_after_it(to: str) -> None:
+    """What a stream holds when its queue is split or moves, and still holds when it is left, waits again at once."""
+
+    async def scenario(cluster: Cluster, client: AsyncClient) -> None:
+        await client.enqueue_many("orders", messages(20))
+        async with client.consume("orders", credit=20, visibility_ms=600_000) as stream:
+            await until(lambda: len(stream._ready) == 20, "all are held")
+            if to == "split":
+                await split(cluster, client, 3)
+            else:
+                other = next(member for member in cluster.members.values() if not member.serves("orders"))
+                await client.move_queue("orders", other.name)
+                await until(lambda: other.serves("orders"), "it has moved")
+            await until(lambda: stream._is_moved and not stream.is_interrupted, "it is open again")
+            assert len(stream._ready) == 20
+        held: list[AsyncMessage] = []
+        while some := await client.lease("orders", 100):
+            held += some
+        assert numbers([message.payload for message in held]) == list(range(20))
+        assert {message.failures for message in held} == {0}
+
+    run(scenario, partitions=1)
+
+
 def test_a_stream_goes_on_while_its_queue_is_split_and_split_again() -> None:
     """From one partition to three and to two, while messages come and are acked, each is seen exactly once."""
 
