@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairlead.client import Client, NewMessage
 from tests.spark.queues import address, fill
-from tests.system.server_process import ServerProcess
+from tests.system.server_process import ServerProcess, serving
 
 
 @pytest.fixture
@@ -44,6 +44,16 @@ def test_what_waits_is_seen_whole_and_stays(spark: SparkSession, server: ServerP
     assert late.due_ms >= late.enqueued_ms + 3_600_000
     assert sorted({row.status for row in rows.values()}) == ["delayed", "leased", "waiting"]
     assert client.queue("orders").waiting == 4_200
+
+
+def test_what_goes_in_no_single_answer_is_seen_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Where a server ends its answers after a few messages, each message still comes once."""
+    with serving(tmp_path / "data", "--answer-bytes-max", "100") as server, Client(address(server)) as client:
+        client.create_queue("orders")
+        sent = fill(client, 700)
+        assert len(client.peek("orders", 700, with_body=True)) < 20
+        rows = look(spark, server, "peek", partitions=2).collect()
+        assert sorted(bytes(row.payload).decode() for row in rows) == sent
 
 
 def test_dead_letters_are_found_by_why_and_whose(spark: SparkSession, server: ServerProcess, client: Client) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
+from fairlead.broker.settings import Settings
 from fairlead.journal.arrow import to_batch
 from fairlead.journal.codec import Page, decode
 from fairlead.ports.store import Commit
@@ -66,6 +67,22 @@ def test_a_journal_of_traffic_is_reproduced_exactly(tmp_path: Path) -> None:
 
 def _events_of(broker: SteppedBroker) -> pa.Table:
     return selected(pa.Table.from_batches([to_batch(broker.read_journal(after=0).pages)]), None)
+
+
+def test_leases_that_are_bounded_by_bytes_are_reproduced() -> None:
+    """Where answers end before as many came as were asked for, with throttles and without, each comes out alike."""
+    broker = SteppedBroker(settings=Settings(answer_bytes_max=1_000))
+    broker.create_queue("work")
+    broker.set_config("throttle:api:rate", "20")
+    for at in range(60):
+        throttles = ("api",) if at % 3 else ()
+        broker.enqueue("work", bytes(90 * (at % 7)), fairness_key="ab"[at % 2], cost=1 + at % 5, throttles=throttles)
+    for _ in range(40):
+        broker.lease("work", 8)
+        broker.advance(40)
+    found = reproduction_of(_events_of(broker))
+    assert found.is_exact
+    assert found.messages == 60
 
 
 def test_a_difference_is_told_with_its_sequence() -> None:

@@ -10,7 +10,7 @@ from fairlead.broker.requests import Request
 from fairlead.broker.turn import Desk, Turn
 from fairlead.broker.views import known
 from fairlead.core.commands import Claim
-from fairlead.core.ledger import Ledger, Message
+from fairlead.core.ledger import Ledger
 from fairlead.errors import ClaimNotFound, ConsumerNotFound
 from fairlead.model.claims import Claimed
 
@@ -49,24 +49,12 @@ class Claiming:
         outcome = desk.execute(command, turn)  # again: something may have come between
         if outcome is not None:
             return outcome
-        picked = _pick(desk, command, turn.now_ms)
+        picked = desk.schedule.pick(command.queue, command.count, turn.now_ms, size_bytes=command.size_bytes)
         command.picked = [message.number for message in picked]
         turn.handed_out += len(picked)
         if picked:
             command.picking = desk.schedule.last_picking(command.queue, picked)
         return desk.execute(command, turn)
-
-
-def _pick(desk: Desk, command: Claim, now_ms: int) -> list[Message]:
-    pick, queue = desk.schedule.pick, command.queue
-    if command.size_bytes is None:
-        return pick(queue, command.count, now_ms)
-    picked: list[Message] = []
-    size = 0
-    while len(picked) < command.count and size < command.size_bytes and (one := pick(queue, 1, now_ms)):
-        picked += one
-        size += one[0].size
-    return picked
 
 
 def read_claim(

@@ -108,7 +108,12 @@ class Engine:
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
         self.meters = Meters()
-        self._handing_out = HandingOut(self.dispatcher, self.waits, turn_events=self.settings.turn_events)
+        self._handing_out = HandingOut(
+            self.dispatcher,
+            self.waits,
+            turn_events=self.settings.turn_events,
+            answer_bytes_max=self.settings.answer_bytes_max,
+        )
         self._claiming = Claiming(turn_events=self.settings.turn_events)
         self.inquiries = Inquiries(hooks, entropy, self.bodies)
         self.enqueues = EnqueueLine()

@@ -19,10 +19,11 @@ class HandingOut:
         unserved: queues whose line the last turn had no room for.
     """
 
-    def __init__(self, dispatcher: Dispatcher, waits: Waits, *, turn_events: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, waits: Waits, *, turn_events: int, answer_bytes_max: int) -> None:
         self._dispatcher = dispatcher
         self._waits = waits
         self._turn_events = turn_events
+        self._answer_bytes_max = answer_bytes_max
         self.unserved: dict[str, None] = {}
 
     # ----------------------------------------------------------------------------------------------- coming and going
@@ -115,7 +116,7 @@ class HandingOut:
     def _lease_out(self, desk: Desk, taker: Waiter | Consumer, turn: Turn) -> HandOut | None:
         if self._room(turn) <= 0 or not desk.schedule.may_pick(taker.queue):
             return None
-        picked = desk.schedule.pick(taker.queue, taker.count, turn.now_ms)
+        picked = desk.schedule.pick(taker.queue, taker.count, turn.now_ms, size_bytes=self._answer_bytes_max)
         if not picked:
             return None
         self._waits.note(taker.queue, picked, turn.now_ms)

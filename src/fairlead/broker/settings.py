@@ -21,6 +21,7 @@ class Settings:
         waiting_bytes_max: how many bytes of payload they may hold, None for any number.
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
+        answer_bytes_max: once it has so many bytes of payload, a lease hands out no more, and a peek shows no more.
         journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
         journal_bytes_max: how many bytes of journal are kept for readers at most.
         reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
@@ -34,6 +35,7 @@ class Settings:
     waiting_bytes_max: int | None = None
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE
+    answer_bytes_max: int = 64 * _MEBIBYTE
     journal_retention_ms: int = 24 * _HOUR_MS
     journal_bytes_max: int = 1024 * _MEBIBYTE
     reader_hold_ms: int = 7 * 24 * _HOUR_MS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -223,16 +223,30 @@ def peek(
     after: str | None,
     wanted: DeadLetterFilter,
     with_body: bool,
+    bytes_max: int,
     now_ms: int,
 ) -> list[MessageView]:
-    """Return messages of a queue without leasing them, in the order they came to it."""
+    """Return messages of a queue without leasing them, in the order they came to it.
+
+    With bodies, no more once they have so many bytes of payload, which the last of them may exceed.
+    """
     queue = known(ledger, name)
     messages = _from(queue, None if after is None else _cursor(queue, after))
     if wanted.ids is not None:
         named = set(numbers_meant(wanted, queue))
         messages = (message for message in messages if message.number in named)
-    found = list(islice((message for message in messages if admits(wanted, message, now_ms)), limit))
+    wished = islice((message for message in messages if admits(wanted, message, now_ms)), limit)
+    found = list(_within(wished, bytes_max) if with_body else wished)
     return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
+
+
+def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
+    size = 0
+    for message in messages:
+        yield message
+        size += message.size
+        if size >= bytes_max:
+            return
 
 
 def _cursor(queue: Queue, after: str) -> int:

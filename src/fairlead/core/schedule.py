@@ -11,7 +11,7 @@ After recovery buckets are empty, so that a throttle holds across a crash, and d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fairlead.core.key_policies import KeyPolicies
@@ -46,7 +46,7 @@ from fairlead.model.names import dlq_of, is_dlq
 from fairlead.model.partitions import partition_name, served_name
 from fairlead.scheduler.buckets import Throttles
 from fairlead.scheduler.explanation import Explanation
-from fairlead.scheduler.holdups import NOT_HELD
+from fairlead.scheduler.holdups import NOT_HELD, Holdup
 from fairlead.scheduler.kernel import Kernel
 from fairlead.scheduler.policy import Backpressure, KeyPolicy
 from fairlead.scheduler.timers import Timers
@@ -60,10 +60,12 @@ class Line:
 
     Attributes:
         asked: how many messages the last pick was asked for.
+        held: what held those up that it found.
+        largest: no message that waits has a larger payload.
         moves: what has stirred the kernel since the last pick that found something, see ``Picking``.
     """
 
-    __slots__ = ("_made_with", "asked", "kernel", "moves", "next_at", "policies", "queue")
+    __slots__ = ("_made_with", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue")
 
     def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
         self.queue = queue
@@ -71,8 +73,43 @@ class Line:
         self.kernel = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
         self.asked = 0
+        self.held: Mapping[Message, Holdup] = {}
+        self.largest = 0
         self.moves: list[tuple[int, int, int]] = []
         self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
+
+    def offer(self, messages: list[Message], now_ms: int) -> None:
+        """Let messages wait."""
+        largest = max([message.size for message in messages], default=0)
+        self.largest = max(self.largest, largest) if len(self.kernel) else largest
+        self.kernel.offer_many(messages, now_ms)
+
+    def take(self, count: int, now_ms: int) -> list[Message]:
+        """Take up to so many messages."""
+        self.asked = count
+        picked = self.kernel.take(count, now_ms)
+        self.held = self.kernel.holdups()
+        return picked
+
+    def take_within(self, count: int, size_bytes: int, now_ms: int) -> tuple[list[Message], bool]:
+        """Take up to so many messages, and none once they have so many bytes: one by one, since sizes differ.
+
+        Returns also whether the last was asked for in vain.
+        """
+        self.asked = 1
+        picked: list[Message] = []
+        held: dict[Message, Holdup] = {}
+        size = 0
+        one: list[Message] = []
+        while len(picked) < count and size < size_bytes:
+            one = self.kernel.take(1, now_ms)
+            if not one:
+                break
+            picked += one
+            size += one[0].size
+            held |= self.kernel.holdups()
+        self.held = held
+        return picked, not one
 
     def is_made_for(self, queue: Queue) -> bool:
         """Tell whether the kernel is one that the policy of a queue asks for now."""
@@ -173,7 +210,7 @@ class Schedule:
         for message in leased:
             if not message.is_claimed:
                 self._leases.push(message.expires_ms, LeaseBatch(queue, [message.number]))
-        line.kernel.offer_many(sorted((m for m in in_order if not m.token), key=_line), now_ms)
+        line.offer(sorted((m for m in in_order if not m.token), key=_line), now_ms)
         return line
 
     # -------------------------------------------------------------------------------------------------- following
@@ -201,7 +238,7 @@ class Schedule:
         if record.terms.weights is not None or record.terms.caps is not None:
             for key in line.policies.learn(messages):
                 line.kernel.refresh_policy(key)
-        line.kernel.offer_many(messages, now_ms)
+        line.offer(messages, now_ms)
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
         line = self._line(record.queue)
@@ -227,7 +264,7 @@ class Schedule:
     def _returned(self, record: Returned, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
         self._release(line, messages, now_ms)
-        line.kernel.offer_many(messages, now_ms)
+        line.offer(messages, now_ms)
 
     def _dead(self, record: Dead, messages: list[Message], now_ms: int) -> None:
         line = self._line(record.queue)
@@ -235,7 +272,7 @@ class Schedule:
             self._release(line, messages, now_ms)
         else:
             _cancel(line, messages)
-        self._line(dlq_of(record.queue)).kernel.offer_many(messages, now_ms)
+        self._line(dlq_of(record.queue)).offer(messages, now_ms)
 
     def _removed(self, record: Removed, messages: list[Message], _now_ms: int) -> None:
         _cancel(self._line(record.queue), messages)
@@ -245,7 +282,7 @@ class Schedule:
         line = self._line(record.target)
         for key in line.policies.learn(messages):
             line.kernel.refresh_policy(key)
-        line.kernel.offer_many(messages, now_ms)
+        line.offer(messages, now_ms)
 
     def _queue_set(self, record: QueueSet, _messages: list[Message], now_ms: int) -> None:
         """Make a new line; if a policy changes what a kernel is made with, make the line anew, else ask it again."""
@@ -297,22 +334,28 @@ class Schedule:
 
     # ---------------------------------------------------------------------------------------------------- picking
 
-    def pick(self, queue: str, count: int, now_ms: int) -> list[Message]:
-        """Take up to so many messages whose turn it is; fewer only if no other may go now."""
+    def pick(self, queue: str, count: int, now_ms: int, *, size_bytes: int | None = None) -> list[Message]:
+        """Take up to so many messages whose turn it is; fewer only if no other may go now.
+
+        Or if those before have ``size_bytes`` of payload, which the last of them may exceed.
+        """
         line = self._lines[queue]
         if line.queue.is_paused:
             return []
         self._touched[line] = None
-        line.asked = count
-        picked = line.kernel.take(count, now_ms)
-        if not picked:
-            self._note_move(line, now_ms, asked=count)
+        if size_bytes is None or count * line.largest <= size_bytes:
+            picked = line.take(count, now_ms)
+            is_in_vain = not picked
+        else:
+            picked, is_in_vain = line.take_within(count, size_bytes, now_ms)
+        if is_in_vain:
+            self._note_move(line, now_ms, asked=line.asked)
         return picked
 
     def last_picking(self, queue: str, picked: list[Message]) -> Picking | None:
         """Return what is to be told of the last pick, which found these; None if nothing is."""
         line = self._lines[queue]
-        known = line.kernel.holdups()
+        known = line.held
         if not known and not line.moves and line.asked == len(picked):
             return None
         picking = Picking(line.asked)

@@ -72,8 +72,9 @@ class MessageVerbs(Asking):
     ) -> list[Delivery]:
         """Lease up to ``count`` messages, in fair order, waiting for the first of them if need be.
 
-        Returns as soon as there is one; an empty list when none came in time. The leases are durable. Consumers that
-        wait are served first come, first served. A call that is cancelled loses nothing: its leases are given back.
+        Returns as soon as there is one; an empty list when none came in time. There are no more once they have
+        ``answer_bytes_max`` of payload, which the last of them may exceed. The leases are durable. Consumers that wait
+        are served first come, first served. A call that is cancelled loses nothing: its leases are given back.
 
         Raises:
             QueueNotFound, InvalidArgument, TooManyWaiters: nothing was leased.
@@ -236,7 +237,8 @@ class MessageVerbs(Asking):
     ) -> list[MessageView]:
         """Return messages without leasing them, in the order they came to the queue, after one of them if told.
 
-        For dead letters, and for others as far as it makes sense, a filter says which are wanted.
+        For dead letters, and for others as far as it makes sense, a filter says which are wanted. With bodies there are
+        no more once they have ``answer_bytes_max`` of payload: ask for those after the last.
 
         Raises:
             QueueNotFound, InvalidArgument: it can't be answered.
@@ -254,6 +256,7 @@ class MessageVerbs(Asking):
                 after=after,
                 wanted=wanted,
                 with_body=with_body,
+                bytes_max=engine.settings.answer_bytes_max,
                 now_ms=engine.now_ms(),
             )
 

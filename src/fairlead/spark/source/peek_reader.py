@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from fairlead.client import Client, DeadLetterFilter
 from fairlead.model.limits import BATCH_MAX
+from fairlead.model.message import MessageView
 from fairlead.spark.executors import Versions, check_versions, versions
 from fairlead.spark.source.message_columns import BODY, views_batch
 from fairlead.spark.source.options import PeekOptions
@@ -63,10 +64,18 @@ class PeekReader(DataSourceReader):
         with_body = not BODY.isdisjoint(self._layout.names)
         with self._options.place.working() as client:
             for first in range(0, len(partition.ids), _PAGE):
-                wanted = msgspec.structs.replace(self._wanted, ids=partition.ids[first : first + _PAGE])
-                views = client.peek(self._options.queue, _PAGE, wanted=wanted, with_body=with_body)
-                if views:
+                ids = partition.ids[first : first + _PAGE]
+                while views := self._some_of(client, ids, with_body=with_body):
                     yield views_batch(views, layout=self._layout)
+                    seen = {view.id for view in views}
+                    ids = tuple(each for each in ids if each not in seen)
+
+    def _some_of(self, client: Client, ids: tuple[str, ...], *, with_body: bool) -> list[MessageView]:
+        """Return as many of the messages with these ids as go in one answer; none when none of them is left."""
+        if not ids:
+            return []
+        wanted = msgspec.structs.replace(self._wanted, ids=ids)
+        return client.peek(self._options.queue, len(ids), wanted=wanted, with_body=with_body)
 
     def _ids(self, client: Client) -> Iterator[str]:
         after: str | None = None
