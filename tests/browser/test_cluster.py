@@ -44,6 +44,7 @@ def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path,
             httpx.post(f"{first.url}/v1/{path}", json=request, timeout=30).raise_for_status()
         httpx.post(f"{first.url}/v1/cluster/split", json=SPLIT | {"partitions": 2}, timeout=30).raise_for_status()
         owners = [cluster.owner(name).name for name in ("orders", "orders~1")]
+        _posted(first, "cluster/move", queue="orders~1", node=owners[1])  # where it is, so that it stays there
         viewer.page.goto(f"{first.url}/#/cluster")
         viewer.sees("Split queues")
         assert viewer.cells("orders~0")[1:] == ["orders~0", owners[0], "takes"]
