@@ -132,7 +132,7 @@ class Kernel(Generic[I]):
         """Offer items while there is room for all; plain items of simple keys go the short way."""
         refusals: list[Refusal] = []
         leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
-        nobody, refresh = self._not_due, self._keys.refresh
+        nobody = self._not_due
         sequence = self._sequence
         slow = 0
         for item in items:
@@ -141,20 +141,22 @@ class Kernel(Generic[I]):
             except KeyError:
                 leaf = nobody
             if leaf.is_simple and item.plain and item.lane is None:
-                item.sequence = sequence
-                item.lane = leaf
-                leaf.waiting += 1
                 tail = leaf.tail
-                leaf.tail = item
                 if tail is not None:
+                    item.sequence = sequence
+                    item.lane = leaf
                     item.key = tail.key  # all of a key share one string, which takes less memory and is found quicker
                     item.previous = tail
-                    tail.next = item
+                    tail.next = leaf.tail = item
+                    leaf.waiting += 1
                 else:
+                    item.sequence = sequence
+                    item.lane = leaf
                     item.key = leaf.key
-                    leaf.head = item
+                    leaf.head = leaf.tail = item
+                    leaf.waiting += 1
                     leaf.list_lane(leaf)
-                    refresh(leaf)
+                    self._keys.refresh(leaf)
                 continue
             slow += 1
             refusal = self._offer(item)
