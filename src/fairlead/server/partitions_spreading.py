@@ -135,7 +135,10 @@ async def _at_message(name: str, whole: Whole, request: wire.Shape, message_id: 
 
 
 async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
-    """Look at messages, partition by partition: ids of a later one are greater."""
+    """Look at messages, partition by partition: ids of a later one are greater.
+
+    What one has with bodies may have ended early, because it was large enough; so the next is asked another time.
+    """
     begin = 0 if request.after is None else partition_of_id(request.after)
     found: list[MessageView] = []
     for at in range(begin, whole.split.made):
@@ -146,7 +149,7 @@ async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
         except QueueNotFound:
             if not whole.is_gone(at):
                 raise
-        if len(found) >= request.count:
+        if len(found) >= request.count or (found and request.with_body):
             break
     return wire.Peeked(messages=[as_of(view, whole.queue) for view in found])
 

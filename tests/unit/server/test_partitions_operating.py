@@ -75,10 +75,11 @@ def test_peeking_goes_through_all_partitions_page_by_page() -> None:
     async def main() -> None:
         async with cluster_of("ab") as cluster:
             ids = await filled(cluster, 3)
-            for count in (1, 5, 12, 100):
+            for count, with_body in ((1, False), (5, True), (12, False), (100, False), (100, True)):
                 seen: list[str] = []
                 while True:
-                    request = {"queue": "orders", "count": count} | ({"after": seen[-1]} if seen else {})
+                    request: dict[str, Any] = {"queue": "orders", "count": count, "with_body": with_body}
+                    request |= {"after": seen[-1]} if seen else {}
                     page = (await cluster["b"].done("queue/peek", request))["messages"]
                     if not page:
                         break
