@@ -161,7 +161,7 @@ class Groups:
             return broker
         place = self.place_of(queue)
         if place is None:
-            raise QueueNotFound(f"There is no queue {queue!r:.150}.")
+            raise QueueNotFound(f"There is no queue {served_name(queue)!r:.150}.")
         if place.node is None or place.node == self.node or place.address is None:
             raise moving(queue)
         raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {place.node!r}.", at=place.address)
