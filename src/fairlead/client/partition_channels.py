@@ -18,12 +18,12 @@ from fairlead.client.protocol import Sink
 from fairlead.client.retrying import Retries, is_passing, pause_s
 from fairlead.client.shaping import receipts_of
 from fairlead.client.splits import FRESH_S, split_of
-from fairlead.client.spreading import of_whole
 from fairlead.client.transport import Channel
 from fairlead.errors import Closed, Disconnected, FairleadError, QueueNotFound, QueueSplit
 from fairlead.model.message import Delivery
 from fairlead.model.partitions import Split, partition_name, partition_of_id
 from fairlead.wire.frames import Consume
+from fairlead.wire.spreading import of_whole
 from fairlead.wire.verbs import Extend, Nack, Shape
 
 _WHOLE: Final = Split(partitions=1, made=1)

@@ -16,8 +16,7 @@ from fairlead.client.gathering import OF_ALL, Asked
 from fairlead.client.retrying import is_passing
 from fairlead.client.splits import Known
 from fairlead.errors import FairleadError, QueueNotFound, RequestError
-from fairlead.model.message import Delivery
-from fairlead.model.partitions import partition_of_id, queue_of
+from fairlead.model.partitions import partition_of_id
 from fairlead.wire.errors import body_of
 from fairlead.wire.spreading import (
     SETTLING,
@@ -25,6 +24,7 @@ from fairlead.wire.spreading import (
     enqueue_pieces,
     for_partition,
     in_order,
+    of_whole,
     places_by_message,
     settling_pieces,
 )
@@ -134,15 +134,3 @@ async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> Lea
         if leased.deliveries:
             return Leased(deliveries=of_whole(request.queue, leased.deliveries))
     return failed if failed is not None and not is_answered else Leased(deliveries=[])
-
-
-def of_whole(queue: str, deliveries: list[Delivery]) -> list[Delivery]:
-    """Return deliveries of a partition as those of its queue."""
-    return [_of_whole(queue, each) if each.queue != queue or each.dead else each for each in deliveries]
-
-
-def _of_whole(queue: str, delivery: Delivery) -> Delivery:
-    dead = delivery.dead
-    if dead is not None:
-        dead = msgspec.structs.replace(dead, origin=queue_of(dead.origin))
-    return msgspec.structs.replace(delivery, queue=queue, dead=dead)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from fairlead.errors import QueueNotFound, UnavailableError
-from fairlead.model.message import Delivery, MessageView
-from fairlead.model.partitions import partition_name, queue_of
+from fairlead.model.message import Delivery
+from fairlead.model.partitions import partition_name
 from fairlead.server.routing import PATIENCE_S, Whole
-from fairlead.wire.spreading import asking_order, for_partition
+from fairlead.wire.spreading import asking_order, for_partition, of_whole
 from fairlead.wire.verbs import Lease, Leased
 
-T = TypeVar("T", Delivery, MessageView)
 _PAUSE_S: Final = 0.1
 """So long is waited before a partition is asked again that can't be asked just now."""
 
@@ -58,7 +57,7 @@ async def _pass(
                 raise
         else:
             if leased.deliveries:
-                return named(leased, whole.queue), busy
+                return Leased(deliveries=of_whole(whole.queue, leased.deliveries)), busy
     return None, busy
 
 
@@ -125,7 +124,7 @@ class _Wait:
             fitting = room - len(taken)
             taken += some.deliveries[:fitting]
             self._give_back(at, some.deliveries[fitting:])
-        return named(Leased(deliveries=taken), self._whole.queue)
+        return Leased(deliveries=of_whole(self._whole.queue, taken))
 
     def _came_late(self, at: int, task: asyncio.Task[Leased]) -> None:
         if not task.cancelled() and task.exception() is None:
@@ -134,16 +133,3 @@ class _Wait:
     def _give_back(self, at: int, deliveries: list[Delivery]) -> None:
         whole = self._whole
         whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller)
-
-
-def named(leased: Leased, queue: str) -> Leased:
-    """Return deliveries of a partition as those of the queue that somebody has asked for."""
-    return Leased(deliveries=[as_of(delivery, queue) for delivery in leased.deliveries])
-
-
-def as_of(message: T, queue: str) -> T:
-    """Return a message of a partition as one of the queue that somebody has asked for."""
-    if message.dead is not None:
-        dead = msgspec.structs.replace(message.dead, origin=queue_of(message.dead.origin))
-        return msgspec.structs.replace(message, queue=queue, dead=dead)
-    return message if message.queue == queue else msgspec.structs.replace(message, queue=queue)

@@ -16,7 +16,7 @@ from fairlead.errors import FairleadError, QueueNotFound
 from fairlead.model.message import MessageView
 from fairlead.model.partitions import partition_name, partition_of_id
 from fairlead.model.views import Explained
-from fairlead.server.partitions_leasing import as_of, lease
+from fairlead.server.partitions_leasing import lease
 from fairlead.server.partitions_operating import OPERATING
 from fairlead.server.routing import Spread, Whole
 from fairlead.wire import verbs as wire
@@ -24,6 +24,7 @@ from fairlead.wire.errors import ErrorBody, body_of
 from fairlead.wire.spreading import (
     Piece,
     Settling,
+    as_of,
     cancel_pieces,
     enqueue_pieces,
     for_partition,

@@ -11,10 +11,12 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlead.model.partitions import partition_name, partition_of_id, partition_of_key
+from fairlead.model.message import Delivery, MessageView
+from fairlead.model.partitions import partition_name, partition_of_id, partition_of_key, queue_of
 from fairlead.wire import verbs as wire
 
 T = TypeVar("T")
+M = TypeVar("M", Delivery, MessageView)
 Settling: TypeAlias = wire.Ack | wire.Nack | wire.Extend
 SETTLING: Final = (wire.Ack, wire.Nack, wire.Extend)
 
@@ -96,6 +98,19 @@ def asking_order(made: int, turn: int) -> list[int]:
     """
     begin = turn % made
     return [*range(begin, made), *range(begin)]
+
+
+def of_whole(queue: str, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Return deliveries of a partition as those of the queue, or dead-letter queue, that was asked for."""
+    return [as_of(delivery, queue) for delivery in deliveries]
+
+
+def as_of(message: M, queue: str) -> M:
+    """Return a message of a partition as one of the queue that was asked for."""
+    if message.dead is not None:
+        dead = msgspec.structs.replace(message.dead, origin=queue_of(message.dead.origin))
+        return msgspec.structs.replace(message, queue=queue, dead=dead)
+    return message if message.queue == queue else msgspec.structs.replace(message, queue=queue)
 
 
 def _renamed(request: wire.Shape, at: int, **changes: object) -> wire.Shape:

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.client.gathering import Asked
 from fairlead.client.splits import Known, Splits, split_of
-from fairlead.client.spreading import lease_in_turn, of_whole, spread
+from fairlead.client.spreading import lease_in_turn, spread
 from fairlead.errors import (
     Disconnected,
     FairleadError,
@@ -23,6 +23,7 @@ from fairlead.errors import (
 from fairlead.model.message import DeadLetter, Delivery, NewMessage
 from fairlead.model.names import id_of
 from fairlead.model.partitions import NUMBER_BITS, Split, partition_of_key
+from fairlead.wire.spreading import of_whole
 from fairlead.wire.verbs import Ack, Enqueue, Enqueued, EnqueueResult, Lease, Leased, Receipt, Result, Results
 
 FOUR = Split(partitions=4, made=4)
