@@ -187,9 +187,9 @@ class Groups:
 
     async def gone(self, queue: str) -> None:
         """Return when a queue is not served here any more, or is split otherwise."""
-        served, whole = served_name(queue), queue_of(queue)
+        whole = queue_of(queue)
         split = self.split_of(whole)
-        while served in self._here and self.split_of(whole) == split:
+        while self.has(queue) and self.split_of(whole) == split:
             await self.changed(_LOOK_S)
 
     # ------------------------------------------------------------------------------------------------- coming and going
