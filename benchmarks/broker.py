@@ -24,10 +24,10 @@ from rocksdict import Rdict, WriteBatch
 
 from benchmarks.broker_memory import Sizes
 from benchmarks.report import Options, Report, parse_options
-from fairlead.assembly import BrokerConfig, open_async_broker
-from fairlead.broker.aio import AsyncBroker
-from fairlead.model.message import NewMessage
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.assembly import BrokerConfig, open_async_broker
+from fairlane.broker.aio import AsyncBroker
+from fairlane.model.message import NewMessage
+from fairlane.testing.stepped import SteppedBroker
 
 BATCH = 100
 IN_FLIGHT = 8

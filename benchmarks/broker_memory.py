@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.assembly import BrokerConfig, open_broker
-from fairlead.model.message import NewMessage
+from fairlane.assembly import BrokerConfig, open_broker
+from fairlane.model.message import NewMessage
 
 _PAGE_BYTES = resource.getpagesize()
 

@@ -23,7 +23,7 @@ import uvloop
 
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server import server_process
-from fairlead.client import AsyncClient, NewMessage
+from fairlane.client import AsyncClient, NewMessage
 
 KEYS = 10_000
 BACKLOG = 3 * KEYS

@@ -17,7 +17,7 @@ import uvloop
 
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server import server
-from fairlead.client import AsyncClient, NewMessage
+from fairlane.client import AsyncClient, NewMessage
 
 FLOOD = 20_000
 QUIET = 100

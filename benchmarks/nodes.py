@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report import Options, Report
-from fairlead.client import AsyncClient, NewMessage, Retries
-from fairlead.model.partitions import partition_name, served_name
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer
+from fairlane.client import AsyncClient, NewMessage, Retries
+from fairlane.model.partitions import partition_name, served_name
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer
 
 WARM = 100
 """So many messages go through each queue before anything is measured."""

@@ -16,7 +16,7 @@ from collections import deque
 from functools import partial
 
 from benchmarks.report import Options, Report, Work, parse_options, rates
-from fairlead.scheduler import AsyncScheduler, Item, Kernel, KeyPolicy, Scheduler
+from fairlane.scheduler import AsyncScheduler, Item, Kernel, KeyPolicy, Scheduler
 
 BATCH = 100
 KEY_COUNTS = (1, 10, 1_000, 100_000)

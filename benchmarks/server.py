@@ -24,8 +24,8 @@ from websockets.asyncio.client import connect
 
 from benchmarks import redis_streams
 from benchmarks.report import Options, Report, parse_options
-from fairlead.client import AsyncClient, NewMessage
-from fairlead.worker import Worker
+from fairlane.client import AsyncClient, NewMessage
+from fairlane.worker import Worker
 
 BATCH = 100
 PAYLOAD = random.Random(1).randbytes(1024)
@@ -51,7 +51,7 @@ def main() -> None:
 def server_process() -> Iterator[tuple[str, int]]:
     """Start a server on a fresh folder. Yields its address and the id of its process."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", folder]
+        command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", folder]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603 - our own
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := ADDRESS.search(line)) is not None)

@@ -20,9 +20,9 @@ import psycopg
 
 from benchmarks.nodes import cpu_s
 from benchmarks.report import Options, Report, parse_options
-from fairlead.client import AsyncClient, NewMessage, Retries
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer, wait_until
+from fairlane.client import AsyncClient, NewMessage, Retries
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer, wait_until
 
 LEASE_MS = 5_000
 BATCH = 500

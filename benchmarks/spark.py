@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from benchmarks import spark_tables, spark_whatif
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.server import server
-from fairlead.client import Client, NewMessage
-from fairlead.journal.arrow import SCHEMA
-from fairlead.spark import spark_session
-from fairlead.spark.source.layout import laid_out, layout, spark_schema
-from fairlead.spark.source.message_columns import DELIVERIES
+from fairlane.client import Client, NewMessage
+from fairlane.journal.arrow import SCHEMA
+from fairlane.spark import spark_session
+from fairlane.spark.source.layout import laid_out, layout, spark_schema
+from fairlane.spark.source.message_columns import DELIVERIES
 
 PAYLOAD = b"x" * 1024
 TENANTS = 50
@@ -98,7 +98,7 @@ def last_sequence(client: Client) -> int:
 
 
 def read(spark: SparkSession, **options: str | int) -> DataFrame:
-    return spark.read.format("fairlead").options(**options).load()
+    return spark.read.format("fairlane").options(**options).load()
 
 
 def drained(frame: DataFrame) -> None:
@@ -107,7 +107,7 @@ def drained(frame: DataFrame) -> None:
 
 def queue_rate(spark: SparkSession, place: str, count: int) -> float:
     options = {"kind": "queue", "server": place, "queue": "orders", "consumer": "benchmark"}
-    stream = spark.readStream.format("fairlead").options(**options).load()
+    stream = spark.readStream.format("fairlane").options(**options).load()
     with tempfile.TemporaryDirectory() as folder:
         writer = stream.writeStream.format("noop").option("checkpointLocation", str(Path(folder) / "checkpoint"))
         query = writer.trigger(availableNow=True).start()
@@ -122,7 +122,7 @@ def write(spark: SparkSession, place: str, count: int) -> None:
     frame = spark.range(0, count, 1, 4).selectExpr(
         f"repeat('x', {len(PAYLOAD)}) as payload", f"concat('t', id % {TENANTS}) as fairness_key"
     )
-    frame.write.format("fairlead").options(server=place, queue="copies").mode("append").save()
+    frame.write.format("fairlane").options(server=place, queue="copies").mode("append").save()
 
 
 # ----------------------------------------------------------------------------------------------------------- baseline

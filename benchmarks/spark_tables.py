@@ -26,9 +26,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Options, Report, parse_options
 from benchmarks.spark_traffic import EVENTFUL
-from fairlead.spark import spark_session
-from fairlead.spark.pipeline import CONF, JournalFolder, run_pipeline
-from fairlead.testing.traffic_drive import make_journal
+from fairlane.spark import spark_session
+from fairlane.spark.pipeline import CONF, JournalFolder, run_pipeline
+from fairlane.testing.traffic_drive import make_journal
 
 SIZES = (500_000, 5_000_000)
 GOAL_S = 90.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fairlead.testing.traffic import Traffic
+from fairlane.testing.traffic import Traffic
 
 FULL: Final = Traffic(
     tenants=200,

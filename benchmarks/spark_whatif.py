@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Options, Report, parse_options, rates
 from benchmarks.spark_traffic import FULL, PLAIN
-from fairlead.spark import spark_session
-from fairlead.spark.whatif.compare import Journal, Work
-from fairlead.spark.whatif.places import items_of
-from fairlead.spark.whatif.recording import record
-from fairlead.spark.whatif.reproduce import reproduce
-from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlead.spark.whatif.simulate import play
-from fairlead.spark.whatif.spread import run_in_spark
-from fairlead.testing.traffic_drive import make_journal
+from fairlane.spark import spark_session
+from fairlane.spark.whatif.compare import Journal, Work
+from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.recording import record
+from fairlane.spark.whatif.reproduce import reproduce
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.spark.whatif.simulate import play
+from fairlane.spark.whatif.spread import run_in_spark
+from fairlane.testing.traffic_drive import make_journal
 
 CONFIG = {"throttle:api:rate": "60", "throttle:db:rate": "40", "weight:work:acme": "2", "cap:work:bakery": "16"}
 

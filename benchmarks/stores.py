@@ -21,19 +21,19 @@ import asyncpg  # type: ignore[import-untyped, unused-ignore] # it has types in 
 
 from benchmarks.nodes import compare_two_with_one, measure_takeovers
 from benchmarks.report import Options, Report, parse_options
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.adapters.s3_store import S3Store
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.adapters.system_entropy import SystemEntropy
-from fairlead.broker.aio import AsyncBroker
-from fairlead.broker.engine import Engine
-from fairlead.broker.settings import Settings
-from fairlead.model.message import NewMessage
-from fairlead.ports.store import Store
-from fairlead.testing.servers import PostgresServer, S3Server
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.engine import Engine
+from fairlane.broker.settings import Settings
+from fairlane.model.message import NewMessage
+from fairlane.ports.store import Store
+from fairlane.testing.servers import PostgresServer, S3Server
 
 BATCH = 100
 TENANTS = 10
@@ -131,7 +131,7 @@ ACK = "DELETE FROM jobs WHERE id = ANY($1::BIGINT[])"
 
 async def run_skip_locked(server: PostgresServer, *, count: int, in_flight: int) -> Pace:
     async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(host=str(server.folder), user="fairlead", database="postgres")
+        return await asyncpg.connect(host=str(server.folder), user="fairlane", database="postgres")
 
     connections = [await connect() for _ in range(in_flight)]
     await connections[0].execute(MAKE)

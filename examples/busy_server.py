@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 
-from fairlead.client import AsyncClient, NewMessage
+from fairlane.client import AsyncClient, NewMessage
 
 TENANTS = {"acme": 300, "bakery": 25, "school": 20, "clinic": 15, "post": 9, "museum": 6}
 """How many messages a second each of them sends."""
@@ -41,7 +41,7 @@ end
 @contextlib.asynccontextmanager
 async def server(*flags: str) -> AsyncIterator[str]:
     """Start a server process in memory, and yield its address."""
-    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", ":memory:", "--log-level", "error"]
+    command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", ":memory:", "--log-level", "error"]
     process = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE)
     try:
         line = b"" if process.stdout is None else await process.stdout.readline()

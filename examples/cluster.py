@@ -12,10 +12,10 @@ import sys
 import time
 from collections import Counter
 
-from fairlead.client import AsyncClient, NewMessage, Retries
-from fairlead.errors import FairleadError
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer, ServerMissing
+from fairlane.client import AsyncClient, NewMessage, Retries
+from fairlane.errors import FairlaneError
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer, ServerMissing
 
 NAMES = ("ann", "ben", "cas")
 QUEUES = ("mail", "bills", "files", "pics", "news", "tags")
@@ -41,7 +41,7 @@ class Work:
         numbers = itertools.count()
         while self.is_sending:
             batch = [NewMessage(payload=b"%d" % next(numbers), fairness_key=f"tenant{at % 3}") for at in range(BATCH)]
-            with contextlib.suppress(FairleadError):
+            with contextlib.suppress(FairlaneError):
                 ids = await self.client.enqueue_many(queue, batch)
                 self.sent |= {(queue, id_) for id_ in ids if isinstance(id_, str)}
             await asyncio.sleep(PAUSE_S)
@@ -51,13 +51,13 @@ class Work:
         while True:
             try:
                 messages = await self.client.lease(queue, 4 * BATCH, wait_ms=500, visibility_ms=VISIBILITY_MS)
-            except FairleadError:
+            except FairlaneError:
                 continue
             self.delivered += len(messages)
             places = [(queue, message.id) for message in messages]
             try:
                 errors = await self.client.ack_many(queue, messages)
-            except FairleadError:
+            except FairlaneError:
                 self.in_doubt |= set(places)
                 continue
             self.acked.update(place for place, error in zip(places, errors, strict=True) if error is None)

@@ -1,4 +1,4 @@
-"""All of Fairlead in a minute or two: a noisy neighbour in your browser, and meanwhile the rest in your terminal.
+"""All of Fairlane in a minute or two: a noisy neighbour in your browser, and meanwhile the rest in your terminal.
 
 It starts a server with load and says where to look, then shows the other examples one after another. The tables and the
 report of the last one are on the dashboard too, under Pipeline. At a terminal the server goes on until Ctrl-C.
@@ -41,4 +41,4 @@ async def main(folder: str) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main(tempfile.mkdtemp(prefix="fairlead-")))
+        asyncio.run(main(tempfile.mkdtemp(prefix="fairlane-")))

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import tempfile
 
-from fairlead.assembly import BrokerConfig, NewMessage, open_broker
+from fairlane.assembly import BrokerConfig, NewMessage, open_broker
 
 ON_ENQUEUE = """
 function on_enqueue(msg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.scheduler import AsyncScheduler, DepartureReason, Priority, Task
+from fairlane.scheduler import AsyncScheduler, DepartureReason, Priority, Task
 
 
 async def main() -> None:

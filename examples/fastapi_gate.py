@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import httpx
 from fastapi import FastAPI
 
-from fairlead.asgi import FairGate, FairQueue, header
-from fairlead.asgi.protocol import Scope
+from fairlane.asgi import FairGate, FairQueue, header
+from fairlane.asgi.protocol import Scope
 
 WORK_S = 0.02
 

@@ -1,4 +1,4 @@
-"""A noisy and two quiet tenants, through a plain FIFO and through Fairlead, drawn live.
+"""A noisy and two quiet tenants, through a plain FIFO and through Fairlane, drawn live.
 
 Run it with ``make demo``. The workers handle 200 tasks a second. One tenant sends 3 000 within two seconds; the others
 go on sending a few a second, as they always do. Time is virtual, so every run shows the same; in a terminal it is drawn
@@ -25,7 +25,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.scheduler import Kernel, Task
+from fairlane.scheduler import Kernel, Task
 
 NOISY = "acme"
 QUIET = ("bakery", "clinic")
@@ -87,10 +87,10 @@ class Fifo(Side):
 
 
 class Fair(Side):
-    """Fairlead: every tenant with work gets its turn."""
+    """Fairlane: every tenant with work gets its turn."""
 
     def __init__(self) -> None:
-        super().__init__("Fairlead")
+        super().__init__("Fairlane")
         self._kernel: Kernel[Task[int]] = Kernel()
 
     def put(self, task: Task[int], now_ms: int) -> None:
@@ -171,7 +171,7 @@ def verdict(sides: list[Side]) -> str:
     fifo, fair = (max(max(side.tenants[name].waits_ms) for name in QUIET) for side in sides)
     return (
         f"The quiet tenants waited up to [bold]{seconds(fifo)}[/bold] in the FIFO, "
-        f"[bold]{seconds(fair)}[/bold] in Fairlead. {NOISY} got all the rest."
+        f"[bold]{seconds(fair)}[/bold] in Fairlane. {NOISY} got all the rest."
     )
 
 

@@ -9,21 +9,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fairlead.report import make_report
-from fairlead.spark import spark_session
-from fairlead.spark.pipeline import CONF, JournalFolder, run_pipeline
-from fairlead.spark.whatif.compare import Journal, compare
-from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlead.testing.traffic import Traffic
-from fairlead.testing.traffic_drive import make_journal
+from fairlane.report import make_report
+from fairlane.spark import spark_session
+from fairlane.spark.pipeline import CONF, JournalFolder, run_pipeline
+from fairlane.spark.whatif.compare import Journal, compare
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.testing.traffic import Traffic
+from fairlane.testing.traffic_drive import make_journal
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="fairlead-"))
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="fairlane-"))
 
 traffic = Traffic(messages=8_000, tenants=12, load=0.95, burst_part=0.5, throttles=("mail-api",), deadline_part=0.05)
 driven = make_journal(folder / "journal", traffic)
 print(f"{traffic.messages:,} messages of {traffic.tenants} tenants went through a broker in virtual time.")
 
-spark = spark_session("fairlead-demo", master="local[2]", conf=CONF)
+spark = spark_session("fairlane-demo", master="local[2]", conf=CONF)
 done = run_pipeline(spark, JournalFolder(folder / "journal"), folder / "tables")
 print(f"Spark made the tables of {done.events:,} events.")
 

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from fairlead.scheduler import KeyPolicy, Scheduler, Task
+from fairlane.scheduler import KeyPolicy, Scheduler, Task
 
 WORKERS = 4
 

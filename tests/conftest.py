@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
+from fairlane.testing.servers import PostgresServer, S3Server, ServerMissing
 
-BUCKET = "fairlead-tests"
+BUCKET = "fairlane-tests"
 
 
 @pytest.fixture(scope="session")

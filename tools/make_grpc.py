@@ -12,7 +12,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).parent.parent
 PROTO = ROOT / "proto"
-TARGET = ROOT / "src" / "fairlead" / "wire" / "grpc"
+TARGET = ROOT / "src" / "fairlane" / "wire" / "grpc"
 HEAD = '"""The messages and stubs of the gRPC services; made from ``proto/`` by ``tools/make_grpc.py``."""\n'
 
 
@@ -31,7 +31,7 @@ def made() -> dict[str, str]:
 
 def _at_home(text: str) -> str:
     """Let generated modules find each other where they live."""
-    return re.sub(r"^from fairlead\.v1 import", "from fairlead.wire.grpc import", text, flags=re.MULTILINE)
+    return re.sub(r"^from fairlane\.v1 import", "from fairlane.wire.grpc import", text, flags=re.MULTILINE)
 
 
 def main() -> int:

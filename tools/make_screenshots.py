@@ -25,7 +25,7 @@ SIZES = {"": (1280, 800), "_phone": (390, 844)}
 
 async def main(folder: Path) -> None:
     """Write all pictures."""
-    made = tempfile.mkdtemp(prefix="fairlead-")
+    made = tempfile.mkdtemp(prefix="fairlane-")
     making = await asyncio.create_subprocess_exec(sys.executable, str(ROOT / "examples" / "pipeline.py"), made)
     await making.wait()
     async with server("--reports", made) as address:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
+SOURCE = Path(__file__).parent.parent / "src" / "fairlane"
 ROOMS = {
     SOURCE / "broker" / "verbs": ("asking", "messages", "batches", "admin"),
     SOURCE / "client": ("asking", "messages", "message", "batches", "admin"),

@@ -15,8 +15,8 @@ import promql_parser
 import pytest
 import yaml  # type: ignore[import-untyped] # it has no types
 
-from fairlead.assembly import QueuePolicy
-from fairlead.cli.main import cli
+from fairlane.assembly import QueuePolicy
+from fairlane.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "operating" / "runbooks"
@@ -27,8 +27,8 @@ RULES = [
     for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
     for rule in group["rules"]
 ]
-DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "fairlead.json").read_text())
-ROW = re.compile(r"^\| `(fairlead_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "fairlane.json").read_text())
+ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 OF_PROMETHEUS = {"job", "instance"}
 GRAFANA = {"$__rate_interval": "5m"}
 
@@ -82,7 +82,7 @@ EXPRESSIONS += [("watching", text) for text in re.findall(r"^\| .*\? \| `(.*)` \
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 def test_every_metric_that_is_asked_for_exists(where: str, expression: str) -> None:
     """An expression is PromQL, and the metrics and labels it selects by are in the reference."""
-    named = set(re.findall(r"fairlead_\w+", expression))
+    named = set(re.findall(r"fairlane_\w+", expression))
     chosen = selectors(expression)
     assert {each.name for each in chosen if each.name != "up"} == named, where
     for each in chosen:
@@ -113,7 +113,7 @@ def test_a_runbook_tells_what_to_do_with_commands_that_exist(page: Path) -> None
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["What to look at", "What to do"]
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for line in "".join(blocks).splitlines():
-        if line.startswith("fairlead "):
+        if line.startswith("fairlane "):
             check_command(shlex.split(line, comments=True)[1:])
 
 

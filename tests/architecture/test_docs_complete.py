@@ -7,12 +7,12 @@ from typing import get_type_hints
 
 import pytest
 
-from fairlead import errors, scheduler
-from fairlead.assembly import Broker, BrokerConfig, HookLimits, QueuePolicy, Settings
-from fairlead.errors import FairleadError
-from fairlead.journal.events import KINDS
-from fairlead.model import limits
-from fairlead.scheduler import KeyPolicy, Options, TaskOptions
+from fairlane import errors, scheduler
+from fairlane.assembly import Broker, BrokerConfig, HookLimits, QueuePolicy, Settings
+from fairlane.errors import FairlaneError
+from fairlane.journal.events import KINDS
+from fairlane.model import limits
+from fairlane.scheduler import KeyPolicy, Options, TaskOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEDULER_PAGE = (DOCS / "reference" / "scheduler.md").read_text()
@@ -24,12 +24,12 @@ JOURNAL_PAGE = (DOCS / "reference" / "journal.md").read_text()
 LEAVES = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, FairleadError) and hasattr(kind, "code")
+    if isinstance(kind, type) and issubclass(kind, FairlaneError) and hasattr(kind, "code")
 ]
 
 
 @pytest.mark.parametrize("kind", LEAVES)
-def test_every_error_is_in_the_reference(kind: type[FairleadError]) -> None:
+def test_every_error_is_in_the_reference(kind: type[FairlaneError]) -> None:
     """The reference names each error and its code."""
     assert f"| `{kind.__name__}` | `{kind.code}` |" in ERRORS_PAGE
 

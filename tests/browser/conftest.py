@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")  # while it is there, no test of this thread can run a loop of its own
 def browser() -> Iterator[Browser]:
     """Start Chromium, or skip where there is none."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: install fairlead[dev]")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: install fairlane[dev]")
     chromium = which("chromium")
     if chromium is None:
         pytest.skip("needs Chromium at hand as 'chromium'; on Debian: apt install chromium")

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer
 from tests.browser.viewer import Viewer, served
 
 SPLIT = {"queue": "orders"}

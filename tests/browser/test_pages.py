@@ -141,7 +141,7 @@ def test_keys_and_rights(tmp_path: Path, browser: Browser) -> None:
         viewer.sees("has no right to admin on queue 'mine'")
         page.goto(f"{server.address}/#/queue/theirs")
         viewer.sees("Not allowed")
-        assert browser_storage(page) == ["fairlead.key"]
+        assert browser_storage(page) == ["fairlane.key"]
         viewer.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fairlead.report import make_report
+from fairlane.report import make_report
 from tests.browser.viewer import Viewer, served
 from tests.unit.report.written_tables import HOSTILE, write_all
 

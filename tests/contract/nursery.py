@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Final
 
-from fairlead.server.run import serve
-from fairlead.server.settings import MEMORY, ServerSettings
+from fairlane.server.run import serve
+from fairlane.server.settings import MEMORY, ServerSettings
 
 _HTTP, _GRPC = re.compile(r"listens on http://(\S+)"), re.compile(r"gRPC +(\S+)")
 _LAST = "  keys "
 _PATIENCE_S = 60
 _context: Final = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "fairlead.server.run", "fairlead.server.grpc_door", "uvloop"])
+_context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.server.grpc_door", "uvloop"])
 
 
 def _serve(settings: ServerSettings, lines: Connection) -> None:

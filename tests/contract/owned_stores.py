@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.adapters.s3_store import S3Store
-from fairlead.ports.store import Store
-from fairlead.testing.servers import PostgresServer, S3Server
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3_store import S3Store
+from fairlane.ports.store import Store
+from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
 
 KINDS = ("postgres", "s3")

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.adapters.memory_board import MemoryBoard
-from fairlead.adapters.postgres_board import PostgresBoard
-from fairlead.adapters.s3_board import S3Board
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.errors import InvalidArgument, StoreFailed
-from fairlead.ports.board import Board, Entry
-from fairlead.testing.servers import PostgresServer, S3Server
+from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.postgres_board import PostgresBoard
+from fairlane.adapters.s3_board import S3Board
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.errors import InvalidArgument, StoreFailed
+from fairlane.ports.board import Board, Entry
+from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
 
 KINDS = ("memory", "postgres", "s3")

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from fairlead.errors import StoreFenced, StoreLocked
-from fairlead.ports.store import Extent
-from fairlead.testing.servers import PostgresServer, S3Server, wait_until
-from fairlead.testing.store_samples import commit_of, page_of
+from fairlane.errors import StoreFenced, StoreLocked
+from fairlane.ports.store import Extent
+from fairlane.testing.servers import PostgresServer, S3Server, wait_until
+from fairlane.testing.store_samples import commit_of, page_of
 
 from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.numbered_store import NumberedStore
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.adapters.s3_store import S3Store
-from fairlead.ports.store import Store
-from fairlead.testing.faulty_store import FaultyStore
-from fairlead.testing.servers import PostgresServer, S3Server
-from fairlead.testing.store_contract import StoreContract
-from fairlead.testing.store_machine import check_against_model
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.numbered_store import NumberedStore
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3_store import S3Store
+from fairlane.ports.store import Store
+from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.servers import PostgresServer, S3Server
+from fairlane.testing.store_contract import StoreContract
+from fairlane.testing.store_machine import check_against_model
 from tests.conftest import BUCKET
 
 NUMBERS = itertools.count(1)

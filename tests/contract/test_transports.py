@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fairlead.client import Transport
-from fairlead.client.grpc_transport import GrpcTransport
-from fairlead.client.http_transport import HttpTransport
-from fairlead.embedded import EmbeddedTransport
-from fairlead.testing.transport_batches import BatchContract
-from fairlead.testing.transport_operators import OperatorContract
-from fairlead.testing.transport_streams import StreamContract, ThreadsContract
+from fairlane.client import Transport
+from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.client.http_transport import HttpTransport
+from fairlane.embedded import EmbeddedTransport
+from fairlane.testing.transport_batches import BatchContract
+from fairlane.testing.transport_operators import OperatorContract
+from fairlane.testing.transport_streams import StreamContract, ThreadsContract
 
 from .nursery import served
 

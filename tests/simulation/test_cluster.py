@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.cluster import budgets
-from fairlead.cluster.budgets import Step, owner_step
-from fairlead.cluster.entries import Budget, Share
-from fairlead.testing import cluster_node, simulate_cluster
-from fairlead.testing.cluster_node import OpenGroup, SimulatedNode, Steps
-from fairlead.testing.cluster_simulation import ClusterSimulation
-from fairlead.testing.cluster_store import SharedStore
-from fairlead.testing.simulation import SimulationFailed
+from fairlane.cluster import budgets
+from fairlane.cluster.budgets import Step, owner_step
+from fairlane.cluster.entries import Budget, Share
+from fairlane.testing import cluster_node, simulate_cluster
+from fairlane.testing.cluster_node import OpenGroup, SimulatedNode, Steps
+from fairlane.testing.cluster_simulation import ClusterSimulation
+from fairlane.testing.cluster_store import SharedStore
+from fairlane.testing.simulation import SimulationFailed
 
 SEEDS = range(60)
 
@@ -82,7 +82,7 @@ def test_a_store_without_fences_is_found_out() -> None:
 
 def test_an_answer_before_its_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a node answers before what it answers is durable, the first message shows it."""
-    monkeypatch.setattr("fairlead.testing.cluster_simulation.SimulatedNode", HastyNode)
+    monkeypatch.setattr("fairlane.testing.cluster_simulation.SimulatedNode", HastyNode)
     assert "not durable" in found(ClusterSimulation)
 
 

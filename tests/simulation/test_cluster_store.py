@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 
-from fairlead.adapters.ownership import Claim
-from fairlead.ports.store import Store
-from fairlead.testing.cluster_lines import Line
-from fairlead.testing.cluster_store import SharedLog, SharedStore
-from fairlead.testing.store_contract import StoreContract
+from fairlane.adapters.ownership import Claim
+from fairlane.ports.store import Store
+from fairlane.testing.cluster_lines import Line
+from fairlane.testing.cluster_store import SharedLog, SharedStore
+from fairlane.testing.store_contract import StoreContract
 
 _numbers = itertools.count()
 

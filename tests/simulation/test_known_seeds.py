@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.testing.simulation import Simulation
+from fairlane.testing.simulation import Simulation
 
 
 def holds(seed: int) -> bool:

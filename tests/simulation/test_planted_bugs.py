@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.dispatcher import Dispatcher
-from fairlead.core import apply as apply_module
-from fairlead.core import schedule as schedule_module
-from fairlead.core.apply import journal as apply_journal
-from fairlead.core.apply import messages
-from fairlead.core.decide import claims, leases, staging
-from fairlead.core.ledger import Message
-from fairlead.core.schedule import Schedule
-from fairlead.journal.records import Staged
-from fairlead.model.message import Receipt
-from fairlead.model.names import number_of
-from fairlead.scheduler.buckets import Bucket
-from fairlead.scheduler.kernel import Kernel
-from fairlead.testing.simulate import main
-from fairlead.testing.simulation import Simulation, SimulationFailed
-from fairlead.testing.simulation_store import SimulatedDisk
+from fairlane.broker.dispatcher import Dispatcher
+from fairlane.core import apply as apply_module
+from fairlane.core import schedule as schedule_module
+from fairlane.core.apply import journal as apply_journal
+from fairlane.core.apply import messages
+from fairlane.core.decide import claims, leases, staging
+from fairlane.core.ledger import Message
+from fairlane.core.schedule import Schedule
+from fairlane.journal.records import Staged
+from fairlane.model.message import Receipt
+from fairlane.model.names import number_of
+from fairlane.scheduler.buckets import Bucket
+from fairlane.scheduler.kernel import Kernel
+from fairlane.testing.simulate import main
+from fairlane.testing.simulation import Simulation, SimulationFailed
+from fairlane.testing.simulation_store import SimulatedDisk
 
 SEEDS = range(1, 31)
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.adapters.s3_store import S3Store
-from fairlead.ports.store import Extent, Store, StoredPage
-from fairlead.testing.servers import PostgresServer, S3Server
-from fairlead.testing.simulation import Simulation
-from fairlead.testing.simulation_store import SimulatedDisk
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3_store import S3Store
+from fairlane.ports.store import Extent, Store, StoredPage
+from fairlane.testing.servers import PostgresServer, S3Server
+from fairlane.testing.simulation import Simulation
+from fairlane.testing.simulation_store import SimulatedDisk
 from tests.conftest import BUCKET
 
 _numbers = itertools.count(1)

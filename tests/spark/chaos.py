@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 
-from fairlead.client import Client
+from fairlane.client import Client
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
 from tests.system.server_process import ROOT, ServerProcess, serving
@@ -147,7 +147,7 @@ def _peeked(client: Client) -> list[str]:
 
 def main(kind: str, kills: int, seed: int) -> None:
     """Run it by hand."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-chaos-") as name:
+    with tempfile.TemporaryDirectory(prefix="fairlane-chaos-") as name:
         folder = Path(name)
         with serving(folder / "data") as server:
             outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed), rows=ROWS)  # noqa: S311

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.spark import spark_session
+from fairlane.spark import spark_session
 
 ROWS = 20_000
 """How many rows the sink is to write."""
@@ -21,13 +21,13 @@ _PER_BATCH = 500
 def journal(spark: SparkSession, server: str) -> DataFrame:
     """Follow the journal, in small batches."""
     options = {"kind": "journal", "server": server, "reader": "chaos", "rows_max": str(_PER_BATCH)}
-    return spark.readStream.format("fairlead").options(**options).load().select("sequence", "kind", "message_id")
+    return spark.readStream.format("fairlane").options(**options).load().select("sequence", "kind", "message_id")
 
 
 def queue(spark: SparkSession, server: str) -> DataFrame:
     """Consume the queue, in small batches."""
     options = {"kind": "queue", "server": server, "queue": "orders", "consumer": "chaos", "rows_max": str(_PER_BATCH)}
-    frame = spark.readStream.format("fairlead").options(**options).load()
+    frame = spark.readStream.format("fairlane").options(**options).load()
     return frame.selectExpr("id", "cast(payload as string) as payload", "claim")
 
 
@@ -53,7 +53,7 @@ def main(kind: str, folder: Path, server: str, master: str) -> None:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
     spark = spark_session(f"chaos-{kind}", master=master, conf=conf)
     if kind == "sink":
-        writer: Any = numbers(spark).writeStream.format("fairlead").options(server=server, queue="orders")
+        writer: Any = numbers(spark).writeStream.format("fairlane").options(server=server, queue="orders")
     else:
         stream = journal(spark, server) if kind == "journal" else queue(spark, server)
         writer = stream.writeStream.format("parquet").option("path", str(folder / "out"))

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pyspark
 
-from fairlead.client import Client
-from fairlead.spark.java import find_java, make_java_home
+from fairlane.client import Client
+from fairlane.spark.java import find_java, make_java_home
 from tests.spark.chaos import Driver, Outcome, counted
 from tests.spark.chaos_driver import ROWS
 from tests.spark.queues import address, fill, until
@@ -96,7 +96,7 @@ def lose_a_worker(kind: str, folder: Path, server: ServerProcess) -> Outcome:
 
 def main(kind: str) -> None:
     """Run it by hand."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-cluster-") as name:
+    with tempfile.TemporaryDirectory(prefix="fairlane-cluster-") as name:
         folder = Path(name)
         with serving(folder / "data") as server:
             print(lose_a_worker(kind, folder, server))

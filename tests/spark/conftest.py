@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.spark import spark_session
+from fairlane.spark import spark_session
 from tests.system.server_process import ServerProcess, serving
 
 
@@ -16,7 +16,7 @@ from tests.system.server_process import ServerProcess, serving
 def spark() -> Iterator[SparkSession]:
     """A session on two threads that tries a task up to four times, as a cluster does."""
     lean = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    session = spark_session("fairlead-tests", master="local[2,4]", conf=lean)
+    session = spark_session("fairlane-tests", master="local[2,4]", conf=lean)
     yield session
     session.stop()
 

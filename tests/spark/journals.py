@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.assembly import BrokerConfig, NewMessage, Settings, export_journal, open_broker
+from fairlane.assembly import BrokerConfig, NewMessage, Settings, export_journal, open_broker
 
 SEGMENT = 500
 
@@ -43,12 +43,12 @@ def make_trimmed_journal(data: Path) -> None:
 
 def journal(spark: SparkSession, **options: Any) -> DataFrame:
     """Return a journal as a frame."""
-    return spark.read.format("fairlead").options(kind="journal", **options).load()
+    return spark.read.format("fairlane").options(kind="journal", **options).load()
 
 
 def journal_stream(spark: SparkSession, **options: Any) -> DataFrame:
     """Return a journal as a stream."""
-    return spark.readStream.format("fairlead").options(kind="journal", **options).load()
+    return spark.readStream.format("fairlane").options(kind="journal", **options).load()
 
 
 def sequences(frame: DataFrame) -> list[int]:

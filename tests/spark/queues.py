@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.client import Client, NewMessage
+from fairlane.client import Client, NewMessage
 from tests.system.server_process import ServerProcess
 
 
@@ -35,7 +35,7 @@ def fill(client: Client, count: int, *, queue: str = "orders", keys: int = 5) ->
 def queue_stream(spark: SparkSession, server: ServerProcess, **options: Any) -> DataFrame:
     """Return a queue as a stream."""
     chosen = {"kind": "queue", "server": address(server), "queue": "orders", "consumer": "etl", **options}
-    return spark.readStream.format("fairlead").options(**chosen).load()
+    return spark.readStream.format("fairlane").options(**chosen).load()
 
 
 def each_batch(

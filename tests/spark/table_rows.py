@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.spark.tables.events import JOURNAL_SCHEMA, events
+from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 
 DAY_0 = 1_767_225_600_000
 """2026-01-01, midnight UTC."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.errors import InvalidArgument
-from fairlead.spark.bulk.archive import archive
-from fairlead.spark.pipeline import JournalFolder, run_pipeline
+from fairlane.errors import InvalidArgument
+from fairlane.spark.bulk.archive import archive
+from fairlane.spark.pipeline import JournalFolder, run_pipeline
 from tests.spark.test_pipeline import a_story, write_segment
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -44,7 +44,7 @@ def test_days_are_archived_when_they_are_over_and_again_when_they_change(spark: 
 
 def test_without_tables_or_days_to_keep_there_is_no_archive(spark: SparkSession, tmp_path: Path) -> None:
     """Both are refused before anything is written."""
-    with pytest.raises(InvalidArgument, match="fairlead pipeline run"):
+    with pytest.raises(InvalidArgument, match="fairlane pipeline run"):
         archive(spark, tmp_path / "tables", tmp_path / "archive")
     with pytest.raises(InvalidArgument, match="At least one day"):
         archive(spark, tmp_path / "tables", tmp_path / "archive", keep_days=0)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.client import Client
-from fairlead.errors import InvalidArgument, QueueNotFound
-from fairlead.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
-from fairlead.spark.bulk.reading import Rows
-from fairlead.spark.source.place import Place
+from fairlane.client import Client
+from fairlane.errors import InvalidArgument, QueueNotFound
+from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
+from fairlane.spark.bulk.reading import Rows
+from fairlane.spark.source.place import Place
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess
 

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from fairlead.cli.main import cli
-from fairlead.client import Client
-from fairlead.errors import InvalidArgument
-from fairlead.spark.bulk.choosing import choose
-from fairlead.spark.source.place import Place
+from fairlane.cli.main import cli
+from fairlane.client import Client
+from fairlane.errors import InvalidArgument
+from fairlane.spark.bulk.choosing import choose
+from fairlane.spark.source.place import Place
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess
 

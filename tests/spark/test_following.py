@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from fairlead.client import Retries
-from fairlead.errors import Disconnected, InvalidArgument, QueueMoving, QueueNotFound
-from fairlead.journal.selection import Selection
-from fairlead.spark.pipeline import LiveJournal
-from fairlead.spark.source.data_source import FairleadDataSource
-from fairlead.spark.source.journal_server import ServerJournal
-from fairlead.spark.source.options import journal_options
-from fairlead.spark.source.patience import Patience
-from fairlead.spark.source.place import Place
-from fairlead.spark.source.span import Part
+from fairlane.client import Retries
+from fairlane.errors import Disconnected, InvalidArgument, QueueMoving, QueueNotFound
+from fairlane.journal.selection import Selection
+from fairlane.spark.pipeline import LiveJournal
+from fairlane.spark.source.data_source import FairlaneDataSource
+from fairlane.spark.source.journal_server import ServerJournal
+from fairlane.spark.source.options import journal_options
+from fairlane.spark.source.patience import Patience
+from fairlane.spark.source.place import Place
+from fairlane.spark.source.span import Part
 from tests.unit.client.nodes import nodes
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.cluster.test_serving import HELLO, made
@@ -244,7 +244,7 @@ def test_a_server_that_is_not_there_is_told_before_any_row_is_written() -> None:
     """A frame is not sent to tasks that would wait for a server at an address where there is none."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    source = FairleadDataSource({"server": address, "queue": "orders"})
+    source = FairlaneDataSource({"server": address, "queue": "orders"})
     with pytest.raises(Disconnected):
         source.writer(StructType([StructField("payload", StringType())]), overwrite=False)
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from fairlead.report import histograms as reading
-from fairlead.spark.tables.histogram import bucket_of, greatest_in, histograms
+from fairlane.report import histograms as reading
+from fairlane.spark.tables.histogram import bucket_of, greatest_in, histograms
 
 pytestmark = pytest.mark.usefixtures("small_data")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.spark.interrupting import interruptible
+from fairlane.spark.interrupting import interruptible
 from tests.spark.journals import make_journal
 from tests.spark.queues import until
 from tests.system.server_process import ROOT
@@ -69,7 +69,7 @@ def test_an_interrupt_cancels_the_jobs_and_lets_work_tidy_up(loud: SparkSession)
 def test_an_interrupted_pipeline_says_nothing_more(tmp_path: Path) -> None:
     """In the middle of its jobs, an interrupt as from a terminal ends the command at once, without a traceback."""
     make_journal(tmp_path / "data", messages=400, exports=tmp_path / "exports")
-    command = [sys.executable, "-m", "fairlead", "pipeline", "run", "--once", "--master", "local[2]"]
+    command = [sys.executable, "-m", "fairlane", "pipeline", "run", "--once", "--master", "local[2]"]
     command += ["--journal", str(tmp_path / "exports"), "--tables", str(tmp_path / "tables")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None

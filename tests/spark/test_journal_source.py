@@ -60,7 +60,7 @@ def test_filters_and_columns_find_what_they_name(spark: SparkSession, tmp_path: 
             for pushdown in ("false", "true"):
                 found = journal(spark, pushdown=pushdown, **options).where(condition).where(f"sequence <= {last}")
                 assert sequences(found) == expected, (condition, pushdown)
-        narrow = spark.read.format("fairlead").schema("kind string, queue string").options(kind="journal", **options)
+        narrow = spark.read.format("fairlane").schema("kind string, queue string").options(kind="journal", **options)
         kinds = Counter((row.kind, row.queue) for row in everything if row.queue)
         assert Counter((row.kind, row.queue) for row in narrow.load().collect() if row.queue) == kinds
         chosen = journal(spark, columns="queue,kind", kinds="acked", queues="orders", **options)
@@ -149,12 +149,12 @@ def test_a_missing_file_is_told_or_skipped(spark: SparkSession, tmp_path: Path) 
 def test_options_that_make_no_sense_are_refused(spark: SparkSession, options: dict[str, str], told: str) -> None:
     """An option that is unknown, no value for its name, or alone is refused when the frame is made, with a remedy."""
     with pytest.raises(AnalysisException, match=told):
-        spark.read.format("fairlead").options(**{"kind": "journal", **options}).load()
+        spark.read.format("fairlane").options(**{"kind": "journal", **options}).load()
 
 
 def test_columns_that_are_not_there_are_refused(spark: SparkSession, server: ServerProcess) -> None:
     """A schema of one's own may leave columns out, and may not invent any."""
-    reader = spark.read.format("fairlead").options(kind="journal", server=f"http://{server.address}")
+    reader = spark.read.format("fairlane").options(kind="journal", server=f"http://{server.address}")
     with pytest.raises(PySparkException, match=r"no column 'sequenze'"):
         reader.schema("sequenze long").load().collect()
     with pytest.raises(PySparkException, match=r"Column sequence is bigint, not string"):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.client import Client
+from fairlane.client import Client
 from tests.spark.journals import journal, journal_stream, make_journal, make_trimmed_journal, sequences
 from tests.system.server_process import ServerProcess, serving
 

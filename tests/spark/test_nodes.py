@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.client import Client, NewMessage
-from fairlead.testing.nodes import Cluster
-from fairlead.testing.servers import PostgresServer
+from fairlane.client import Client, NewMessage
+from fairlane.testing.nodes import Cluster
+from fairlane.testing.servers import PostgresServer
 from tests.spark.journals import journal, journal_stream, sequences
 from tests.spark.queues import until
 
@@ -26,8 +26,8 @@ class Copying:
         self._sent = 0
         place = {"server": cluster.addresses}
         options = {"kind": "queue", "queue": "orders", "consumer": "etl", "partitions": "1", "rows_max": "60"}
-        orders = spark.readStream.format("fairlead").options(**place, **options).load().select("payload")
-        copies = orders.writeStream.format("fairlead").options(**place, queue="copies")
+        orders = spark.readStream.format("fairlane").options(**place, **options).load().select("payload")
+        copies = orders.writeStream.format("fairlane").options(**place, queue="copies")
         kept = journal_stream(spark, **place, queue="orders", reader="audit", partitions=1).writeStream
         kept = kept.format("parquet").option("path", str(folder / "kept"))
         self.queries = [

@@ -13,23 +13,23 @@ import pytest
 import uvicorn
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from fairlead.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
-from fairlead.errors import InvalidArgument, JournalTrimmed
-from fairlead.journal.arrow import SCHEMA
-from fairlead.journal.events import rows
-from fairlead.journal.selection import Selection
-from fairlead.model.partitions import NUMBER_BITS, first_number
-from fairlead.server.doors import Doors
-from fairlead.server.http import HttpDoor
-from fairlead.server.keys import KeyRing
-from fairlead.server.websocket import QuickSocket
-from fairlead.spark.pipeline.source import LiveJournal
-from fairlead.spark.source.journal_files import JournalFiles
-from fairlead.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader
-from fairlead.spark.source.journal_server import ServerJournal
-from fairlead.spark.source.options import journal_options
-from fairlead.spark.source.place import Place
-from fairlead.spark.source.span import Part, Span
+from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
+from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.events import rows
+from fairlane.journal.selection import Selection
+from fairlane.model.partitions import NUMBER_BITS, first_number
+from fairlane.server.doors import Doors
+from fairlane.server.http import HttpDoor
+from fairlane.server.keys import KeyRing
+from fairlane.server.websocket import QuickSocket
+from fairlane.spark.pipeline.source import LiveJournal
+from fairlane.spark.source.journal_files import JournalFiles
+from fairlane.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader
+from fairlane.spark.source.journal_server import ServerJournal
+from fairlane.spark.source.options import journal_options
+from fairlane.spark.source.place import Place
+from fairlane.spark.source.span import Part, Span
 from tests.unit.cluster.in_process import until
 from tests.unit.server.house import run
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.client import Client, NewMessage
+from fairlane.client import Client, NewMessage
 from tests.spark.queues import address, fill
 from tests.system.server_process import ServerProcess, serving
 
@@ -26,7 +26,7 @@ def client(server: ServerProcess) -> Iterator[Client]:
 def look(spark: SparkSession, server: ServerProcess, kind: str, **options: Any) -> DataFrame:
     """Return messages as a frame."""
     chosen = {"kind": kind, "server": address(server), "queue": "orders", **options}
-    return spark.read.format("fairlead").options(**chosen).load()
+    return spark.read.format("fairlane").options(**chosen).load()
 
 
 def test_what_waits_is_seen_whole_and_stays(spark: SparkSession, server: ServerProcess, client: Client) -> None:
@@ -92,7 +92,7 @@ def test_dead_letters_are_found_by_why_and_whose(spark: SparkSession, server: Se
 def test_bodies_are_read_only_for_those_who_ask(spark: SparkSession, server: ServerProcess, client: Client) -> None:
     """A schema without body columns gets the others, and nulls for none of them."""
     fill(client, 5)
-    reader = spark.read.format("fairlead").schema("status string, size_bytes long, id string")
+    reader = spark.read.format("fairlane").schema("status string, size_bytes long, id string")
     rows = reader.options(kind="peek", server=address(server), queue="orders").load().collect()
     assert [(row.status, row.size_bytes) for row in rows] == [("waiting", 6)] * 5
 
@@ -106,7 +106,7 @@ def test_nothing_to_see_is_an_empty_frame(
     with pytest.raises(PySparkException, match="no queue 'ordres'"):
         look(spark, server, "peek", queue="ordres").collect()
     with pytest.raises(AnalysisException, match="option queue is missing"):
-        spark.read.format("fairlead").options(kind="peek", server=address(server)).load()
-    stream = spark.readStream.format("fairlead").options(kind="peek", server=address(server), queue="orders").load()
+        spark.read.format("fairlane").options(kind="peek", server=address(server)).load()
+    stream = spark.readStream.format("fairlane").options(kind="peek", server=address(server), queue="orders").load()
     with pytest.raises(PySparkException, match="there is no stream"):
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination()

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.errors import InvalidArgument, StoreCorrupt, StoreLocked
-from fairlead.journal.arrow import SCHEMA
-from fairlead.spark.pipeline import JournalFolder, read_manifest, read_table, run_pipeline
-from fairlead.spark.pipeline import run as running
-from fairlead.spark.tables import TABLES
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreLocked
+from fairlane.journal.arrow import SCHEMA
+from fairlane.spark.pipeline import JournalFolder, read_manifest, read_table, run_pipeline
+from fairlane.spark.pipeline import run as running
+from fairlane.spark.tables import TABLES
 from tests.spark.table_rows import DAY, Event, enqueued, event, of
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -83,7 +83,7 @@ def test_days_one_by_one_give_the_same_tables(
     spark: SparkSession, tmp_path: Path, at_once: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments that come one at a time make the very tables that one run makes; many files of a day become one."""
-    monkeypatch.setattr("fairlead.spark.pipeline.intake.FILES_MAX", 1)
+    monkeypatch.setattr("fairlane.spark.pipeline.intake.FILES_MAX", 1)
     story = a_story()
     for first, last in ((0, 7), (7, 13), (13, 17)):
         write_segment(tmp_path / "journal", story[first:last])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.adapters.parquet_export import export_segment
-from fairlead.journal.records import SegmentImage
-from fairlead.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
-from fairlead.spark.source.place import Place
-from fairlead.testing.simulation import Simulation
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.parquet_export import export_segment
+from fairlane.journal.records import SegmentImage
+from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
+from fairlane.spark.source.place import Place
+from fairlane.testing.simulation import Simulation
+from fairlane.testing.stepped import SteppedBroker
 from tests.spark.table_rows import told
 from tests.system.server_process import ServerProcess
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fairlead.cli.main import cli
-from fairlead.errors import StoreCorrupt
-from fairlead.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
-from fairlead.spark.pipeline.segments import joined, new_segments, without
+from fairlane.cli.main import cli
+from fairlane.errors import StoreCorrupt
+from fairlane.spark.pipeline.manifest import MANIFEST, Manifest, Swap, read_manifest, write_manifest
+from fairlane.spark.pipeline.segments import joined, new_segments, without
 
 
 def test_status_tells_how_far_the_tables_are(tmp_path: Path) -> None:

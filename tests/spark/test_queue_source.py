@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from fairlead.client import Client, NewMessage
-from fairlead.model.message import Receipt
+from fairlane.client import Client, NewMessage
+from fairlane.model.message import Receipt
 from tests.spark.queues import address, each_batch, fill, queue_stream, until
 from tests.system.server_process import ServerProcess
 
@@ -209,6 +209,6 @@ def test_options_of_a_queue_are_checked(
 
 def test_a_queue_is_no_batch(spark: SparkSession, server: ServerProcess) -> None:
     """What is consumed is a stream, and the error says so."""
-    reader = spark.read.format("fairlead").options(kind="queue", server=address(server), queue="orders", consumer="etl")
+    reader = spark.read.format("fairlane").options(kind="queue", server=address(server), queue="orders", consumer="etl")
     with pytest.raises(AnalysisException, match="use readStream"):
         reader.load().collect()

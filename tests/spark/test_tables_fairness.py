@@ -7,12 +7,12 @@ from datetime import date
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlead.spark.tables.attempts import attempts
-from fairlead.spark.tables.fairness import fairness, fairness_keys
-from fairlead.spark.tables.noisy_neighbours import noisy_neighbours
-from fairlead.spark.tables.starvation import starvation
-from fairlead.spark.tables.turns import Span, pieces, windows
-from fairlead.spark.tables.weights import with_weights
+from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.fairness import fairness, fairness_keys
+from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
+from fairlane.spark.tables.starvation import starvation
+from fairlane.spark.tables.turns import Span, pieces, windows
+from fairlane.spark.tables.weights import with_weights
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, of, told
 
 pytestmark = pytest.mark.usefixtures("small_data")

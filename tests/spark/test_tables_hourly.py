@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from fairlead.spark.tables.attempts import attempts
-from fairlead.spark.tables.histogram import bucket_of, greatest_in, merged
-from fairlead.spark.tables.latency import latency
-from fairlead.spark.tables.sla import sla
-from fairlead.spark.tables.tenant_usage import tenant_usage
-from fairlead.spark.tables.throttle_waits import throttle_waits
+from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.histogram import bucket_of, greatest_in, merged
+from fairlane.spark.tables.latency import latency
+from fairlane.spark.tables.sla import sla
+from fairlane.spark.tables.tenant_usage import tenant_usage
+from fairlane.spark.tables.throttle_waits import throttle_waits
 from tests.spark.table_rows import DAY_0, HOUR, Event, enqueued, frame, of, told
 
 pytestmark = pytest.mark.usefixtures("small_data")

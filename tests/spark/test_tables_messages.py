@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fairlead.spark.tables.attempts import attempts
-from fairlead.spark.tables.messages import messages
+from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.messages import messages
 from tests.spark.table_rows import DAY, DAY_0, Event, enqueued, event, frame, message_id, of
 
 pytestmark = pytest.mark.usefixtures("small_data")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.journal.events import COLUMNS
-from fairlead.spark.tables import TABLES
-from fairlead.spark.tables.schemas import EVENT_COLUMNS
+from fairlane.journal.events import COLUMNS
+from fairlane.spark.tables import TABLES
+from fairlane.spark.tables.schemas import EVENT_COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "tables.md").read_text()
 

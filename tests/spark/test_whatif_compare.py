@@ -9,19 +9,19 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from fairlead.cli.main import cli
-from fairlead.errors import CandidateInvalid
-from fairlead.model.message import NewMessage
-from fairlead.spark.whatif.advise import advise
-from fairlead.spark.whatif.compare import JOURNAL, Journal, Task, compare
-from fairlead.spark.whatif.measures import Span
-from fairlead.spark.whatif.page import page_of
-from fairlead.spark.whatif.reproduce import reproduce
-from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlead.spark.whatif.spread import split
-from fairlead.spark.whatif.targets import target_of
-from fairlead.testing.traffic import Traffic
-from fairlead.testing.traffic_drive import make_journal
+from fairlane.cli.main import cli
+from fairlane.errors import CandidateInvalid
+from fairlane.model.message import NewMessage
+from fairlane.spark.whatif.advise import advise
+from fairlane.spark.whatif.compare import JOURNAL, Journal, Task, compare
+from fairlane.spark.whatif.measures import Span
+from fairlane.spark.whatif.page import page_of
+from fairlane.spark.whatif.reproduce import reproduce
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
+from fairlane.spark.whatif.spread import split
+from fairlane.spark.whatif.targets import target_of
+from fairlane.testing.traffic import Traffic
+from fairlane.testing.traffic_drive import make_journal
 from tests.spark.whatif_journals import exported, stepped_broker
 
 START_MS = 1_700_000_000_000

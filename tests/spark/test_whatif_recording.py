@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairlead.errors import JournalIncomplete, QueueNotFound
-from fairlead.model.message import NewMessage
-from fairlead.spark.whatif.attempts import ACKED, DEAD, EXPIRED, RETURNED
-from fairlead.spark.whatif.compare import Journal
-from fairlead.spark.whatif.files import chosen, groups, journal_files, survey
-from fairlead.spark.whatif.recording import record
-from fairlead.spark.whatif.reproduce import reproduce
-from fairlead.spark.whatif.slots import slots_over_time
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.errors import JournalIncomplete, QueueNotFound
+from fairlane.model.message import NewMessage
+from fairlane.spark.whatif.attempts import ACKED, DEAD, EXPIRED, RETURNED
+from fairlane.spark.whatif.compare import Journal
+from fairlane.spark.whatif.files import chosen, groups, journal_files, survey
+from fairlane.spark.whatif.recording import record
+from fairlane.spark.whatif.reproduce import reproduce
+from fairlane.spark.whatif.slots import slots_over_time
+from fairlane.testing.stepped import SteppedBroker
 from tests.spark.whatif_journals import exported, stepped_broker
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
-from fairlead.broker.settings import Settings
-from fairlead.journal.arrow import to_batch
-from fairlead.journal.codec import Page, decode
-from fairlead.ports.store import Commit
-from fairlead.spark.whatif.files import selected
-from fairlead.spark.whatif.reproduce import reproduce, reproduction_of
-from fairlead.testing.simulation import Simulation
-from fairlead.testing.stepped import SteppedBroker
-from fairlead.testing.traffic import Traffic
-from fairlead.testing.traffic_drive import make_journal
+from fairlane.broker.settings import Settings
+from fairlane.journal.arrow import to_batch
+from fairlane.journal.codec import Page, decode
+from fairlane.ports.store import Commit
+from fairlane.spark.whatif.files import selected
+from fairlane.spark.whatif.reproduce import reproduce, reproduction_of
+from fairlane.testing.simulation import Simulation
+from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.traffic import Traffic
+from fairlane.testing.traffic_drive import make_journal
 
 
 def _events_of_seed(seed: int) -> pa.Table:

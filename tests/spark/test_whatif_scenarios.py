@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import CandidateInvalid
-from fairlead.model.policy import QueuePolicy
-from fairlead.spark.whatif.advise import commands_of
-from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
-from fairlead.spark.whatif.targets import target_of
+from fairlane.errors import CandidateInvalid
+from fairlane.model.policy import QueuePolicy
+from fairlane.spark.whatif.advise import commands_of
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
+from fairlane.spark.whatif.targets import target_of
 
 POLICIES = {"work": QueuePolicy(max_attempts=7), "mail": QueuePolicy()}
 BASE = Scenario(name=ORIGINAL)
@@ -127,8 +127,8 @@ def test_a_proposal_is_told_as_commands() -> None:
         paused={"work": {"slow": True}},
     )
     assert commands_of(scenario) == [
-        "fairlead config set 'cap:work:a b' --unset",
-        "fairlead config set weight:work:acme 4",
-        "fairlead queue update work --set quantum=2",
-        "fairlead queue pause work --key slow",
+        "fairlane config set 'cap:work:a b' --unset",
+        "fairlane config set weight:work:acme 4",
+        "fairlane queue update work --set quantum=2",
+        "fairlane queue pause work --key slow",
     ]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.spark.whatif.files import journal_files
-from fairlead.spark.whatif.places import items_of
-from fairlead.spark.whatif.recording import record
-from fairlead.spark.whatif.scenario import ORIGINAL, Scenario, setting_of
-from fairlead.spark.whatif.simulate import play
-from fairlead.testing.stepped import SteppedBroker
-from fairlead.testing.traffic import Arrival, Traffic
-from fairlead.testing.traffic_drive import drive, make_journal
+from fairlane.model.message import NewMessage
+from fairlane.spark.whatif.files import journal_files
+from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.recording import record
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, setting_of
+from fairlane.spark.whatif.simulate import play
+from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.traffic import Arrival, Traffic
+from fairlane.testing.traffic_drive import drive, make_journal
 from tests.spark.whatif_journals import exported, measured, stepped_broker
 
 AS_IT_WAS = Scenario(name=ORIGINAL)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from fairlead.assembly import export_journal
-from fairlead.broker.settings import Settings
-from fairlead.broker.threads import Broker
-from fairlead.spark.whatif.measures import KeyMeasures, Span, Yardstick
-from fairlead.spark.whatif.places import items_of
-from fairlead.spark.whatif.recording import Recording
-from fairlead.spark.whatif.scenario import Scenario
-from fairlead.spark.whatif.simulate import play
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.assembly import export_journal
+from fairlane.broker.settings import Settings
+from fairlane.broker.threads import Broker
+from fairlane.spark.whatif.measures import KeyMeasures, Span, Yardstick
+from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.recording import Recording
+from fairlane.spark.whatif.scenario import Scenario
+from fairlane.spark.whatif.simulate import play
+from fairlane.testing.stepped import SteppedBroker
 
 MINUTE_MS = 60_000
 

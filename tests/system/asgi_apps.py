@@ -19,9 +19,9 @@ from starlette.requests import Request  # noqa: TC002 - beside FastAPI's and Lit
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from fairlead.asgi import FairGate, FairQueue
-from fairlead.asgi.protocol import ASGIApp, Scope
-from fairlead.scheduler import KeyPolicy
+from fairlane.asgi import FairGate, FairQueue
+from fairlane.asgi.protocol import ASGIApp, Scope
+from fairlane.scheduler import KeyPolicy
 
 IN_FLIGHT = 4
 

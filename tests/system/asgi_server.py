@@ -7,7 +7,7 @@ import sys
 
 import uvicorn
 
-from fairlead.asgi.protocol import Receive, Scope, Send
+from fairlane.asgi.protocol import Receive, Scope, Send
 
 from .asgi_apps import BUILDERS, Stage
 

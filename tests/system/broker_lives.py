@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.assembly import open_store
-from fairlead.model.message import Delivery
-from fairlead.testing.clock import FakeClock
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.assembly import open_store
+from fairlane.model.message import Delivery
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 
 from .broker_audit import Auditor
 from .broker_load import ALL_QUEUES, name_in

@@ -22,17 +22,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.adapters.system_entropy import SystemEntropy
-from fairlead.assembly import open_store
-from fairlead.broker.engine import Engine
-from fairlead.broker.settings import Settings
-from fairlead.broker.threads import Broker
-from fairlead.errors import FairleadError, MessageNotFound
-from fairlead.model.message import Delivery, MessageView, NewMessage, Receipt
-from fairlead.model.policy import QueuePolicy
-from fairlead.ports.clock import Clock
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.assembly import open_store
+from fairlane.broker.engine import Engine
+from fairlane.broker.settings import Settings
+from fairlane.broker.threads import Broker
+from fairlane.errors import FairlaneError, MessageNotFound
+from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
+from fairlane.model.policy import QueuePolicy
+from fairlane.ports.clock import Clock
 
 QUEUES = ("orders", "shipping")
 ALL_QUEUES = tuple(name for queue in QUEUES for name in (queue, f"{queue}.dlq"))
@@ -69,7 +69,7 @@ def name_in(payload: bytes | None) -> str:
 
 def outcome_of(result: object) -> object:
     """Return a result as it is logged: an error as its code behind an exclamation mark."""
-    return f"!{result.code}" if isinstance(result, FairleadError) else result
+    return f"!{result.code}" if isinstance(result, FairlaneError) else result
 
 
 class CallLog:
@@ -93,7 +93,7 @@ class CallLog:
         self._write(n=number, do=verb, **asked)
         try:
             answered = ask()
-        except FairleadError as error:
+        except FairlaneError as error:
             answered = {"error": error.code, "text": str(error)}
         self._write(of=number, **answered)
         os.write(sys.stdout.fileno(), b".")

@@ -21,9 +21,9 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from fairlead.model.partitions import queue_of
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer, S3Server, wait_until
+from fairlane.model.partitions import queue_of
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer, S3Server, wait_until
 
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut
@@ -288,7 +288,7 @@ def main(arguments: list[str]) -> int:
     """Do what the command line says, and print what came of it."""
     what, times = arguments[0], int(arguments[1])
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-chaos-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-chaos-")))
         found = chaos_of(what, folder, stack, times=times)
     sys.stdout.write("\n".join(f"{count:8,} {kind}" for kind, count in found.counts.most_common()) + "\n")
     sys.stdout.write("\n".join([f"{len(found.faults)} faults", *found.faults[:20]]) + "\n")

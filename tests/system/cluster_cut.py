@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from fairlead.testing.servers import PostgresServer
+from fairlane.testing.servers import PostgresServer
 
 _SOCKET = ".s.PGSQL.5432"
 _CHUNK = 1 << 16
@@ -20,7 +20,7 @@ class Cut:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._folder = tempfile.TemporaryDirectory(prefix="fairlead-cut-")
+        self._folder = tempfile.TemporaryDirectory(prefix="fairlane-cut-")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(Path(self._folder.name) / _SOCKET))
         self._listener.listen(64)

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from fairlead.client import AsyncClient, AsyncMessage, NewMessage, Retries
-from fairlead.client.http_transport import HttpTransport
-from fairlead.client.shaping import Leased
-from fairlead.client.websocket import WebSocketTransport
-from fairlead.errors import FairleadError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
+from fairlane.client import AsyncClient, AsyncMessage, NewMessage, Retries
+from fairlane.client.http_transport import HttpTransport
+from fairlane.client.shaping import Leased
+from fairlane.client.websocket import WebSocketTransport
+from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
 
 from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
 
@@ -210,10 +210,10 @@ class Load:
             for at, name in enumerate(names)
         ]
         asked = _now()
-        results: Sequence[str | FairleadError]
+        results: Sequence[str | FairlaneError]
         try:
             results = await client.enqueue_many(queue, messages)
-        except FairleadError as error:
+        except FairlaneError as error:
             results = [error] * len(names)
         answered = _now()
         self._note_answers(client, "enqueue", results)
@@ -233,7 +233,7 @@ class Load:
         asked = _now()
         try:
             leased = await client.lease(queue, 2 * BATCH, wait_ms=_WAIT_MS, visibility_ms=VISIBILITY_MS)
-        except FairleadError as error:
+        except FairlaneError as error:
             self._note_answers(client, "lease", [error])
             await asyncio.sleep(PAUSE_S)
             return []
@@ -258,10 +258,10 @@ class Load:
 
     async def _ack(self, client: AsyncClient, queue: str, held: Sequence[Leased]) -> None:
         asked = _now()
-        results: Sequence[FairleadError | None]
+        results: Sequence[FairlaneError | None]
         try:
             results = await client.ack_many(queue, held)
-        except FairleadError as error:
+        except FairlaneError as error:
             results = [error] * len(held)
         answered = _now()
         self._note_answers(client, "ack", results)
@@ -272,7 +272,7 @@ class Load:
 
     def _note_answers(self, client: AsyncClient, verb: str, results: Sequence[object]) -> None:
         if client is self._assailant:
-            codes = (result.code if isinstance(result, FairleadError) else "done" for result in results)
+            codes = (result.code if isinstance(result, FairlaneError) else "done" for result in results)
             self.woken.update(f"{verb} after waking: {code}" for code in codes)
 
     def _note(self, message: AsyncMessage, asked: float | None) -> Got:
@@ -290,7 +290,7 @@ class Load:
         return True
 
 
-def _outcome(error: FairleadError | None) -> Outcome:
+def _outcome(error: FairlaneError | None) -> Outcome:
     if error is None:
         return "done"
     return "refused" if isinstance(error, _REFUSED) else "unknown"

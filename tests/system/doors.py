@@ -11,9 +11,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from websockets.exceptions import InvalidStatus
 
-from fairlead.wire.grpc import admin_pb2, batches_pb2, broker_pb2
-from fairlead.wire.protobuf import VERB_OF
-from fairlead.wire.verbs import VERBS
+from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
+from fairlane.wire.protobuf import VERB_OF
+from fairlane.wire.verbs import VERBS
 
 from .grpc_process import GrpcServer
 from .server_process import HttpAnswer, ServerProcess
@@ -121,7 +121,7 @@ class GrpcDoor:
             data = call(message.SerializeToString(), metadata=metadata, timeout=30)
         except grpc.RpcError as refused:
             error: Any = refused
-            return Outcome(dict(error.trailing_metadata())["fairlead-code"], error.code().name)
+            return Outcome(dict(error.trailing_metadata())["fairlane-code"], error.code().name)
         answer = GetMessageClass(method.output_type)()
         answer.ParseFromString(data)
         return Outcome("ok", "OK", MessageToDict(answer, preserving_proto_field_name=True))

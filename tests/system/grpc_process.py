@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from fairlead.wire.grpc import admin_pb2_grpc, broker_pb2_grpc
+from fairlane.wire.grpc import admin_pb2_grpc, broker_pb2_grpc
 
 from .server_process import ServerProcess
 

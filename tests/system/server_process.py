@@ -23,10 +23,10 @@ _ADDRESS = re.compile(r"listens on (https?)://(\S+)")
 
 
 class ServerProcess:
-    """``python -m fairlead.server`` on a free port. It can be killed, stopped and started again on the same data."""
+    """``python -m fairlane.server`` on a free port. It can be killed, stopped and started again on the same data."""
 
     def __init__(self, data: Path, *flags: str) -> None:
-        self._command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", str(data), *flags]
+        self._command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(data), *flags]
         self.data = data
         self.process: subprocess.Popen[str] | None = None
         self.address = ""
@@ -34,7 +34,7 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it, and return once it says where it listens."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
         self.process = subprocess.Popen(
             self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -70,7 +70,7 @@ class ServerProcess:
         """Return a connection of the stream."""
         scheme = "wss" if self.scheme == "https" else "ws"
         address = f"{scheme}://{self.address}/v1/stream"
-        options = {"subprotocols": ["fairlead.v1"], "compression": None, "max_size": None} | options
+        options = {"subprotocols": ["fairlane.v1"], "compression": None, "max_size": None} | options
         return Stream(address, options)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.server.__main__ import main
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.server.__main__ import main
 
 
 def skew(by_ms: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.testing.servers import PostgresServer, S3Server
+from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
 
 from .broker_audit import Auditor

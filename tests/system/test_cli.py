@@ -1,4 +1,4 @@
-"""The command ``fairlead`` as a process of its own, as people and their shells run it."""
+"""The command ``fairlane`` as a process of its own, as people and their shells run it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
-from fairlead.adapters.parquet_export import exported
-from fairlead.assembly import open_broker
+from fairlane.adapters.parquet_export import exported
+from fairlane.assembly import open_broker
 
-FAIRLEAD = [sys.executable, "-W", "error", "-m", "fairlead"]
+FAIRLANE = [sys.executable, "-W", "error", "-m", "fairlane"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return an environment in which nothing of Fairlead is set."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | more
+    """Return an environment in which nothing of Fairlane is set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")} | more
 
 
-def fairlead(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> str:
+def fairlane(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> str:
     """Run a command that is to end with an exit code, and return what it printed."""
     result = subprocess.run(
-        [*FAIRLEAD, *arguments], input=feed, capture_output=True, timeout=60, check=False, env=environment(**more)
+        [*FAIRLANE, *arguments], input=feed, capture_output=True, timeout=60, check=False, env=environment(**more)
     )
     assert result.returncode == code, (result.stdout, result.stderr)
     assert b"Traceback" not in result.stderr
@@ -37,9 +37,9 @@ def fairlead(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> 
 
 
 def in_shell(script: str, cwd: Path, **more: str) -> str:
-    """Run a script as people write them, with the command named ``fairlead``."""
-    command = " ".join(FAIRLEAD)
-    text = f'fairlead() {{ {command} "$@"; }}\n{script}'
+    """Run a script as people write them, with the command named ``fairlane``."""
+    command = " ".join(FAIRLANE)
+    text = f'fairlane() {{ {command} "$@"; }}\n{script}'
     result = subprocess.run(
         ["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=environment(**more)
     )
@@ -50,7 +50,7 @@ def in_shell(script: str, cwd: Path, **more: str) -> str:
 @contextmanager
 def serving(data: Path, *options: str) -> Iterator[str]:
     """Yield the address of a server of its own, which ends in good order."""
-    arguments = [*FAIRLEAD, "serve", "--port", "0", "--data", str(data), "--log-level", "error", *options]
+    arguments = [*FAIRLANE, "serve", "--port", "0", "--data", str(data), "--log-level", "error", *options]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None
     with closing(process.stdout) as told:
@@ -73,22 +73,22 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 LIFECYCLE = """
 set -e
-fairlead queue create jobs --set max_attempts=1
-printf 'first job\\nsecond "job"\\nthird\\n' | fairlead enqueue jobs --lines --key acme
-eval "$(fairlead dequeue jobs)"
-cat "$FAIRLEAD_QUEUE_PAYLOAD_PATH"; echo
-fairlead extend --visibility 1m
-fairlead ack
-test ! -e "$FAIRLEAD_QUEUE_PAYLOAD_PATH"
-eval "$(fairlead dequeue jobs --payload-out 'out file')"
+fairlane queue create jobs --set max_attempts=1
+printf 'first job\\nsecond "job"\\nthird\\n' | fairlane enqueue jobs --lines --key acme
+eval "$(fairlane dequeue jobs)"
+cat "$FAIRLANE_QUEUE_PAYLOAD_PATH"; echo
+fairlane extend --visibility 1m
+fairlane ack
+test ! -e "$FAIRLANE_QUEUE_PAYLOAD_PATH"
+eval "$(fairlane dequeue jobs --payload-out 'out file')"
 cat 'out file'; echo
-fairlead nack --error "no such thing"
-fairlead consume jobs
-eval "$(fairlead dequeue jobs)" && exit 1 || test $? = 4
-test -z "$FAIRLEAD_QUEUE_TOKEN"
-fairlead ack 2>/dev/null && exit 1 || test $? = 2
-fairlead redrive jobs
-while job=$(fairlead dequeue jobs); do eval "$job"; cat "$FAIRLEAD_QUEUE_PAYLOAD_PATH"; fairlead ack; done
+fairlane nack --error "no such thing"
+fairlane consume jobs
+eval "$(fairlane dequeue jobs)" && exit 1 || test $? = 4
+test -z "$FAIRLANE_QUEUE_TOKEN"
+fairlane ack 2>/dev/null && exit 1 || test $? = 2
+fairlane redrive jobs
+while job=$(fairlane dequeue jobs); do eval "$job"; cat "$FAIRLANE_QUEUE_PAYLOAD_PATH"; fairlane ack; done
 """
 SAID = [
     "Queue jobs is there.",
@@ -106,71 +106,71 @@ SAID = [
 
 def test_a_lifecycle_in_a_shell_on_a_folder(tmp_path: Path) -> None:
     """Leases survive from one command to the next, since they are in the folder."""
-    script = LIFECYCLE.replace("fairlead ", f"fairlead --data {tmp_path / 'data'} ")
+    script = LIFECYCLE.replace("fairlane ", f"fairlane --data {tmp_path / 'data'} ")
     lines = in_shell(script, tmp_path).splitlines()
     assert [said for line, said in zip(lines, SAID, strict=True) if not line.startswith(said)] == []
 
 
 def test_a_lifecycle_in_a_shell_on_a_server(tmp_path: Path, server: str) -> None:
     """The same commands do the same on a server."""
-    lines = in_shell(LIFECYCLE, tmp_path, FAIRLEAD_SERVER=server).splitlines()
+    lines = in_shell(LIFECYCLE, tmp_path, FAIRLANE_SERVER=server).splitlines()
     assert [said for line, said in zip(lines, SAID, strict=True) if not line.startswith(said)] == []
 
 
 def test_the_quick_start(server: str) -> None:
     """Serve, create, enqueue, consume, inspect: five commands."""
-    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
-    fairlead("enqueue", "orders", "hello", "--key", "acme", FAIRLEAD_SERVER=server)
-    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server) == "hello\n"
-    assert "waiting       0" in fairlead("queue", "inspect", "orders", FAIRLEAD_SERVER=server)
+    fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
+    fairlane("enqueue", "orders", "hello", "--key", "acme", FAIRLANE_SERVER=server)
+    assert fairlane("consume", "orders", FAIRLANE_SERVER=server) == "hello\n"
+    assert "waiting       0" in fairlane("queue", "inspect", "orders", FAIRLANE_SERVER=server)
 
 
 def test_many_messages_through_a_server(server: str) -> None:
     """Thousands of lines come out as they went in, in their order."""
     lines = b"".join(b"%d\n" % number for number in range(5_000))
-    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
-    said = fairlead("-o", "json", "enqueue", "orders", "--lines", feed=lines, FAIRLEAD_SERVER=server)
+    fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
+    said = fairlane("-o", "json", "enqueue", "orders", "--lines", feed=lines, FAIRLANE_SERVER=server)
     assert json.loads(said)["enqueued"] == 5_000
-    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server).encode() == lines
+    assert fairlane("consume", "orders", FAIRLANE_SERVER=server).encode() == lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_following_ends_when_interrupted(server: str, number: signal.Signals) -> None:
     """What comes is printed as it comes; a signal ends it with exit code 130, and nothing is lost."""
-    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
-    command = [*FAIRLEAD, "--server", server, "consume", "orders", "--follow"]
+    fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
+    command = [*FAIRLANE, "--server", server, "consume", "orders", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
-        fairlead("enqueue", "orders", "hello", FAIRLEAD_SERVER=server)
+        fairlane("enqueue", "orders", "hello", FAIRLANE_SERVER=server)
         assert process.stdout.readline() == b"hello\n"
-        fairlead("enqueue", "orders", "again", FAIRLEAD_SERVER=server)
+        fairlane("enqueue", "orders", "again", FAIRLANE_SERVER=server)
         assert process.stdout.readline() == b"again\n"
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err.strip()) == (130, b"")
-    fairlead("enqueue", "orders", "later", FAIRLEAD_SERVER=server)
-    assert fairlead("consume", "orders", FAIRLEAD_SERVER=server) == "later\n"
+    fairlane("enqueue", "orders", "later", FAIRLANE_SERVER=server)
+    assert fairlane("consume", "orders", FAIRLANE_SERVER=server) == "later\n"
 
 
 def test_names_of_queues_are_completed(server: str) -> None:
     """A shell that asks gets the queues of the server, and nothing where there is no server."""
-    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
+    fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     for at, found in ((server, ["plain,orders", "plain,orders.dlq"]), ("http://127.0.0.1:1", [])):
-        out = fairlead(
-            _FAIRLEAD_COMPLETE="bash_complete", COMP_WORDS="fairlead peek or", COMP_CWORD="2", FAIRLEAD_SERVER=at
+        out = fairlane(
+            _FAIRLANE_COMPLETE="bash_complete", COMP_WORDS="fairlane peek or", COMP_CWORD="2", FAIRLANE_SERVER=at
         )
         assert out.split() == found
 
 
 def test_lines_go_as_they_come(server: str) -> None:
     """Whoever writes slowly need not write a whole batch before its messages are there."""
-    fairlead("queue", "create", "orders", FAIRLEAD_SERVER=server)
-    command = [*FAIRLEAD, "--server", server, "enqueue", "orders", "--lines"]
+    fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
+    command = [*FAIRLANE, "--server", server, "enqueue", "orders", "--lines"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdin is not None
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        assert fairlead("consume", "orders", "--count", "1", "--follow", FAIRLEAD_SERVER=server) == "first\n"
+        assert fairlane("consume", "orders", "--count", "1", "--follow", FAIRLANE_SERVER=server) == "first\n"
         out, _ = process.communicate(b"second", timeout=30)
     assert out == b"2 messages enqueued.\n"
 
@@ -178,66 +178,66 @@ def test_lines_go_as_they_come(server: str) -> None:
 def test_a_server_that_asks_for_keys(tmp_path: Path) -> None:
     """Nobody comes in without a key, and with one as far as its rights go."""
     data = tmp_path / "server"
-    first = fairlead("--data", str(data), "key", "create", "first", "--grant", "admin").strip()
+    first = fairlane("--data", str(data), "key", "create", "first", "--grant", "admin").strip()
     with serving(data, "--auth") as server:
-        fairlead("queue", "list", code=1, FAIRLEAD_SERVER=server)
-        fairlead("queue", "list", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY="fl_0_0")
-        fairlead("queue", "create", "jobs", FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=first)
+        fairlane("queue", "list", code=1, FAIRLANE_SERVER=server)
+        fairlane("queue", "list", code=1, FAIRLANE_SERVER=server, FAIRLANE_API_KEY="fl_0_0")
+        fairlane("queue", "create", "jobs", FAIRLANE_SERVER=server, FAIRLANE_API_KEY=first)
         grant = ("--grant", "produce:jobs:acme")
-        shop = fairlead("key", "create", "shop", *grant, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=first).strip()
-        fairlead("enqueue", "jobs", "x", "--key", "acme", FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
-        fairlead("enqueue", "jobs", "x", "--key", "bakery", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
-        fairlead("consume", "jobs", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
-        fairlead("key", "list", code=1, FAIRLEAD_SERVER=server, FAIRLEAD_API_KEY=shop)
+        shop = fairlane("key", "create", "shop", *grant, FAIRLANE_SERVER=server, FAIRLANE_API_KEY=first).strip()
+        fairlane("enqueue", "jobs", "x", "--key", "acme", FAIRLANE_SERVER=server, FAIRLANE_API_KEY=shop)
+        fairlane("enqueue", "jobs", "x", "--key", "bakery", code=1, FAIRLANE_SERVER=server, FAIRLANE_API_KEY=shop)
+        fairlane("consume", "jobs", code=1, FAIRLANE_SERVER=server, FAIRLANE_API_KEY=shop)
+        fairlane("key", "list", code=1, FAIRLANE_SERVER=server, FAIRLANE_API_KEY=shop)
 
 
 def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:
     """With ``head`` at the end of the pipe the rest stays in the queue, and nobody complains."""
     script = """
-    fairlead queue create jobs >&2
-    seq 1 2000 | fairlead enqueue jobs --lines >&2
-    fairlead consume jobs | head -n 1
-    """.replace("fairlead ", f"fairlead --data {tmp_path / 'data'} ")
+    fairlane queue create jobs >&2
+    seq 1 2000 | fairlane enqueue jobs --lines >&2
+    fairlane consume jobs | head -n 1
+    """.replace("fairlane ", f"fairlane --data {tmp_path / 'data'} ")
     assert in_shell("set -e\n" + script, tmp_path) == "1\n"
-    (view,) = json.loads(fairlead("--data", str(tmp_path / "data"), "-o", "json", "queue", "list"))[:1]
+    (view,) = json.loads(fairlane("--data", str(tmp_path / "data"), "-o", "json", "queue", "list"))[:1]
     assert view["leased"] == 0
     assert view["waiting"] > 0
 
 
 def test_keys_over_a_server(server: str) -> None:
     """Keys are made, listed and revoked over HTTP, and refusals come back as they are."""
-    said = json.loads(fairlead("-o", "json", "key", "create", "ci", "--grant", "consume:jobs", FAIRLEAD_SERVER=server))
-    (key,) = json.loads(fairlead("-o", "json", "key", "list", FAIRLEAD_SERVER=server))
+    said = json.loads(fairlane("-o", "json", "key", "create", "ci", "--grant", "consume:jobs", FAIRLANE_SERVER=server))
+    (key,) = json.loads(fairlane("-o", "json", "key", "list", FAIRLANE_SERVER=server))
     assert (key["id"], key["name"], "key" in key) == (said["id"], "ci", False)
-    fairlead("key", "revoke", said["id"], FAIRLEAD_SERVER=server)
-    fairlead("key", "revoke", said["id"], code=1, FAIRLEAD_SERVER=server)
-    fairlead("key", "create", "ci", "--grant", "produce:a*b", code=1, FAIRLEAD_SERVER=server)
+    fairlane("key", "revoke", said["id"], FAIRLANE_SERVER=server)
+    fairlane("key", "revoke", said["id"], code=1, FAIRLANE_SERVER=server)
+    fairlane("key", "create", "ci", "--grant", "produce:a*b", code=1, FAIRLANE_SERVER=server)
 
 
 def test_exit_codes(tmp_path: Path) -> None:
     """Refused is 1, wrong usage 2, unavailable 3, nothing there 4."""
     on = ["--data", str(tmp_path)]
-    fairlead(*on, "queue", "create", "jobs")
-    fairlead(*on, "queue", "create", "jobs", code=1)
-    fairlead(*on, "queue", "create", code=2)
-    fairlead("--server", "http://127.0.0.1:1", "queue", "list", code=3)
-    fairlead(*on, "dequeue", "jobs", code=4)
-    fairlead("--server", "http://127.0.0.1:1", "key", "list", code=3)
+    fairlane(*on, "queue", "create", "jobs")
+    fairlane(*on, "queue", "create", "jobs", code=1)
+    fairlane(*on, "queue", "create", code=2)
+    fairlane("--server", "http://127.0.0.1:1", "queue", "list", code=3)
+    fairlane(*on, "dequeue", "jobs", code=4)
+    fairlane("--server", "http://127.0.0.1:1", "key", "list", code=3)
 
 
 def test_two_can_not_work_on_one_folder(tmp_path: Path) -> None:
     """The second is told that another has it open, and to come back."""
     with open_broker(tmp_path):
-        fairlead("--data", str(tmp_path), "queue", "list", code=3)
+        fairlane("--data", str(tmp_path), "queue", "list", code=3)
 
 
 def test_tables_on_a_terminal(tmp_path: Path) -> None:
     """On a terminal a table is drawn."""
     on = ["--data", str(tmp_path)]
-    fairlead(*on, "queue", "create", "jobs")
+    fairlane(*on, "queue", "create", "jobs")
     ours, theirs = pty.openpty()
     try:
-        command = [*FAIRLEAD, *on, "queue", "list"]
+        command = [*FAIRLANE, *on, "queue", "list"]
         subprocess.run(command, stdout=theirs, timeout=60, check=True, env=environment(TERM="xterm", COLUMNS="100"))
         out = os.read(ours, 65_536).decode()
     finally:
@@ -251,12 +251,12 @@ def test_a_servers_journal_is_exported_bit_by_bit(server: str, tmp_path: Path) -
     """Each run adds what is new in a file of its own, and without gaps; one with nothing new adds nothing."""
     folder = tmp_path / "journal"
     for count in (3, 2):
-        fairlead("--server", server, "queue", "create", f"orders-{count}")
+        fairlane("--server", server, "queue", "create", f"orders-{count}")
         for _ in range(count):
-            fairlead("--server", server, "enqueue", f"orders-{count}", "x")
-        told = json.loads(fairlead("--server", server, "--output", "json", "journal", "export", "--to", str(folder)))
+            fairlane("--server", server, "enqueue", f"orders-{count}", "x")
+        told = json.loads(fairlane("--server", server, "--output", "json", "journal", "export", "--to", str(folder)))
         assert len(told) == 1
-    assert json.loads(fairlead("--server", server, "--output", "json", "journal", "export", "--to", str(folder))) == []
+    assert json.loads(fairlane("--server", server, "--output", "json", "journal", "export", "--to", str(folder))) == []
     found = exported(folder)
     assert (len(found.files), found.gaps, found.files[0][0]) == (2, (), 1)
     kinds = [kind for _, _, path in found.files for kind in pq.read_table(path).column("kind").to_pylist()]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import AsyncClient, AsyncStream, Client, NewMessage, Retries
-from fairlead.errors import (
+from fairlane.client import AsyncClient, AsyncStream, Client, NewMessage, Retries
+from fairlane.errors import (
     Disconnected,
-    FairleadError,
+    FairlaneError,
     InvalidArgument,
     LeaseMismatch,
     MessageNotFound,
@@ -198,7 +198,7 @@ def test_a_closed_client_answers_nothing() -> None:
         async with client:
             await client.create_queue("jobs")
         for call in (client.queues(), client.enqueue("jobs", b"")):
-            with pytest.raises(FairleadError, match="has been closed"):
+            with pytest.raises(FairlaneError, match="has been closed"):
                 await call
 
     with ServerProcess() as server:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.nodes import Cluster
-from fairlead.testing.servers import PostgresServer, S3Server, ServerMissing
+from fairlane.testing.nodes import Cluster
+from fairlane.testing.servers import PostgresServer, S3Server, ServerMissing
 from tests.conftest import BUCKET
 
 from .cluster_audit import Findings

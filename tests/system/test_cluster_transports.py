@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import AsyncClient, Transport
-from fairlead.client.grpc_transport import GrpcTransport
-from fairlead.client.http_transport import HttpTransport
-from fairlead.testing.nodes import Cluster, Node
-from fairlead.testing.servers import PostgresServer
+from fairlane.client import AsyncClient, Transport
+from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.client.http_transport import HttpTransport
+from fairlane.testing.nodes import Cluster, Node
+from fairlane.testing.servers import PostgresServer
 
 KINDS = ("websocket", "http", "grpc")
 FLAGS = ("--lease-ms", "3000", "--grpc-port", "0")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.adapters.system_entropy import SystemEntropy
-from fairlead.assembly import BrokerConfig, open_broker
-from fairlead.broker.engine import Engine
-from fairlead.broker.threads import Broker
-from fairlead.errors import FairleadError, StoreFailed
-from fairlead.model.message import Delivery, NewMessage
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.assembly import BrokerConfig, open_broker
+from fairlane.broker.engine import Engine
+from fairlane.broker.threads import Broker
+from fairlane.errors import FairlaneError, StoreFailed
+from fairlane.model.message import Delivery, NewMessage
 
 DISK_BYTES = 24 << 20
 PAYLOAD_BYTES = 20_000
@@ -162,7 +162,7 @@ def test_a_full_disk_refuses_acks_or_does_them(disk: TinyDisk) -> None:
         disk.unload()
         results = broker.ack_many("orders", deliveries)
         for delivery, result in zip(deliveries, results, strict=True):
-            code = result.code if isinstance(result, FairleadError) else None
+            code = result.code if isinstance(result, FairlaneError) else None
             assert code in (("message_not_found",) if delivery.id in done else (None, "message_not_found"))
         assert broker.queue("orders").leased == 0
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
-from fairlead.model.message import Delivery, MessageView, Receipt
-from fairlead.testing.clock import FakeClock
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
+from fairlane.model.message import Delivery, MessageView, Receipt
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DAY_MS = 24 * 3_600_000

@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.grpc import types_pb2
+from fairlane.wire.grpc import admin_pb2 as admin
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
 
 from .grpc_process import GrpcServer, serving
 from .server_process import ROOT
@@ -122,7 +122,7 @@ def test_a_client_that_dies_lets_go(server: GrpcServer) -> None:
     """The messages of a killed process come to another consumer."""
     script = (
         "import sys, grpc\n"
-        "from fairlead.wire.grpc import broker_pb2 as b, broker_pb2_grpc as g\n"
+        "from fairlane.wire.grpc import broker_pb2 as b, broker_pb2_grpc as g\n"
         "import threading\n"
         "opened = [b.ConsumeRequest(open=b.ConsumeOpen(queue='orders'))]\n"
         "for r in g.BrokerStub(grpc.insecure_channel(sys.argv[1])).Consume(iter(opened)):\n"
@@ -195,7 +195,7 @@ def test_a_port_that_is_taken_is_told(server: GrpcServer, tmp_path: Path) -> Non
     command = [
         sys.executable,
         "-m",
-        "fairlead.server",
+        "fairlane.server",
         "--port",
         "0",
         "--grpc-port",

@@ -41,7 +41,7 @@ def test_sixteen_mebibytes_go_in_and_out_as_they_are(tmp_path: Path) -> None:
         assert sent.status_code == 200
         got = http.post("/queue/dequeue", json={"queue": "orders"}, headers={"accept": "application/octet-stream"})
         assert hashlib.sha256(got.content).digest() == hashlib.sha256(payload).digest()
-        receipt = {"id": got.headers["x-fairlead-id"], "token": int(got.headers["x-fairlead-token"])}
+        receipt = {"id": got.headers["x-fairlane-id"], "token": int(got.headers["x-fairlane-token"])}
         assert http.post("/queue/ack", json={"queue": "orders", "receipts": [receipt]}).json() == {"results": [{}]}
 
 

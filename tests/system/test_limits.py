@@ -9,7 +9,7 @@ import grpc
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from fairlead.wire.grpc import broker_pb2
+from fairlane.wire.grpc import broker_pb2
 
 from .grpc_process import serving as serving_grpc
 from .server_process import ServerProcess, serving

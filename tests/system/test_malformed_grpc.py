@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlead.wire.grpc import admin_pb2, broker_pb2
+from fairlane.wire.grpc import admin_pb2, broker_pb2
 
 from .doors import METHODS
 from .grpc_process import GrpcServer, serving
@@ -75,11 +75,11 @@ def test_no_method_falls_over_what_it_can_not_read(channel: grpc.Channel, data: 
     """Whatever the method, bytes that are no request of it are refused as an invalid argument."""
     for verb, method in METHODS.items():
         refused = refusal(channel.unary_unary(path_of(method)), data)
-        told = (refused.code(), dict(refused.trailing_metadata()).get("fairlead-code"))
+        told = (refused.code(), dict(refused.trailing_metadata()).get("fairlane-code"))
         assert told == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument"), verb
 
 
-@pytest.mark.parametrize("path", ["/fairlead.v1.Broker/Nonsense", "/nobody.Knows/It", "/", "/fairlead.v1.Broker"])
+@pytest.mark.parametrize("path", ["/fairlane.v1.Broker/Nonsense", "/nobody.Knows/It", "/", "/fairlane.v1.Broker"])
 def test_a_method_that_is_not_there_is_unimplemented(channel: grpc.Channel, path: str) -> None:
     """An unknown method or service has the status that every client understands."""
     assert refusal(channel.unary_unary(path), b"").code() == grpc.StatusCode.UNIMPLEMENTED
@@ -90,9 +90,9 @@ def test_too_large_a_request_is_refused(server: GrpcServer, channel: grpc.Channe
     before = resident_bytes(server)
     large = broker_pb2.EnqueueRequest(queue="orders")
     large.messages.add(payload=bytes(50_000_000))
-    refused = refusal(channel.unary_unary("/fairlead.v1.Broker/Enqueue"), large.SerializeToString())
+    refused = refusal(channel.unary_unary("/fairlane.v1.Broker/Enqueue"), large.SerializeToString())
     assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    consume: Any = channel.stream_stream("/fairlead.v1.Broker/Consume")
+    consume: Any = channel.stream_stream("/fairlane.v1.Broker/Consume")
     with pytest.raises(grpc.RpcError) as ended:
         next(consume(iter([bytes(BODY_BYTES_MAX + 1)]), timeout=30))
     assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -101,7 +101,7 @@ def test_too_large_a_request_is_refused(server: GrpcServer, channel: grpc.Channe
 
 def test_metadata_without_end_is_refused(channel: grpc.Channel) -> None:
     """A megabyte of metadata is refused, whoever sends it."""
-    stats: Any = channel.unary_unary("/fairlead.v1.Admin/Stats")
+    stats: Any = channel.unary_unary("/fairlane.v1.Admin/Stats")
     metadata = tuple((f"x-{at}", "y" * 1_000) for at in range(1_000))
     assert refusal(stats, b"", metadata=metadata).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -109,7 +109,7 @@ def test_metadata_without_end_is_refused(channel: grpc.Channel) -> None:
 @pytest.mark.parametrize("value", ["", "x" * 129])
 def test_a_correlation_id_that_is_none_is_refused(channel: grpc.Channel, value: str) -> None:
     """What can't be an id is refused, not cut."""
-    stats: Any = channel.unary_unary("/fairlead.v1.Admin/Stats")
+    stats: Any = channel.unary_unary("/fairlane.v1.Admin/Stats")
     refused = refusal(stats, b"", metadata=(("x-correlation-id", value),))
     assert refused.code() == grpc.StatusCode.INVALID_ARGUMENT
 
@@ -129,7 +129,7 @@ def test_a_correlation_id_that_is_none_is_refused(channel: grpc.Channel, value: 
 )
 def test_a_consumer_that_makes_no_sense_is_refused(channel: grpc.Channel, messages: list[bytes]) -> None:
     """A stream that does not begin or go on as it should ends with an invalid argument, and holds nothing."""
-    consume: Any = channel.stream_stream("/fairlead.v1.Broker/Consume")
+    consume: Any = channel.stream_stream("/fairlane.v1.Broker/Consume")
     with pytest.raises(grpc.RpcError) as ended:
         next(consume(iter(messages), timeout=30))
     assert ended.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.wire.verbs import VERBS
+from fairlane.wire.verbs import VERBS
 
 from .server_process import HttpClient, ServerProcess, resident_bytes, serving
 

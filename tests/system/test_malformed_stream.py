@@ -16,7 +16,7 @@ BODY_BYTES_MAX = 200_000
 HANDSHAKE = (
     b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-    b"Sec-WebSocket-Protocol: fairlead.v1\r\n\r\n"
+    b"Sec-WebSocket-Protocol: fairlane.v1\r\n\r\n"
 )
 CALLS_MAX = 8
 encode = msgspec.msgpack.encode
@@ -239,5 +239,5 @@ def test_a_handshake_must_be_right(server: ServerProcess) -> None:
         server.stream(subprotocols=None)
     assert refused.value.response.status_code == 400
     with pytest.raises(InvalidStatus) as refused:
-        Stream(f"ws://{server.address}/v1/elsewhere", {"subprotocols": ["fairlead.v1"]})
+        Stream(f"ws://{server.address}/v1/elsewhere", {"subprotocols": ["fairlane.v1"]})
     assert refused.value.response.status_code == 404

@@ -68,7 +68,7 @@ class StreamConnection:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     async def __aenter__(self) -> Self:
-        options: dict[str, Any] = {"subprotocols": ["fairlead.v1"], "compression": None, "max_size": None}
+        options: dict[str, Any] = {"subprotocols": ["fairlane.v1"], "compression": None, "max_size": None}
         self._socket: ClientConnection = await connect(self._address, **options)
         self._reading = asyncio.create_task(self._read())
         return self
@@ -222,7 +222,7 @@ def test_answers_that_nobody_reads_are_not_made(server: ServerProcess) -> None:
 
 CLIENT = """
 import asyncio, sys
-from fairlead.client import AsyncClient
+from fairlane.client import AsyncClient
 
 async def main():
     async with AsyncClient(sys.argv[1]) as client, client.consume("orders", credit=5, visibility_ms=1000) as stream:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from .server_process import HttpClient, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
-ROW = re.compile(r"^\| `(fairlead_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(fairlane_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 SCRIPT = 'function on_enqueue(msg) return { fairness_key = "scripted" } end'
 
 
@@ -76,22 +76,22 @@ def test_counters_go_on_and_the_next_server_begins_anew(tmp_path: Path) -> None:
         with server.http() as http:
             live_a_little(http)
             text = http.get(f"http://{server.address}/metrics").text
-        assert value(text, "fairlead_messages_total", event="enqueued", queue="orders") == 3
-        assert value(text, "fairlead_messages_total", event="leased") == 3
-        assert value(text, "fairlead_messages_total", event="dead", reason="max_attempts") == 1
-        assert value(text, "fairlead_delivery_wait_seconds_count", queue="orders") == 3
-        assert value(text, "fairlead_throttle_decisions_total", throttle="smtp", decision="passed") == 1
-        assert value(text, "fairlead_hook_calls_total", queue="orders") == 3
-        assert value(text, "fairlead_hook_seconds_count", queue="orders") == 3
-        assert value(text, "fairlead_queue_paused", queue="orders") == 1
-        assert value(text, "fairlead_key_served_total", queue="orders", key="scripted") == 3
-        assert value(text, "fairlead_key_messages", queue="orders", key="scripted") == 1
-        assert value(text, "fairlead_commit_seconds_count") == value(text, "fairlead_commits_total") >= 6
+        assert value(text, "fairlane_messages_total", event="enqueued", queue="orders") == 3
+        assert value(text, "fairlane_messages_total", event="leased") == 3
+        assert value(text, "fairlane_messages_total", event="dead", reason="max_attempts") == 1
+        assert value(text, "fairlane_delivery_wait_seconds_count", queue="orders") == 3
+        assert value(text, "fairlane_throttle_decisions_total", throttle="smtp", decision="passed") == 1
+        assert value(text, "fairlane_hook_calls_total", queue="orders") == 3
+        assert value(text, "fairlane_hook_seconds_count", queue="orders") == 3
+        assert value(text, "fairlane_queue_paused", queue="orders") == 1
+        assert value(text, "fairlane_key_served_total", queue="orders", key="scripted") == 3
+        assert value(text, "fairlane_key_messages", queue="orders", key="scripted") == 1
+        assert value(text, "fairlane_commit_seconds_count") == value(text, "fairlane_commits_total") >= 6
         server.kill()
         server.start()
         with server.http() as http:
             text = http.get(f"http://{server.address}/metrics").text
-        assert value(text, "fairlead_recoveries_total") == 1
-        assert value(text, "fairlead_recovery_seconds") > 0
-        assert value(text, "fairlead_messages_total", event="enqueued") == 0
-        assert value(text, "fairlead_queue_leased", queue="orders") == 1
+        assert value(text, "fairlane_recoveries_total") == 1
+        assert value(text, "fairlane_recovery_seconds") > 0
+        assert value(text, "fairlane_messages_total", event="enqueued") == 0
+        assert value(text, "fairlane_queue_leased", queue="orders") == 1

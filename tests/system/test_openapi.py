@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 
-from fairlead.server.openapi import description
+from fairlane.server.openapi import description
 
 from .server_process import HttpClient, ServerProcess, serving
 

@@ -8,7 +8,7 @@ from typing import IO
 import psycopg
 import pytest
 
-from fairlead.testing.servers import PostgresServer, ServerMissing, wait_until
+from fairlane.testing.servers import PostgresServer, ServerMissing, wait_until
 
 from .broker_lives import Lives, audit_what_is_left
 
@@ -28,7 +28,7 @@ def server() -> Iterator[PostgresServer]:
 
 def end_of_log(server: PostgresServer) -> int:
     with psycopg.connect(server.url) as connection:
-        row = connection.execute("SELECT next_sequence FROM fairlead_logs").fetchone()
+        row = connection.execute("SELECT next_sequence FROM fairlane_logs").fetchone()
     return 0 if row is None else int(row[0])
 
 

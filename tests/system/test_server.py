@@ -254,7 +254,7 @@ def test_keys_are_asked_for_where_they_are_wanted(tmp_path: Path) -> None:
 )
 def test_a_server_that_should_not_be_started_says_why(flags: list[str], word: str, tmp_path: Path) -> None:
     """It ends with 1 and one line."""
-    command = [sys.executable, "-m", "fairlead.server", "--data", str(tmp_path / "data"), *flags]
+    command = [sys.executable, "-m", "fairlane.server", "--data", str(tmp_path / "data"), *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert word in result.stderr

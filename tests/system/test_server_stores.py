@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.testing.servers import PostgresServer, S3Server, wait_until
+from fairlane.testing.servers import PostgresServer, S3Server, wait_until
 from tests.conftest import BUCKET
 
 from .server_process import ROOT, HttpClient, ServerProcess, serving
@@ -90,15 +90,15 @@ def test_a_stopped_server_is_taken_over_from_and_answers_nothing_when_it_wakes_u
 def test_a_store_whose_client_is_not_installed_is_refused() -> None:
     """Without the extra the error names it."""
     for url, module, extra in (("postgresql:///x", "psycopg", "postgres"), ("s3://bucket/x", "obstore", "s3")):
-        code = f"import sys; sys.modules['{module}'] = None; import fairlead.assembly as a; a.open_broker('{url}')"
+        code = f"import sys; sys.modules['{module}'] = None; import fairlane.assembly as a; a.open_broker('{url}')"
         run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert f"install fairlead[{extra}]." in run.stderr
+        assert f"install fairlane[{extra}]." in run.stderr
 
 
 def test_the_password_of_a_store_is_not_shown(tmp_path: Path) -> None:
     """What the command line shows of the settings has no secret in it."""
-    command = [sys.executable, "-m", "fairlead", "--data", str(tmp_path), "config", "check"]
-    environ = {"FAIRLEAD_STORE": "postgresql://ann:hidden@db/queues?namespace=x", "PATH": "", "PYTHONPATH": "src"}
+    command = [sys.executable, "-m", "fairlane", "--data", str(tmp_path), "config", "check"]
+    environ = {"FAIRLANE_STORE": "postgresql://ann:hidden@db/queues?namespace=x", "PATH": "", "PYTHONPATH": "src"}
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environ)
     assert "postgresql://ann@db/queues?namespace=x" in run.stdout
     assert "hidden" not in run.stdout + run.stderr

@@ -17,12 +17,12 @@ import httpx
 import pytest
 from websockets.exceptions import WebSocketException
 
-from fairlead.client import AsyncClient, Transport
-from fairlead.client.grpc_transport import GrpcTransport
-from fairlead.client.http_transport import HttpTransport
-from fairlead.client.websocket import WebSocketTransport
-from fairlead.errors import Disconnected
-from fairlead.wire.grpc import admin_pb2
+from fairlane.client import AsyncClient, Transport
+from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.client.http_transport import HttpTransport
+from fairlane.client.websocket import WebSocketTransport
+from fairlane.errors import Disconnected
+from fairlane.wire.grpc import admin_pb2
 
 from .grpc_process import GrpcServer, serving
 from .server_process import ROOT
@@ -211,7 +211,7 @@ def test_files_that_are_no_good_are_told(
     """With another's key, none, a locked one or no authorities the server does not start, and says which."""
     paths = [str(folder / name) for name in (certificate, key, ca)]
     files = ("--tls-certificate", paths[0], "--tls-key", paths[1], "--tls-client-ca", paths[2])
-    command = [sys.executable, "-m", "fairlead.server", "--port", "0", "--data", str(tmp_path / "data"), *files]
+    command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(tmp_path / "data"), *files]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, input="")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr

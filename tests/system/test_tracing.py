@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from opentelemetry import trace
 
-from fairlead.client import Client
-from fairlead.model.message import NewMessage
+from fairlane.client import Client
+from fairlane.model.message import NewMessage
 
 from .otlp_receiver import LONG_S, Receiver, receiving
 from .server_process import ROOT, ServerProcess, serving
@@ -60,9 +60,9 @@ def test_an_http_request_is_a_span_below_its_callers(tmp_path: Path, receiver: R
         body = {"queue": "orders", "messages": [{"payload": base64.b64encode(SECRET).decode()}, {}]}
         http.post("/queue/enqueue", json=body, headers=fields)
         span = receiver.named("enqueue orders")
-        assert (span.service, span.trace_id, span.parent, span.links) == ("fairlead", TRACE_ID, SPAN_ID, ())
+        assert (span.service, span.trace_id, span.parent, span.links) == ("fairlane", TRACE_ID, SPAN_ID, ())
         assert span.attributes == {
-            "messaging.system": "fairlead",
+            "messaging.system": "fairlane",
             "messaging.operation.name": "enqueue",
             "messaging.operation.type": "send",
             "messaging.destination.name": "orders",
@@ -75,7 +75,7 @@ def test_an_http_request_is_a_span_below_its_callers(tmp_path: Path, receiver: R
         assert (lease.attributes["messaging.batch.message_count"], lease.links) == (1, (SPAN_ID,))
         http.post("/queue/ack", json={"queue": "orders", "receipts": [{"id": leased["id"], "token": 1}]})
         ack = receiver.named("ack orders")
-        assert (ack.attributes["fairlead.refused"], ack.attributes["error.type"]) == (1, "lease_mismatch")
+        assert (ack.attributes["fairlane.refused"], ack.attributes["error.type"]) == (1, "lease_mismatch")
 
 
 def test_a_refusal_is_told_by_its_code(tmp_path: Path, receiver: Receiver) -> None:
@@ -137,7 +137,7 @@ def test_what_is_left_is_sent_when_the_server_goes_down(
     with traced_server(tmp_path, receiver) as server:
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert receiver.named("create_queue orders").service == "fairlead"
+        assert receiver.named("create_queue orders").service == "fairlane"
 
 
 def test_an_endpoint_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_an_endpoint_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
 def working(server: ServerProcess, receiver: Receiver) -> Iterator[None]:
     """Run the traced worker, and let it drain at the end."""
     address = f"ws://{server.address}"
-    environ = os.environ | {"FAIRLEAD_SERVER": address, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
-    command = [sys.executable, "-m", "fairlead", "worker", "tests.system.traced_worker:app"]
+    environ = os.environ | {"FAIRLANE_SERVER": address, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
+    command = [sys.executable, "-m", "fairlane", "worker", "tests.system.traced_worker:app"]
     process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -177,7 +177,7 @@ def test_one_trace_goes_from_the_producer_through_two_workers(tmp_path: Path, re
             process = receiver.named("process orders")
             assert (process.service, process.trace_id, process.parent) == ("shop", TRACE_ID, SPAN_ID)
             assert process.links == (SPAN_ID,)
-            assert process.attributes["fairlead.result"] == "Forward"
+            assert process.attributes["fairlane.result"] == "Forward"
             assert process.attributes["messaging.destination.name"] == "orders"
             second = receiver.named("process bills")
             assert (second.trace_id, second.links) == (TRACE_ID, (second.parent,))

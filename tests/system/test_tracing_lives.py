@@ -65,7 +65,7 @@ def test_an_ack_and_a_nack_are_in_the_trace_of_their_message(http: HttpClient, r
     ack = receiver.named("ack orders")
     assert (ack.trace_id, ack.parent) == (TRACE_ID, SPAN_ID)
     ask(http, "queue/nack", queue="orders", receipts=[receipt])
-    late = receiver.wait_for(lambda span: span.name == "nack orders" and "fairlead.refused" in span.attributes)
+    late = receiver.wait_for(lambda span: span.name == "nack orders" and "fairlane.refused" in span.attributes)
     assert late.trace_id != TRACE_ID
 
 
@@ -94,13 +94,13 @@ def test_waits_have_traces_as_exemplars(http: HttpClient, receiver: Receiver) ->
     sent(http, TRACEPARENT)
     sent(http, OTHER.removesuffix("01") + "00")
     wait_ms = receiver.wait_for(lambda span: span.name == "lease orders" and span.links == (SPAN_ID,)).attributes[
-        "fairlead.wait_ms"
+        "fairlane.wait_ms"
     ]
     text = http.get(
         str(http.base_url).replace("/v1/", "/metrics"), headers={"accept": "application/openmetrics-text"}
     ).text
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call] # it has no types
-    (family,) = [each for each in families if each.name == "fairlead_delivery_wait_seconds"]
+    (family,) = [each for each in families if each.name == "fairlane_delivery_wait_seconds"]
     (found,) = [each for each in family.samples if each.exemplar is not None]
     assert found.exemplar.labels == {"trace_id": TRACE_ID, "span_id": SPAN_ID}
     assert found.exemplar.value == wait_ms / 1000 <= float(found.labels["le"])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import AsyncClient, NewMessage, Transport
-from fairlead.client.grpc_transport import GrpcTransport
-from fairlead.client.http_transport import HttpTransport
-from fairlead.client.websocket import WebSocketTransport
-from fairlead.errors import Disconnected, InvalidArgument, LeaseMismatch
+from fairlane.client import AsyncClient, NewMessage, Transport
+from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.client.http_transport import HttpTransport
+from fairlane.client.websocket import WebSocketTransport
+from fairlane.errors import Disconnected, InvalidArgument, LeaseMismatch
 from tests.unit.client.serving import ServerProcess, free_port
 
 COUNT = 200

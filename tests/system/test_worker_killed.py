@@ -10,9 +10,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fairlead.client import AsyncClient, Client, NewMessage
-from fairlead.errors import FairleadError
-from fairlead.worker import Worker, WorkMessage
+from fairlane.client import AsyncClient, Client, NewMessage
+from fairlane.errors import FairlaneError
+from fairlane.worker import Worker, WorkMessage
 from tests.unit.client.serving import ServerProcess
 
 KILLS = 3
@@ -44,7 +44,7 @@ class Load:
         async with AsyncClient(self.url) as client:
             for _ in range(BATCHES):
                 answers = await client.enqueue_many("jobs", [NewMessage(payload=b"x" * 1_000)] * BATCH)
-                self.accepted |= {answer for answer in answers if not isinstance(answer, FairleadError)}
+                self.accepted |= {answer for answer in answers if not isinstance(answer, FairlaneError)}
 
     async def until_handled(self, count: int) -> None:
         """Wait until so many different messages are handled."""
@@ -83,7 +83,7 @@ def test_every_message_is_handled_though_the_server_is_killed(tmp_path: Path) ->
 
 APP = """
 import os
-from fairlead.worker import Worker
+from fairlane.worker import Worker
 
 app = Worker()
 
@@ -98,7 +98,7 @@ def produce(url: str) -> set[str]:
     """Enqueue everything, whatever happens to the server; return what was accepted."""
     with Client(url) as client:
         batches = [client.enqueue_many("jobs", [NewMessage(payload=b"x" * 1_000)] * BATCH) for _ in range(BATCHES)]
-    return {answer for answers in batches for answer in answers if not isinstance(answer, FairleadError)}
+    return {answer for answers in batches for answer in answers if not isinstance(answer, FairlaneError)}
 
 
 def handled_by(worker: subprocess.Popen[str], server: ServerProcess) -> set[str]:
@@ -119,13 +119,13 @@ def handled_by(worker: subprocess.Popen[str], server: ServerProcess) -> set[str]
 
 
 def test_the_command_outlives_its_server(tmp_path: Path) -> None:
-    """``fairlead worker`` as a process goes on when its server is killed and comes back; nothing accepted is lost."""
+    """``fairlane worker`` as a process goes on when its server is killed and comes back; nothing accepted is lost."""
     (tmp_path / "tasks.py").write_text(APP)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     with ServerProcess(tmp_path / "data") as server:
         with Client(server.url) as client:
             client.create_queue("jobs", {"max_attempts": 0, "backoff_ms": 0})
-        command = [sys.executable, "-m", "fairlead", "--server", server.url, "worker", "tasks:app"]
+        command = [sys.executable, "-m", "fairlane", "--server", server.url, "worker", "tasks:app"]
         with (
             subprocess.Popen(
                 command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

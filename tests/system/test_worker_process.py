@@ -1,4 +1,4 @@
-"""The command ``fairlead worker`` as processes of their own."""
+"""The command ``fairlane worker`` as processes of their own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import Client
+from fairlane.client import Client
 from tests.unit.client.serving import ServerProcess
 
-FAIRLEAD = [sys.executable, "-W", "error", "-m", "fairlead"]
+FAIRLANE = [sys.executable, "-W", "error", "-m", "fairlane"]
 PATIENCE_S = 60
 APP = """
 import asyncio, os, threading
-from fairlead.worker import Worker
+from fairlane.worker import Worker
 
 app = Worker()
 
@@ -58,7 +58,7 @@ QUEUES = ("quick", "slow", "stubborn", "deadly")
 
 
 class Shift:
-    """A running ``fairlead worker``."""
+    """A running ``fairlane worker``."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -97,9 +97,9 @@ def start(tmp_path: Path, server: ServerProcess) -> Iterator[Callable[..., Shift
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str, **more: str) -> Shift:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
         process = subprocess.Popen(
-            [*FAIRLEAD, "--server", server.url, "worker", "tasks:app", *options],
+            [*FAIRLANE, "--server", server.url, "worker", "tasks:app", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -172,7 +172,7 @@ def test_what_is_no_worker_is_wrong_usage(tmp_path: Path, reference: str) -> Non
     """A reference that leads to no worker is told, with the exit code of wrong usage."""
     (tmp_path / "tasks.py").write_text(APP)
     result = subprocess.run(
-        [*FAIRLEAD, "worker", reference], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [*FAIRLANE, "worker", reference], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
     )
     assert result.returncode == 2
     assert "error[usage]" in result.stderr

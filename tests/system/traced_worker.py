@@ -8,8 +8,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from fairlead.model.message import NewMessage
-from fairlead.worker import Forward, Worker, WorkMessage
+from fairlane.model.message import NewMessage
+from fairlane.worker import Forward, Worker, WorkMessage
 
 provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
 provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fairlead.adapters.postgres_log import PostgresLog
-from fairlead.server.__main__ import main
+from fairlane.adapters.postgres_log import PostgresLog
+from fairlane.server.__main__ import main
 
 
 def believe() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 
-from fairlead import errors
-from fairlead.errors import FairleadError, RequestError, UnavailableError
+from fairlane import errors
+from fairlane.errors import FairlaneError, RequestError, UnavailableError
 
-BRANCHES = (FairleadError, RequestError, UnavailableError)
+BRANCHES = (FairlaneError, RequestError, UnavailableError)
 LEAVES = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, FairleadError) and kind not in BRANCHES
+    if isinstance(kind, type) and issubclass(kind, FairlaneError) and kind not in BRANCHES
 ]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.broker.settings import Settings
-from fairlead.journal import codec, records
-from fairlead.model.message import Delivery, NewMessage
-from fairlead.model.views import DeadLetterFilter
-from fairlead.testing.clock import FakeClock
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.broker.settings import Settings
+from fairlane.journal import codec, records
+from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.views import DeadLetterFilter
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 from golden.packing import packed
 from golden.terms import (
     BILLING,

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.adapters.rocksdb_engine import FORMAT_VERSION
-from fairlead.journal import records
-from fairlead.model.policy import QueuePolicy
+from fairlane.adapters.rocksdb_engine import FORMAT_VERSION
+from fairlane.journal import records
+from fairlane.model.policy import QueuePolicy
 from golden.eras import Maker
 from golden.sights import messages_seen
 from golden.terms import BILLING, HOOKED, ORDERS, SECOND_ERA_MS, SECOND_MS, SMALL, START_MS, payload_of

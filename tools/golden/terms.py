@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.model.message import NewMessage
+from fairlane.model.message import NewMessage
 
 START_MS = 1_700_000_000_000
 SECOND_MS = 1_000

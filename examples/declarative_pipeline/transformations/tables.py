@@ -2,7 +2,7 @@
 
 Export the journal of a broker to the folder that ``spark-pipeline.yml`` names, then:
 
-    pip install 'pyspark[pipelines]' 'fairlead[spark]'
+    pip install 'pyspark[pipelines]' 'fairlane[spark]'
     spark-pipelines run --spec examples/declarative_pipeline/spark-pipeline.yml
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-import fairlead.spark.tables.attempts as attempting
-import fairlead.spark.tables.dead_letters as dying
-import fairlead.spark.tables.events as happening
-import fairlead.spark.tables.latency as waiting
-import fairlead.spark.tables.tenant_usage as using
+import fairlane.spark.tables.attempts as attempting
+import fairlane.spark.tables.dead_letters as dying
+import fairlane.spark.tables.events as happening
+import fairlane.spark.tables.latency as waiting
+import fairlane.spark.tables.tenant_usage as using
 
 
 def _session() -> SparkSession:
@@ -28,7 +28,7 @@ def _session() -> SparkSession:
 def events() -> DataFrame:
     """Return the journal as it is."""
     spark = _session()
-    journal = spark.read.schema(happening.JOURNAL_SCHEMA).parquet(spark.conf.get("fairlead.journal") or "")
+    journal = spark.read.schema(happening.JOURNAL_SCHEMA).parquet(spark.conf.get("fairlane.journal") or "")
     return happening.events(journal)
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from fairlead.errors import FairleadError
-from fairlead.model.message import NEVER_MS, NewMessage
+from fairlane.errors import FairlaneError
+from fairlane.model.message import NEVER_MS, NewMessage
 from tests.property.broker.message_rules import MessageRules, own_queues, queues
 from tests.property.broker.model import KnownConsumer
 from tests.property.broker.picture import contents
@@ -89,7 +89,7 @@ class ClaimRules(MessageRules):
         queue, name, known = found
         known.heard_ms = self.model.now_ms
         if known.claim is None:
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.read_claim(queue, name, claim=known.claimed)
             assert caught.value.code == "claim_not_found"
             return
@@ -107,7 +107,7 @@ class ClaimRules(MessageRules):
         queue, name, known = found
         known.heard_ms = self.model.now_ms
         before = contents(self.broker.engine.ledger)
-        with pytest.raises(FairleadError) as caught:
+        with pytest.raises(FairlaneError) as caught:
             self.broker.claim(queue, name, epoch=known.epoch - 1, done=known.claimed)
         assert caught.value.code == "consumer_fenced"
         assert contents(self.broker.engine.ledger) == before

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fairlead.core import commands
-from fairlead.core.ledger import Ledger
-from fairlead.model.message import NewMessage, Receipt
-from fairlead.model.names import id_of
-from fairlead.model.policy import QueuePolicy
+from fairlane.core import commands
+from fairlane.core.ledger import Ledger
+from fairlane.model.message import NewMessage, Receipt
+from fairlane.model.names import id_of
+from fairlane.model.policy import QueuePolicy
 
 
 def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[commands.Command]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.core.decide import decide
-from fairlead.errors import FairleadError
-from fairlead.model.message import Delivery, NewMessage, Receipt
-from fairlead.model.names import number_of
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.core.decide import decide
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.model.names import number_of
 from tests.property.broker.drawn_commands import commands_about
 from tests.property.broker.message_rules import own_queues, queues, unleased
 from tests.property.broker.picture import contents, folded, picture
@@ -36,7 +36,7 @@ class BrokerMachine(SinkRules):
         if is_here and self.model.is_held(message_id, token):
             return
         before = contents(self.broker.engine.ledger)
-        with pytest.raises(FairleadError) as caught:
+        with pytest.raises(FairlaneError) as caught:
             self.ask(verb, unleased(queue, message_id, token))
         assert caught.value.code == ("lease_mismatch" if is_here else "message_not_found")
         assert contents(self.broker.engine.ledger) == before

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from fairlead.broker.settings import Settings
-from fairlead.errors import FairleadError
-from fairlead.model.message import NEVER_MS, Delivery, NewMessage
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.broker.settings import Settings
+from fairlane.errors import FairlaneError
+from fairlane.model.message import NEVER_MS, Delivery, NewMessage
+from fairlane.testing.stepped import SteppedBroker
 from tests.property.broker.model import BACKOFF_MS, DLQ_POLICY, POLICY, QUEUES, WINDOW_MS, Known, Model
 from tests.property.broker.picture import contents
 
@@ -159,7 +159,7 @@ class MessageRules(RuleBasedStateMachine):
         place = int(held.queue == into)
         if self.model.room(into) + place < len(batch):
             before = contents(self.broker.engine.ledger)
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.ack(held, forward={into: batch})
             assert caught.value.code == "queue_full"
             assert contents(self.broker.engine.ledger) == before
@@ -199,7 +199,7 @@ class MessageRules(RuleBasedStateMachine):
         known = self.model.messages[held.id]
         etag = None if known.state is None else known.state[0]
         if not is_right:
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.set_state(held, state, etag="f" * 16)
             assert caught.value.code == "state_mismatch"
             return
@@ -212,11 +212,11 @@ class MessageRules(RuleBasedStateMachine):
         message_id = data.draw(st.sampled_from(self.ids))
         known = self.model.messages.get(message_id)
         if known is None:
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.cancel("a", message_id)
             assert caught.value.code == "message_not_found"
         elif known.token:
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.cancel(known.queue, message_id)
             assert caught.value.code == "not_pending"
         else:

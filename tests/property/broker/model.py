@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairlead.model.message import Delivery, NewMessage
+from fairlane.model.message import Delivery, NewMessage
 
 MAX_ATTEMPTS = 3
 BACKOFF_MS = 100

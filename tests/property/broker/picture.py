@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.core.apply import apply
-from fairlead.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, Sink
-from fairlead.journal import codec
-from fairlead.ports.store import Store
+from fairlane.core.apply import apply
+from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, Sink
+from fairlane.journal import codec
+from fairlane.ports.store import Store
 
 
 def message_picture(message: Message) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from fairlead.errors import FairleadError
-from fairlead.model.message import NewMessage
-from fairlead.model.names import id_of
-from fairlead.model.staging import Published, Staged
+from fairlane.errors import FairlaneError
+from fairlane.model.message import NewMessage
+from fairlane.model.names import id_of
+from fairlane.model.staging import Published, Staged
 from tests.property.broker.claim_rules import ClaimRules
 from tests.property.broker.message_rules import batches, own_queues
 from tests.property.broker.model import KnownSink
@@ -36,7 +36,7 @@ class SinkRules(ClaimRules):
         refusal = self.why_not_staged(queue, sink, batch, there, at, news)
         if refusal is not None:
             before = contents(self.broker.engine.ledger)
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.stage(queue, name, batch=batch, part=part, at=at, messages=news)
             assert caught.value.code == refusal
             assert contents(self.broker.engine.ledger) == before
@@ -77,7 +77,7 @@ class SinkRules(ClaimRules):
             )
             return
         if any((batch, part) not in sink.parts for part in named):
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.publish(queue, name, batch=batch, parts=named)
             assert caught.value.code == "stage_mismatch"
             return
@@ -99,7 +99,7 @@ class SinkRules(ClaimRules):
     def drop_sink(self, queue: str, name: str) -> None:
         sink = self.model.sinks.pop((queue, name), None)
         if sink is None:
-            with pytest.raises(FairleadError) as caught:
+            with pytest.raises(FairlaneError) as caught:
                 self.broker.drop_sink(queue, name)
             assert caught.value.code == "sink_not_found"
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from fairlead.cluster.entries import GroupEntry, NodeEntry
+from fairlane.cluster.entries import GroupEntry, NodeEntry
 
 NAMES = ("ann", "bob", "cid", "dot", "eve")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairlead.cluster.budgets import NOTHING, aim, config_of, owner_step, share_in, split, steward_step, totals
-from fairlead.cluster.entries import Budget, Share
-from fairlead.scheduler import Throttles
+from fairlane.cluster.budgets import NOTHING, aim, config_of, owner_step, share_in, split, steward_step, totals
+from fairlane.cluster.entries import Budget, Share
+from fairlane.scheduler import Throttles
 
 GROUPS = ("ink", "jam", "kit")
 shares = st.builds(Share, rate=st.integers(0, 40), burst=st.integers(0, 8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import assume, given
 
-from fairlead.cluster.placing import balancing, group_for, homeless, steward, weights
+from fairlane.cluster.placing import balancing, group_for, homeless, steward, weights
 
 from .boards import Scene, scenes, spread
 

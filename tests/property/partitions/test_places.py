@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.limits import PARTITIONS_MAX
-from fairlead.model.names import id_of, queue_name_fault
-from fairlead.model.partitions import (
+from fairlane.model.limits import PARTITIONS_MAX
+from fairlane.model.names import id_of, queue_name_fault
+from fairlane.model.partitions import (
     first_number,
     partition_name,
     partition_of_id,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.limits import PARTITIONS_MAX
-from fairlead.model.message import NewMessage
-from fairlead.wire import verbs as wire
-from fairlead.wire.spreading import (
+from fairlane.model.limits import PARTITIONS_MAX
+from fairlane.model.message import NewMessage
+from fairlane.wire import verbs as wire
+from fairlane.wire.spreading import (
     Piece,
     asking_order,
     cancel_pieces,

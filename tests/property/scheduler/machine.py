@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fairlead.scheduler import (
+from fairlane.scheduler import (
     Backpressure,
     DepartureReason,
     Explanation,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from fairlead.scheduler import Backpressure, Item, Key, KeyPolicy, Priority, RefusalReason, WaitReason
+from fairlane.scheduler import Backpressure, Item, Key, KeyPolicy, Priority, RefusalReason, WaitReason
 
 Path = tuple[str, ...]
 NOTHING_SPECIAL = KeyPolicy()

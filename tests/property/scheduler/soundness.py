@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.scheduler import Kernel
-from fairlead.scheduler.item import Item
-from fairlead.scheduler.lanes import Lane
-from fairlead.scheduler.tree import BOUNDARY, Node, Ring
+from fairlane.scheduler import Kernel
+from fairlane.scheduler.item import Item
+from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.tree import BOUNDARY, Node, Ring
 
 
 def check_soundness(kernel: Kernel[Any], items: list[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.scheduler import Item, Kernel, Key, KeyPolicy
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 
 BACKLOG = 30
 OTHERS: list[Key] = ["throttled", "capped", "paused", "brief", "late", ("nested", "x"), ("nested", "y")]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.scheduler import Item, Kernel, Key, KeyPolicy
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 from tests.property.scheduler.model import Job, path
 from tests.property.scheduler.order_model import Job as NaiveJob
 from tests.property.scheduler.order_model import NaiveOrder

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.scheduler import Item, Kernel, KeyPolicy
+from fairlane.scheduler import Item, Kernel, KeyPolicy
 from tests.property.scheduler.oracle import Demand, leaf_shares, max_min
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.scheduler import Item, Kernel, Key, KeyPolicy
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 
 COMPETITORS = 10
 

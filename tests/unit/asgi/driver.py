@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fairlead.asgi import FairGate, FairQueue
-from fairlead.asgi.protocol import ASGIApp, Message, Receive, Scope, Send
+from fairlane.asgi import FairGate, FairQueue
+from fairlane.asgi.protocol import ASGIApp, Message, Receive, Scope, Send
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from fairlead.asgi import FairGate, FairQueue
-from fairlead.asgi.protocol import Message, Receive, Scope, Send
-from fairlead.scheduler import KeyPolicy
+from fairlane.asgi import FairGate, FairQueue
+from fairlane.asgi.protocol import Message, Receive, Scope, Send
+from fairlane.scheduler import KeyPolicy
 
 from .driver import Clock, House, Request, Stage, run, until
 

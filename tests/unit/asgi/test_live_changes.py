@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from fairlead.asgi import FairGate, FairQueue, GateStats
-from fairlead.errors import InvalidArgument
-from fairlead.scheduler import KeyPolicy, WaitReason
+from fairlane.asgi import FairGate, FairQueue, GateStats
+from fairlane.errors import InvalidArgument
+from fairlane.scheduler import KeyPolicy, WaitReason
 
 from .driver import Clock, House, Stage, run, until
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fairlead.asgi.pace import Pace
+from fairlane.asgi.pace import Pace
 
 
 def test_without_a_backlog_the_least_is_said() -> None:

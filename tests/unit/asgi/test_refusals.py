@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.asgi import FairQueue, Refused
-from fairlead.asgi.protocol import ASGIApp, Receive, Scope, Send
-from fairlead.errors import DeadlinePassed, Dropped, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
-from fairlead.scheduler import Backpressure, KeyPolicy
+from fairlane.asgi import FairQueue, Refused
+from fairlane.asgi.protocol import ASGIApp, Receive, Scope, Send
+from fairlane.errors import DeadlinePassed, Dropped, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
+from fairlane.scheduler import Backpressure, KeyPolicy
 
 from .driver import Clock, House, Stage, run, until
 
@@ -266,7 +266,7 @@ def test_a_key_function_may_refuse(clock: Clock) -> None:
 
 
 def test_errors_of_the_application_are_its_own(clock: Clock) -> None:
-    """A Fairlead error that the application raises is not taken for a refusal."""
+    """A Fairlane error that the application raises is not taken for a refusal."""
 
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise KeyFull("Another queue, inside the application.")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.asgi import FairQueue
-from fairlead.asgi.inbox import READ_AHEAD_MAX_BYTES, Inbox
-from fairlead.asgi.protocol import Message, Receive, Scope, Send
+from fairlane.asgi import FairQueue
+from fairlane.asgi.inbox import READ_AHEAD_MAX_BYTES, Inbox
+from fairlane.asgi.protocol import Message, Receive, Scope, Send
 
 from .driver import Clock, Request, run, until
 

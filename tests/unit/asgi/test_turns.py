@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.asgi import FairGate, FairQueue, header
-from fairlead.asgi.protocol import Message, Receive, Scope, Send
-from fairlead.scheduler import KeyPolicy, Priority
+from fairlane.asgi import FairGate, FairQueue, header
+from fairlane.asgi.protocol import Message, Receive, Scope, Send
+from fairlane.scheduler import KeyPolicy, Priority
 
 from .driver import Clock, House, Request, Stage, run, until
 

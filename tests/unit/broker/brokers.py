@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.adapters.system_entropy import SystemEntropy
-from fairlead.broker.engine import Engine
-from fairlead.broker.settings import Settings
-from fairlead.ports.store import Commit, Store
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.broker.engine import Engine
+from fairlane.broker.settings import Settings
+from fairlane.ports.store import Commit, Store
 
 LONG_S = 30.0
 """So long nothing takes that will happen at all."""

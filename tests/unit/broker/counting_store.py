@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.ports.store import Commit, Extent, StoredPage
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.ports.store import Commit, Extent, StoredPage
 
 
 class CountingStore:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.broker.requests import Request, Waiter
-from fairlead.core.commands import Enqueue
-from fairlead.errors import FairleadError
-from fairlead.model.message import Delivery, NewMessage
-from fairlead.testing.stepped import Pending, SteppedBroker
+from fairlane.broker.requests import Request, Waiter
+from fairlane.core.commands import Enqueue
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, NewMessage
+from fairlane.testing.stepped import Pending, SteppedBroker
 
 
 class Die:
@@ -56,7 +56,7 @@ def start_enqueue(broker: SteppedBroker, messages: Sequence[NewMessage], *, wait
 
 def codes(results: Sequence[object]) -> list[str | None]:
     """Return the code of each error among results, None for what is none."""
-    return [result.code if isinstance(result, FairleadError) else None for result in results]
+    return [result.code if isinstance(result, FairlaneError) else None for result in results]
 
 
 def payloads(deliveries: Sequence[Delivery]) -> list[bytes]:

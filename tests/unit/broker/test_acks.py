@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.settings import Settings
-from fairlead.errors import (
-    FairleadError,
+from fairlane.broker.settings import Settings
+from fairlane.errors import (
+    FairlaneError,
     GlobalFull,
     InvalidArgument,
     LeaseMismatch,
@@ -17,7 +17,7 @@ from fairlead.errors import (
     QueueNotFound,
     StateMismatch,
 )
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
 
 
@@ -95,7 +95,7 @@ def test_if_one_part_of_a_forward_is_refused_nothing_happens(kind: str) -> None:
         broker.nack(held, intent="defer", delay_ms=0)
         assert lease_one(broker).id == held.id
     before = broker.engine.ledger.next_sequence
-    with pytest.raises(FairleadError) as caught:
+    with pytest.raises(FairlaneError) as caught:
         broker.ack(held, forward={"q": [message(b"first")], **forward})
     assert caught.value.code == code
     assert broker.engine.ledger.next_sequence == before

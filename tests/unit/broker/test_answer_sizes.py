@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fairlead.broker.requests import Attach, Consumer
-from fairlead.broker.settings import Settings
-from fairlead.journal.events import rows
-from fairlead.model.message import Delivery
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.broker.requests import Attach, Consumer
+from fairlane.broker.settings import Settings
+from fairlane.journal.events import rows
+from fairlane.model.message import Delivery
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, message
 
 MOST = 1_000

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.settings import Settings
-from fairlead.errors import FairleadError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
-from fairlead.testing.faulty_store import FaultyStore
+from fairlane.broker.settings import Settings
+from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
+from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_enqueue
 
-LIMITS: list[tuple[dict[str, Any], Settings, type[FairleadError]]] = [
+LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
     ({"waiting_max": 2}, Settings(), QueueFull),
     ({"waiting_bytes_max": 20}, Settings(), QueueFull),
     ({"key_waiting_max": 2}, Settings(), KeyFull),
@@ -27,7 +27,7 @@ TEN = b"0123456789"
 
 @limited
 def test_beyond_a_limit_the_rest_of_a_batch_is_rejected(
-    policy: dict[str, Any], settings: Settings, refusal: type[FairleadError]
+    policy: dict[str, Any], settings: Settings, refusal: type[FairlaneError]
 ) -> None:
     """Two of three find room, leased ones still count, an ack makes room, and the count holds over a reopen."""
     broker = broker_with(policy, settings=settings)
@@ -45,7 +45,7 @@ def test_beyond_a_limit_the_rest_of_a_batch_is_rejected(
 
 @limited
 def test_a_refusal_says_when_to_come_back(
-    policy: dict[str, Any], settings: Settings, refusal: type[FairleadError]
+    policy: dict[str, Any], settings: Settings, refusal: type[FairlaneError]
 ) -> None:
     """Every kind of full names a time after which coming back may help."""
     broker = broker_with(policy, settings=settings)
@@ -95,7 +95,7 @@ def test_the_broker_wide_limit_counts_all_queues() -> None:
 
 
 @limited
-def test_a_producer_waits_for_room(policy: dict[str, Any], settings: Settings, refusal: type[FairleadError]) -> None:
+def test_a_producer_waits_for_room(policy: dict[str, Any], settings: Settings, refusal: type[FairlaneError]) -> None:
     """It is answered as soon as an ack makes room, with the ids of all, and refused when it has waited enough."""
     broker = broker_with({**policy, "backpressure": "wait"}, settings=settings)
     broker.enqueue_many("q", [message(TEN)] * 2)
@@ -187,7 +187,7 @@ def test_dropping_makes_room_from_either_end(backpressure: str, left: list[bytes
 
 @limited
 def test_dropping_works_for_every_limit_of_the_queue(
-    policy: dict[str, Any], settings: Settings, refusal: type[FairleadError]
+    policy: dict[str, Any], settings: Settings, refusal: type[FairlaneError]
 ) -> None:
     """The oldest goes for each kind of limit; if all is leased nothing is dropped and the newcomer is refused."""
     broker = broker_with({**policy, "backpressure": "drop_oldest"}, settings=settings)

@@ -8,11 +8,11 @@ import random
 
 import pytest
 
-from fairlead.broker.aio import AsyncBroker
-from fairlead.broker.threads import Broker
-from fairlead.errors import FairleadError, StoreFailed
-from fairlead.model.message import NewMessage
-from fairlead.testing.faulty_store import FaultyStore
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.threads import Broker
+from fairlane.errors import FairlaneError, StoreFailed
+from fairlane.model.message import NewMessage
+from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run
 from tests.unit.broker.desk import broker_with, payloads
 
@@ -33,7 +33,7 @@ def test_threads_survive_a_store_that_fails_once(place: str, error: Exception) -
         broker.enqueue("q", b"before")
         (held,) = broker.lease("q")
         setattr(store, place, error)
-        with pytest.raises((FairleadError, type(error))):
+        with pytest.raises((FairlaneError, type(error))):
             broker.enqueue("q", b"lost", dedup_id="d")
         waiting = Background(lambda: broker.lease("q", wait_ms=20_000))
         again = broker.enqueue("q", b"again", dedup_id="d")
@@ -113,7 +113,7 @@ def test_a_store_that_can_not_be_opened_for_a_while(times: int) -> None:
     while refused < 20:
         try:
             broker.enqueue("q", b"again", dedup_id="d")
-        except FairleadError:
+        except FairlaneError:
             refused += 1
             broker.advance(5_000)
         else:

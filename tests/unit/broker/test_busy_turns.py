@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.assembly import NewMessage
-from fairlead.broker.requests import Request, Waiter
-from fairlead.broker.settings import Settings
-from fairlead.core.commands import Enqueue
-from fairlead.testing.stepped import Pending, SteppedBroker
+from fairlane.assembly import NewMessage
+from fairlane.broker.requests import Request, Waiter
+from fairlane.broker.settings import Settings
+from fairlane.core.commands import Enqueue
+from fairlane.testing.stepped import Pending, SteppedBroker
 
 if TYPE_CHECKING:
     import pytest

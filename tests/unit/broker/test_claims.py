@@ -6,24 +6,24 @@ import random
 
 import pytest
 
-from fairlead.broker.requests import Request
-from fairlead.broker.settings import Settings
-from fairlead.core import commands
-from fairlead.errors import (
+from fairlane.broker.requests import Request
+from fairlane.broker.settings import Settings
+from fairlane.core import commands
+from fairlane.errors import (
     ClaimNotFound,
     ConsumerFenced,
     ConsumerNotFound,
-    FairleadError,
+    FairlaneError,
     InvalidArgument,
     QueueNotFound,
     StoreFailed,
 )
-from fairlead.journal.events import rows
-from fairlead.model.claims import Claim
-from fairlead.model.limits import BATCH_MAX, CLAIM_MAX, CONSUMERS_MAX
-from fairlead.model.message import NEVER_MS, NewMessage
-from fairlead.testing.faulty_store import FaultyStore
-from fairlead.testing.stepped import Pending, SteppedBroker
+from fairlane.journal.events import rows
+from fairlane.model.claims import Claim
+from fairlane.model.limits import BATCH_MAX, CLAIM_MAX, CONSUMERS_MAX
+from fairlane.model.message import NEVER_MS, NewMessage
+from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import Pending, SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message
 
 YEAR_MS = 366 * 24 * 3600 * 1000
@@ -339,4 +339,4 @@ def test_a_dead_letter_queue_has_consumers_too() -> None:
     assert broker.claim("q.dlq", "c", epoch=epoch, done=0).count == 1
     (dead,) = broker.read_claim("q.dlq", "c", claim=1).deliveries
     assert (dead.dead and dead.dead.reason, dead.queue) == ("requested", "q.dlq")
-    assert isinstance(broker.cancel_many("q.dlq", [dead.id])[0], FairleadError)
+    assert isinstance(broker.cancel_many("q.dlq", [dead.id])[0], FairlaneError)

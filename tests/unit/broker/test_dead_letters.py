@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.model.views import DeadLetterFilter
+from fairlane.errors import InvalidArgument
+from fairlane.model.views import DeadLetterFilter
 from tests.unit.broker.desk import broker_with, buried, bury, lease_one, message
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message
 
 DECLARED: dict[str, Any] = {

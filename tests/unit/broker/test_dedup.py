@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.journal.records import AnyRecord, Carried
+from fairlane.journal.records import AnyRecord, Carried
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from fairlead.assembly import open_async_broker
-from fairlead.errors import QueueNotFound
-from fairlead.model.message import NewMessage
+from fairlane.assembly import open_async_broker
+from fairlane.errors import QueueNotFound
+from fairlane.model.message import NewMessage
 
 
 def test_only_an_empty_queue_is_deleted() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.settings import Settings
-from fairlead.errors import FairleadError, InvalidArgument, MessageNotFound, PayloadTooLarge
-from fairlead.model.message import NewMessage
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.broker.settings import Settings
+from fairlane.errors import FairlaneError, InvalidArgument, MessageNotFound, PayloadTooLarge
+from fairlane.model.message import NewMessage
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
 
 
@@ -113,7 +113,7 @@ def test_a_bad_message_is_refused_alone_and_costs_nobody_anything(policy: dict[s
 def refusal_of(broker: SteppedBroker, messages: Any) -> str | None:
     try:
         return codes(broker.enqueue_many("q", messages))[0]
-    except FairleadError as error:
+    except FairlaneError as error:
         return error.code
 
 

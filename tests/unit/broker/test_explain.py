@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import MessageNotFound
+from fairlane.errors import MessageNotFound
 from tests.unit.broker.desk import broker_with, lease_one, message, start_lease
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.assembly import BrokerConfig, open_async_broker, open_broker
-from fairlead.broker.aio import AsyncBroker
-from fairlead.broker.threads import Broker
-from fairlead.errors import Closed, InvalidArgument, LeaseMismatch, QueueNotFound
-from fairlead.model.message import NewMessage
+from fairlane.assembly import BrokerConfig, open_async_broker, open_broker
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.threads import Broker
+from fairlane.errors import Closed, InvalidArgument, LeaseMismatch, QueueNotFound
+from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import Background, engine_on, run, store_of
 
 stores = pytest.mark.parametrize("kind", ["memory", "rocksdb"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
+from fairlane.errors import InvalidArgument
 from tests.unit.broker.desk import Die, broker_with, lease_one, message, payloads, start_lease
 
 

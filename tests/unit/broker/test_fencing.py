@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.assembly import open_async_broker, open_broker
-from fairlead.broker.requests import Request, Waiter
-from fairlead.core.commands import Enqueue, Stage
-from fairlead.errors import StoreCorrupt, StoreFenced, StoreLocked
-from fairlead.model.message import NewMessage
-from fairlead.testing.servers import PostgresServer, S3Server
-from fairlead.testing.stepped import SteppedBroker
-from fairlead.testing.store_samples import commit_of
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.assembly import open_async_broker, open_broker
+from fairlane.broker.requests import Request, Waiter
+from fairlane.core.commands import Enqueue, Stage
+from fairlane.errors import StoreCorrupt, StoreFenced, StoreLocked
+from fairlane.model.message import NewMessage
+from fairlane.testing.servers import PostgresServer, S3Server
+from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.store_samples import commit_of
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
 
 

@@ -1,4 +1,4 @@
-"""Each flaw F1 to F19 of Fila, as a test that Fairlead passes."""
+"""Each flaw F1 to F19 of Fila, as a test that Fairlane passes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import LeaseMismatch, PayloadTooLarge
-from fairlead.model.message import Delivery
-from fairlead.scheduler.tree import Node
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.errors import LeaseMismatch, PayloadTooLarge
+from fairlane.model.message import Delivery
+from fairlane.scheduler.tree import Node
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.counting_store import CountingStore
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_lease
 

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.errors import HookInvalid, StoreCorrupt
-from fairlead.model.answers import EnqueueAnswer, FailureAnswer
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.errors import HookInvalid, StoreCorrupt
+from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message
 from tests.unit.hooks.scripts import SEED_ON_ENQUEUE, SEED_ON_FAILURE
 
@@ -40,9 +40,9 @@ def test_the_seeds_scripts_run_unchanged() -> None:
 
 
 def test_a_hook_sees_queue_size_headers_and_config() -> None:
-    """``fairlead.get`` and ``fila.get`` read config as it is now, and a change acts on the next enqueue."""
+    """``fairlane.get`` and ``fila.get`` read config as it is now, and a change acts on the next enqueue."""
     script = """function on_enqueue(msg)
-      local key = (fila.get("prefix") or "none") .. ":" .. (fairlead.get("prefix") or "none")
+      local key = (fila.get("prefix") or "none") .. ":" .. (fairlane.get("prefix") or "none")
       return { fairness_key = key .. ":" .. msg.queue .. ":" .. msg.payload_size .. ":" .. (msg.headers.a or "-") }
     end"""
     broker = broker_with({"on_enqueue": script})
@@ -172,7 +172,7 @@ def test_scripts_can_be_tried_without_doing_anything() -> None:
     broker = broker_with()
     broker.set_config("k", "v")
     before = broker.engine.ledger.next_sequence
-    script = 'function on_enqueue(msg) return { fairness_key = fairlead.get("k") .. msg.headers.a } end'
+    script = 'function on_enqueue(msg) return { fairness_key = fairlane.get("k") .. msg.headers.a } end'
     tried = broker.try_on_enqueue("q", script, headers={"a": "b"}, payload_size=3)
     assert (tried.answer, tried.fault) == (EnqueueAnswer(fairness_key="vb"), None)
     failed = broker.try_on_failure("q", SEED_ON_FAILURE, headers={}, attempts=3, error="x")

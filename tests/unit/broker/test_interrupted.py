@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from fairlead.assembly import open_async_broker, open_broker
-from fairlead.broker.requests import Waiter
-from fairlead.errors import FairleadError, InvalidArgument, StoreFailed, WrongProcess
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.assembly import open_async_broker, open_broker
+from fairlane.broker.requests import Waiter
+from fairlane.errors import FairlaneError, InvalidArgument, StoreFailed, WrongProcess
+from fairlane.testing.stepped import SteppedBroker
 
 
 def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
@@ -32,7 +32,7 @@ def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
         def enqueue() -> None:
             try:
                 answers.append(broker.enqueue("q", b"x"))
-            except (FairleadError, KeyboardInterrupt) as error:
+            except (FairlaneError, KeyboardInterrupt) as error:
                 answers.append(error)
 
         is_armed.set()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.waits import WINDOW_MS, Sketch, Waits
-from fairlead.core.ledger import Message
-from fairlead.errors import InvalidArgument
-from fairlead.model.views import KeyView
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.broker.waits import WINDOW_MS, Sketch, Waits
+from fairlane.core.ledger import Message
+from fairlane.errors import InvalidArgument
+from fairlane.model.views import KeyView
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.ledger import Message
-from fairlead.errors import InvalidArgument, LeaseMismatch, MessageNotFound
-from fairlead.model.message import Delivery, Receipt
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.core.ledger import Message
+from fairlane.errors import InvalidArgument, LeaseMismatch, MessageNotFound
+from fairlane.model.message import Delivery, Receipt
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with, codes, lease_one, message
 
 

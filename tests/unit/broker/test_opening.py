@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.assembly import BrokerConfig, Settings, open_broker
-from fairlead.errors import InvalidArgument, PayloadTooLarge, StoreLocked
-from fairlead.model.message import NewMessage
+from fairlane.assembly import BrokerConfig, Settings, open_broker
+from fairlane.errors import InvalidArgument, PayloadTooLarge, StoreLocked
+from fairlane.model.message import NewMessage
 
 THREADS = """
-from fairlead.assembly import open_broker
+from fairlane.assembly import open_broker
 broker = open_broker()
 """
 LOOP = """
 import asyncio
-from fairlead.assembly import open_async_broker
+from fairlane.assembly import open_async_broker
 async def main():
     broker = await open_async_broker()
     await broker.create_queue("orders")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.numbered_store import NumberedStore
-from fairlead.assembly import export_events
-from fairlead.broker.settings import Settings
-from fairlead.errors import InvalidArgument, JournalTrimmed
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.numbered_store import NumberedStore
+from fairlane.assembly import export_events
+from fairlane.broker.settings import Settings
+from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import message, payloads
 
 FIRST = 3 << 47

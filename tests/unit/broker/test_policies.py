@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.model.policy import QueuePolicy
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.errors import InvalidArgument
+from fairlane.model.policy import QueuePolicy
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.desk import broker_with
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from fairlead.errors import LeaseMismatch, MessageNotFound
-from fairlead.testing.stepped import SteppedBroker
+from fairlane.errors import LeaseMismatch, MessageNotFound
+from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.counting_store import CountingStore
 from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument, QueueNotFound, RedriveNotFound
-from fairlead.model.views import DeadLetterFilter
-from fairlead.testing.faulty_store import FaultyStore
+from fairlane.errors import InvalidArgument, QueueNotFound, RedriveNotFound
+from fairlane.model.views import DeadLetterFilter
+from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.desk import broker_with, buried, bury, lease_one, payloads
 
 
@@ -124,7 +124,7 @@ def test_a_leased_dead_letter_is_not_redriven() -> None:
 
 def test_redrive_runs_the_enqueue_flow_again() -> None:
     """The hook and the declared keys as they are now give the terms, also where the dead letters' keys are counted."""
-    script = 'function on_enqueue(m) return { fairness_key = fairlead.get("key") or "old", weight = 2 } end'
+    script = 'function on_enqueue(m) return { fairness_key = fairlane.get("key") or "old", weight = 2 } end'
     broker = broker_with({"on_enqueue": script, "cost_from": "header:cost"})
     broker.update_queue("q.dlq", {"key_waiting_max": 10})
     bury(broker, headers={"cost": "4"})

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.requests import Request
-from fairlead.core.commands import Stage
-from fairlead.errors import (
+from fairlane.broker.requests import Request
+from fairlane.core.commands import Stage
+from fairlane.errors import (
     InvalidArgument,
     KeyFull,
     MessageNotFound,
@@ -21,11 +21,11 @@ from fairlead.errors import (
     StageMismatch,
     StoreFailed,
 )
-from fairlead.journal.events import rows
-from fairlead.model.limits import PARTS_MAX, SINK_SILENCE_MS_MAX, SINKS_MAX
-from fairlead.model.staging import Published, Staged
-from fairlead.testing.faulty_store import FaultyStore
-from fairlead.testing.stepped import Pending, SteppedBroker
+from fairlane.journal.events import rows
+from fairlane.model.limits import PARTS_MAX, SINK_SILENCE_MS_MAX, SINKS_MAX
+from fairlane.model.staging import Published, Staged
+from fairlane.testing.faulty_store import FaultyStore
+from fairlane.testing.stepped import Pending, SteppedBroker
 from tests.unit.broker.desk import broker_with, lease_one, message, payloads
 
 

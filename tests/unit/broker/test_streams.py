@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.broker.aio import AsyncBroker
-from fairlead.broker.threads import Broker
-from fairlead.model.message import NewMessage
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.threads import Broker
+from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import LONG_S, Background, MoodyStore, engine_on, run, store_of
 
 POLICY = {"backoff_ms": 0, "max_attempts": 9}

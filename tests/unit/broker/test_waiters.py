@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.requests import Attach, Consumer
-from fairlead.broker.settings import Settings
-from fairlead.errors import FairleadError, QueueNotFound, TooManyWaiters
-from fairlead.testing.faulty_store import FaultyStore
+from fairlane.broker.requests import Attach, Consumer
+from fairlane.broker.settings import Settings
+from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
+from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
 
 
@@ -229,14 +229,14 @@ def test_a_failed_commit_strands_no_message_and_no_consumer(fault: Any) -> None:
     broker = broker_with({"max_attempts": 1}, store=store)
     waiter = start_lease(broker)
     store.faults.arm(fault)
-    with pytest.raises(FairleadError):
+    with pytest.raises(FairlaneError):
         broker.enqueue("q", b"x")
     if not waiter.done():
         waiter.cancel()
     broker.purge("q")
     broker.enqueue("q", b"y")
     store.faults.arm(fault)
-    with pytest.raises(FairleadError):
+    with pytest.raises(FairlaneError):
         broker.attach("q")
     assert broker.queue("q").consumers == 0
     again = lease_one(broker, wait_ms=1_000)

@@ -1,1 +1,1 @@
-"""Tests of the command ``fairlead``."""
+"""Tests of the command ``fairlane``."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.assembly import open_broker
+from fairlane.assembly import open_broker
 from tests.unit.cli.shell import Shell
 
 
@@ -15,7 +15,7 @@ from tests.unit.cli.shell import Shell
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """Yield a shell on a broker in memory with a queue ``jobs``, and nothing in the environment."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tmp")))
-    for name in ("FAIRLEAD_SERVER", "FAIRLEAD_API_KEY", "FAIRLEAD_QUEUE_NAME", "FAIRLEAD_QUEUE_MESSAGE_ID"):
+    for name in ("FAIRLANE_SERVER", "FAIRLANE_API_KEY", "FAIRLANE_QUEUE_NAME", "FAIRLANE_QUEUE_MESSAGE_ID"):
         monkeypatch.delenv(name, raising=False)
     with open_broker() as broker:
         broker.create_queue("jobs", {"max_attempts": 1})

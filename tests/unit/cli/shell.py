@@ -9,10 +9,10 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from fairlead.assembly import Broker
-from fairlead.cli.door import Door
-from fairlead.cli.main import cli
-from fairlead.cli.session import Place
+from fairlane.assembly import Broker
+from fairlane.cli.door import Door
+from fairlane.cli.main import cli
+from fairlane.cli.session import Place
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fairlead.model.message import NewMessage
+from fairlane.model.message import NewMessage
 from tests.unit.cli.shell import Shell
 
 

@@ -10,7 +10,7 @@ from tests.unit.cli.shell import Shell
 
 HOOK = """
 function on_enqueue(msg)
-  return { fairness_key = msg.headers["tenant"], weight = tonumber(fairlead.get("weight") or "1"), delay_ms = 1500 }
+  return { fairness_key = msg.headers["tenant"], weight = tonumber(fairlane.get("weight") or "1"), delay_ms = 1500 }
 end
 function on_failure(msg)
   return { action = "retry", delay_ms = 2000 * msg.attempts }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.cli import consuming
-from fairlead.model.message import Delivery
+from fairlane.cli import consuming
+from fairlane.model.message import Delivery
 from tests.unit.cli.shell import Shell
 
 if TYPE_CHECKING:

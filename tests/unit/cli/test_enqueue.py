@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import Disconnected
+from fairlane.errors import Disconnected
 from tests.unit.cli.shell import Shell
 
 
@@ -153,7 +153,7 @@ def test_wrong_usage(shell: Shell, arguments: list[str]) -> None:
     """What makes no sense is refused before anything is asked of a broker."""
     outcome = shell.run("-o", "json", "enqueue", "jobs", *arguments)
     assert (outcome.code, outcome.error["code"], shell.places) == (2, "usage", [])
-    assert outcome.error["remedy"] == "See fairlead enqueue --help."
+    assert outcome.error["remedy"] == "See fairlane enqueue --help."
 
 
 def test_what_the_broker_refuses(shell: Shell) -> None:

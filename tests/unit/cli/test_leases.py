@@ -20,12 +20,12 @@ def test_a_leased_message_is_exported(shell: Shell) -> None:
     """The lines name queue, message, token, and a file of its owner's with the payload."""
     shell.broker.enqueue("jobs", b"\x00 work", fairness_key=("acme", "it's"))
     known = exports(shell.ok("dequeue", "jobs"))
-    path = Path(known["FAIRLEAD_QUEUE_PAYLOAD_PATH"])
+    path = Path(known["FAIRLANE_QUEUE_PAYLOAD_PATH"])
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"\x00 work", 0o600)
     (view,) = shell.broker.peek("jobs")
-    assert (known["FAIRLEAD_QUEUE_NAME"], known["FAIRLEAD_QUEUE_MESSAGE_ID"]) == ("jobs", view.id)
-    assert known["FAIRLEAD_QUEUE_TOKEN"] == str(view.token)
-    assert (known["FAIRLEAD_QUEUE_KEY"], known["FAIRLEAD_QUEUE_ATTEMPT"]) == ("acme/it's", "1")
+    assert (known["FAIRLANE_QUEUE_NAME"], known["FAIRLANE_QUEUE_MESSAGE_ID"]) == ("jobs", view.id)
+    assert known["FAIRLANE_QUEUE_TOKEN"] == str(view.token)
+    assert (known["FAIRLANE_QUEUE_KEY"], known["FAIRLANE_QUEUE_ATTEMPT"]) == ("acme/it's", "1")
     shell.ok("ack", env=known)
     assert shell.broker.queue("jobs").leased == 0
     assert not path.exists()
@@ -48,7 +48,7 @@ def test_a_payload_is_written_where_it_is_told(shell: Shell, tmp_path: Path) -> 
     """The file is named with its whole path, and stays after the ack."""
     shell.broker.enqueue("jobs", b"work")
     known = exports(shell.ok("dequeue", "jobs", "--payload-out", str(tmp_path / "out file")))
-    assert known["FAIRLEAD_QUEUE_PAYLOAD_PATH"] == str(tmp_path / "out file")
+    assert known["FAIRLANE_QUEUE_PAYLOAD_PATH"] == str(tmp_path / "out file")
     shell.ok("ack", env=known)
     assert (tmp_path / "out file").read_bytes() == b"work"
 
@@ -68,7 +68,7 @@ def test_nothing_there(shell: Shell) -> None:
     """The exit code is 4, and eval forgets the message before and fails the same way."""
     outcome = shell.run("dequeue", "jobs")
     assert outcome.code == 4
-    assert outcome.out.startswith("unset FAIRLEAD_QUEUE_NAME ")
+    assert outcome.out.startswith("unset FAIRLANE_QUEUE_NAME ")
     assert outcome.out.endswith("\n(exit 4)\n")
     assert shell.run("-o", "json", "dequeue", "jobs", "--wait", "1ms").out == ""
 
@@ -105,10 +105,10 @@ def test_the_workflow_state_comes_along(shell: Shell) -> None:
     etag = shell.broker.set_state(delivery, b"half done", etag=None)
     shell.broker.nack(delivery, intent="defer", delay_ms=0)
     known = exports(shell.ok("dequeue", "jobs", "--with-state"))
-    assert Path(known["FAIRLEAD_QUEUE_STATE_PATH"]).read_bytes() == b"half done"
-    assert known["FAIRLEAD_QUEUE_STATE_ETAG"] == etag
+    assert Path(known["FAIRLANE_QUEUE_STATE_PATH"]).read_bytes() == b"half done"
+    assert known["FAIRLANE_QUEUE_STATE_ETAG"] == etag
     shell.ok("ack", env=known)
-    assert not Path(known["FAIRLEAD_QUEUE_STATE_PATH"]).exists()
+    assert not Path(known["FAIRLANE_QUEUE_STATE_PATH"]).exists()
 
 
 def leased(shell: Shell) -> dict[str, str]:
@@ -116,23 +116,23 @@ def leased(shell: Shell) -> dict[str, str]:
     shell.broker.enqueue("jobs", b"work")
     (delivery,) = shell.broker.lease("jobs")
     return {
-        "FAIRLEAD_QUEUE_NAME": "jobs",
-        "FAIRLEAD_QUEUE_MESSAGE_ID": delivery.id,
-        "FAIRLEAD_QUEUE_TOKEN": str(delivery.token),
+        "FAIRLANE_QUEUE_NAME": "jobs",
+        "FAIRLANE_QUEUE_MESSAGE_ID": delivery.id,
+        "FAIRLANE_QUEUE_TOKEN": str(delivery.token),
     }
 
 
 def flags(known: dict[str, str]) -> list[str]:
     """Return the same as options."""
     names = {"--queue": "NAME", "--id": "MESSAGE_ID", "--token": "TOKEN"}
-    return [part for flag, name in names.items() for part in (flag, known[f"FAIRLEAD_QUEUE_{name}"])]
+    return [part for flag, name in names.items() for part in (flag, known[f"FAIRLANE_QUEUE_{name}"])]
 
 
 def test_an_ack_by_flags(shell: Shell) -> None:
     """The message may be named by flags, and its true cost be told."""
     known = leased(shell)
     said = shell.ok("-o", "json", "ack", "--cost", "5", *flags(known)).json
-    assert said == {"id": known["FAIRLEAD_QUEUE_MESSAGE_ID"], "queue": "jobs", "acked": True}
+    assert said == {"id": known["FAIRLANE_QUEUE_MESSAGE_ID"], "queue": "jobs", "acked": True}
     assert shell.run("ack", env=known).err.startswith("error[message_not_found]: ")
 
 
@@ -165,7 +165,7 @@ def test_a_lease_is_extended(shell: Shell) -> None:
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 def test_a_stale_token_is_refused(shell: Shell, verb: str) -> None:
     """Who lost the lease can do nothing to the message."""
-    known = leased(shell) | {"FAIRLEAD_QUEUE_TOKEN": "1"}
+    known = leased(shell) | {"FAIRLANE_QUEUE_TOKEN": "1"}
     outcome = shell.run("-o", "json", verb, env=known)
     assert (outcome.code, outcome.error["code"]) == (1, "lease_mismatch")
 
@@ -175,12 +175,12 @@ def test_a_message_must_be_named(shell: Shell, verb: str) -> None:
     """Without flags and environment it is wrong usage, which says where to name it."""
     outcome = shell.run(verb)
     assert (outcome.code, shell.places) == (2, [])
-    assert "FAIRLEAD_QUEUE_NAME" in outcome.err
+    assert "FAIRLANE_QUEUE_NAME" in outcome.err
     assert shell.run(verb, "--queue", "jobs", "--id", "1", "--token", "x").code == 2
 
 
 def test_only_our_own_temporary_files_are_removed(shell: Shell, tmp_path: Path) -> None:
     """An ack removes no file that dequeue did not make."""
-    (tmp_path / "fairlead-mine").write_text("keep")
-    shell.ok("ack", env=leased(shell) | {"FAIRLEAD_QUEUE_PAYLOAD_PATH": str(tmp_path / "fairlead-mine")})
-    assert (tmp_path / "fairlead-mine").exists()
+    (tmp_path / "fairlane-mine").write_text("keep")
+    shell.ok("ack", env=leased(shell) | {"FAIRLANE_QUEUE_PAYLOAD_PATH": str(tmp_path / "fairlane-mine")})
+    assert (tmp_path / "fairlane-mine").exists()

@@ -12,14 +12,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fairlead import __version__
-from fairlead.cli.durations import milliseconds, words
-from fairlead.cli.main import SECTIONS, cli
-from fairlead.cli.session import DEFAULT_SERVER, Connect, Place
-from fairlead.errors import (
+from fairlane import __version__
+from fairlane.cli.durations import milliseconds, words
+from fairlane.cli.main import SECTIONS, cli
+from fairlane.cli.session import DEFAULT_SERVER, Connect, Place
+from fairlane.errors import (
     Closed,
     Disconnected,
-    FairleadError,
+    FairlaneError,
     Forbidden,
     InternalError,
     QueueFull,
@@ -62,8 +62,8 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
     assert (result.exit_code, result.stdout) == (code, "")
     assert "Traceback" not in result.stderr
     if isinstance(error, Disconnected):
-        assert "fairlead serve" in result.stderr
-    elif isinstance(error, FairleadError):
+        assert "fairlane serve" in result.stderr
+    elif isinstance(error, FairlaneError):
         assert result.stderr == f"error[{error.code}]: {error.cause}\nremedy: {error.remedy}\n"
     elif code != 130:
         assert "remedy: " in result.stderr
@@ -74,7 +74,7 @@ def test_a_missing_extra_is_named() -> None:
     missing = ModuleNotFoundError("No module named 'websockets'", name="websockets")
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(missing))
     assert (result.exit_code, "error[missing]: This needs the package websockets" in result.stderr) == (1, True)
-    fault = ModuleNotFoundError("No module named 'fairlead.nope'", name="fairlead.nope")
+    fault = ModuleNotFoundError("No module named 'fairlane.nope'", name="fairlane.nope")
     assert CliRunner().invoke(cli, ["queue", "list"], obj=refusing(fault)).exception is fault
 
 
@@ -88,8 +88,8 @@ def test_programs_learn_when_to_come_back() -> None:
 def test_the_server_is_where_it_is_said(shell: Shell) -> None:
     """An option wins over the environment, and that over the default."""
     shell.ok("queue", "list")
-    shell.ok("queue", "list", env={"FAIRLEAD_SERVER": "http://there", "FAIRLEAD_API_KEY": "fl_secret"})
-    shell.ok("--server", "http://here", "--api-key", "k", "queue", "list", env={"FAIRLEAD_SERVER": "http://there"})
+    shell.ok("queue", "list", env={"FAIRLANE_SERVER": "http://there", "FAIRLANE_API_KEY": "fl_secret"})
+    shell.ok("--server", "http://here", "--api-key", "k", "queue", "list", env={"FAIRLANE_SERVER": "http://there"})
     shell.ok("--data", "/folder", "queue", "list")
     assert [(place.server, place.api_key) for place in shell.places[:3]] == [
         (DEFAULT_SERVER, None),
@@ -122,21 +122,21 @@ def test_wrong_usage_is_json_too(shell: Shell) -> None:
     """Whoever asked for JSON gets it, also where the options were not understood."""
     for asked in (["--output", "json"], ["--output=json"], ["-o", "json"], ["-ojson"]):
         assert shell.run(*asked, "--nope").error["code"] == "usage"
-        assert shell.run(*asked, "nope").error["remedy"] == "See fairlead --help."
+        assert shell.run(*asked, "nope").error["remedy"] == "See fairlane --help."
 
 
 def test_an_option_of_all_commands_behind_one_is_told_where_it_belongs(shell: Shell) -> None:
     """Whoever names the server behind the command learns that it comes before."""
     outcome = shell.run("enqueue", "orders", "x", "--server", "http://127.0.0.1:1")
     assert outcome.code == 2
-    assert "It comes before the command: fairlead --server ... enqueue ..." in outcome.err
+    assert "It comes before the command: fairlane --server ... enqueue ..." in outcome.err
 
 
 def test_no_command_shows_which_there_are(shell: Shell) -> None:
     """People get the help, programs an error."""
     for arguments in ([], ["queue"]):
         outcome = shell.run(*arguments)
-        assert (outcome.code, outcome.out, outcome.err.startswith("Usage: fairlead")) == (2, "", True)
+        assert (outcome.code, outcome.out, outcome.err.startswith("Usage: fairlane")) == (2, "", True)
         assert shell.run("-o", "json", *arguments).error["cause"] == "Missing command."
 
 
@@ -148,7 +148,7 @@ def test_errors_play_no_tricks_on_a_terminal() -> None:
 
 def test_the_version_is_told(shell: Shell) -> None:
     """The version is that of the package."""
-    assert shell.ok("--version").out == f"fairlead {__version__}\n"
+    assert shell.ok("--version").out == f"fairlane {__version__}\n"
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -177,7 +177,7 @@ def test_every_command_has_help(shell: Shell) -> None:
     for path, command in commands(cli):
         assert command.help, path
         assert [option.name for option in command.params if isinstance(option, click.Option) and not option.help] == []
-        assert shell.ok(*path, "--help").out.startswith(f"Usage: fairlead {' '.join(path)} ")
+        assert shell.ok(*path, "--help").out.startswith(f"Usage: fairlane {' '.join(path)} ")
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
@@ -186,7 +186,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     for path, command in commands(cli):
         if isinstance(command, click.Group):
             continue
-        heading = f"### `fairlead {' '.join(path)}"
+        heading = f"### `fairlane {' '.join(path)}"
         assert heading in page, heading
         section = page.split(heading, 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
         for option in command.params:
@@ -198,24 +198,24 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 def test_completion_scripts(shell: Shell, shell_name: str) -> None:
     """Each script asks this command for completions."""
     out = shell.ok("completion", shell_name).out
-    assert "_FAIRLEAD_COMPLETE" in out
-    assert "fairlead" in out
+    assert "_FAIRLANE_COMPLETE" in out
+    assert "fairlane" in out
 
 
 def test_commands_are_completed() -> None:
     """The command answers the questions of those scripts."""
-    env = {"_FAIRLEAD_COMPLETE": "bash_complete", "COMP_WORDS": "fairlead qu", "COMP_CWORD": "1"}
-    result = CliRunner().invoke(cli, [], env=env, prog_name="fairlead")
+    env = {"_FAIRLANE_COMPLETE": "bash_complete", "COMP_WORDS": "fairlane qu", "COMP_CWORD": "1"}
+    result = CliRunner().invoke(cli, [], env=env, prog_name="fairlane")
     assert result.stdout == "plain,queue\n"
 
 
-HEAVY = ("msgspec", "rich", "asyncio", "fairlead.assembly", "fairlead.client", "fairlead.server", "fairlead.model")
+HEAVY = ("msgspec", "rich", "asyncio", "fairlane.assembly", "fairlane.client", "fairlane.server", "fairlane.model")
 
 
 def test_help_imports_nothing_heavy() -> None:
     """Whoever asks for help does not wait for what it does not need."""
     code = (
-        "import sys; from fairlead.cli.main import cli; sys.argv = ['fairlead', '--help']\n"
+        "import sys; from fairlane.cli.main import cli; sys.argv = ['fairlane', '--help']\n"
         "try: cli()\n"
         f"finally: print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )

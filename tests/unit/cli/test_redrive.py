@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli import redriving
+from fairlane.cli import redriving
 from tests.unit.cli.shell import Shell
 from tests.unit.cli.test_looking import died
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.session import Place
-from fairlead.server import run
-from fairlead.server.settings import NAMES, ServerSettings
+from fairlane.cli.session import Place
+from fairlane.server import run
+from fairlane.server.settings import NAMES, ServerSettings
 from tests.unit.cli.shell import Shell
 
 
@@ -27,9 +27,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
 
 def test_flags_win_over_environment_and_file(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
     """Each flag is a setting, and so is all else with --set."""
-    (tmp_path / "fairlead.toml").write_text('port = 1\nlog_level = "error"\nhost = "::1"\ngrace_ms = 1\n')
+    (tmp_path / "fairlane.toml").write_text('port = 1\nlog_level = "error"\nhost = "::1"\ngrace_ms = 1\n')
     flags = ["--port", "3", "--grace", "5s", "--durability", "os", "--no-auth", "--insecure", "--set", "calls-max=7"]
-    shell.ok("serve", "--config", str(tmp_path / "fairlead.toml"), *flags, env={"FAIRLEAD_HOST": "127.0.0.2"})
+    shell.ok("serve", "--config", str(tmp_path / "fairlane.toml"), *flags, env={"FAIRLANE_HOST": "127.0.0.2"})
     (settings,) = served
     assert (settings.port, settings.host, settings.log_level, settings.grace_ms) == (3, "127.0.0.2", "error", 5_000)
     assert (settings.durability, settings.auth, settings.insecure) == ("os", False, True)
@@ -41,7 +41,7 @@ def test_nothing_said_leaves_it_to_the_server(shell: Shell, served: list[ServerS
     shell.ok("serve", env={"XDG_STATE_HOME": str(tmp_path)})
     shell.ok("--data", "/one", "serve")
     shell.ok("serve", "--data", "/two")
-    assert [settings.data for settings in served] == [str(tmp_path / "fairlead"), "/one", "/two"]
+    assert [settings.data for settings in served] == [str(tmp_path / "fairlane"), "/one", "/two"]
     assert (served[0].auth, served[0].insecure, served[0].host) == (None, False, "127.0.0.1")
 
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from fairlead.cli import pictures, progress, showing, stats
-from fairlead.cli.shares import shares_of
-from fairlead.cli.showing import Table, as_json, excerpt, instant, plain
-from fairlead.cli.tables import size
-from fairlead.cli.texts import printable
-from fairlead.model.policy import QueuePolicy
-from fairlead.model.views import KeyView, QueueView
+from fairlane.cli import pictures, progress, showing, stats
+from fairlane.cli.shares import shares_of
+from fairlane.cli.showing import Table, as_json, excerpt, instant, plain
+from fairlane.cli.tables import size
+from fairlane.cli.texts import printable
+from fairlane.model.policy import QueuePolicy
+from fairlane.model.views import KeyView, QueueView
 from tests.unit.cli.shell import Shell
 
 TABLE = Table(["name", "count"], [["a", "1"], ["bcdef", "100"]], title="Things", numbers=frozenset({"count"}))

@@ -28,6 +28,6 @@ def test_a_version_that_is_not_there_is_refused(shell: Shell) -> None:
     known = leased(shell)
     shell.ok("state", "put", env=known, feed=b"1")
     assert shell.run("-o", "json", "state", "put", env=known, feed=b"2").error["code"] == "state_mismatch"
-    stale = known | {"FAIRLEAD_QUEUE_TOKEN": "1"}
+    stale = known | {"FAIRLANE_QUEUE_TOKEN": "1"}
     assert shell.run("-o", "json", "state", "put", env=stale, feed=b"2").error["code"] == "lease_mismatch"
-    assert shell.run("state", "put", env=stale | {"FAIRLEAD_QUEUE_TOKEN": "x"}, feed=b"2").code == 2
+    assert shell.run("state", "put", env=stale | {"FAIRLANE_QUEUE_TOKEN": "x"}, feed=b"2").code == 2

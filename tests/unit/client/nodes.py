@@ -14,11 +14,11 @@ import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from fairlead.embedded import EmbeddedTransport
-from fairlead.errors import FairleadError, QueueElsewhere, QueueMoving
-from fairlead.wire.errors import body_of
-from fairlead.wire.frames import CONSUME, SUBPROTOCOL, Answer, Call, Consume, Deliver, Ended, Refused, calls_of
-from fairlead.wire.verbs import VERBS, Lease, Leased
+from fairlane.embedded import EmbeddedTransport
+from fairlane.errors import FairlaneError, QueueElsewhere, QueueMoving
+from fairlane.wire.errors import body_of
+from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Answer, Call, Consume, Deliver, Ended, Refused, calls_of
+from fairlane.wire.verbs import VERBS, Lease, Leased
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -78,7 +78,7 @@ class Nodes:
 
     async def _talk(self, number: int, connection: ServerConnection) -> None:
         assert connection.request is not None
-        self.follows.append(connection.request.headers.get("x-fairlead-follows"))
+        self.follows.append(connection.request.headers.get("x-fairlane-follows"))
         tasks: list[asyncio.Task[None]] = []
         try:
             async for data in connection:
@@ -92,7 +92,7 @@ class Nodes:
     async def _answer(self, number: int, connection: ServerConnection, call: Call) -> None:
         try:
             frame: Any = Answer(call.number, msgspec.Raw(_encode(await self._do(number, connection, call))))
-        except FairleadError as error:
+        except FairlaneError as error:
             frame = Refused(call.number, body_of(error))
         with suppress(ConnectionClosed):
             await connection.send(_encode(frame))
@@ -124,7 +124,7 @@ class _Door:
         self._request = request
         self._pump = asyncio.get_running_loop().create_task(self._run())
 
-    async def end(self, error: FairleadError) -> None:
+    async def end(self, error: FairlaneError) -> None:
         """Send no more, and say why; what was sent stays leased."""
         await self.leave()
         await self.connection.send(_encode(Ended(self._number, body_of(error))))

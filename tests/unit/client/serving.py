@@ -22,7 +22,7 @@ class ServerProcess:
     """A server on loopback, always at the same port, so that clients find it again."""
 
     def __init__(self, data: Path | str = ":memory:", *flags: str) -> None:
-        self._command = [sys.executable, "-m", "fairlead.server", "--data", str(data), "--log-level", "error", *flags]
+        self._command = [sys.executable, "-m", "fairlane.server", "--data", str(data), "--log-level", "error", *flags]
         self._port = free_port()
         self.process: subprocess.Popen[str] | None = None
         self.url = f"ws://127.0.0.1:{self._port}"

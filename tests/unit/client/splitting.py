@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from fairlead.client import AsyncClient, NewMessage, Retries
-from fairlead.model.partitions import partition_of_key
-from fairlead.model.policy import QueuePolicy
-from fairlead.wire.verbs import SplitQueue
+from fairlane.client import AsyncClient, NewMessage, Retries
+from fairlane.model.partitions import partition_of_key
+from fairlane.model.policy import QueuePolicy
+from fairlane.wire.verbs import SplitQueue
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 
 QUICK = Retries(patience_s=20.0, first_s=0.001, longest_s=0.05)

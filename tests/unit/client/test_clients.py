@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from fairlead.client import AsyncClient, Client, NewMessage, Retries
-from fairlead.embedded import EmbeddedTransport
-from fairlead.errors import (
+from fairlane.client import AsyncClient, Client, NewMessage, Retries
+from fairlane.embedded import EmbeddedTransport
+from fairlane.errors import (
     Closed,
-    FairleadError,
+    FairlaneError,
     InvalidArgument,
     LeaseMismatch,
     QueueFull,
     StoreFailed,
     WrongEventLoop,
 )
-from fairlead.wire.verbs import Shape
+from fairlane.wire.verbs import Shape
 
 QUICK = Retries(patience_s=5.0, first_s=0.0001, longest_s=0.0001)
 
@@ -148,7 +148,7 @@ def test_a_fault_of_on_failure_hides_nothing() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
-        def on_failure(message: NewMessage, _: FairleadError) -> None:
+        def on_failure(message: NewMessage, _: FairlaneError) -> None:
             raise KeyError(message.payload)
 
         async with client.producer("small", on_failure=on_failure) as producer:
@@ -206,7 +206,7 @@ def test_a_callback_can_not_wait_for_its_own_thread() -> None:
     """A call from ``on_failure`` in the client's thread is refused rather than waiting for ever."""
     refused: list[type[BaseException]] = []
 
-    def on_failure(message: NewMessage, _: FairleadError) -> None:
+    def on_failure(message: NewMessage, _: FairlaneError) -> None:
         try:
             client.enqueue("jobs", message.payload)
         except WrongEventLoop as wrong:

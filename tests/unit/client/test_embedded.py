@@ -7,17 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairlead.assembly import open_async_broker
-from fairlead.client import AsyncClient, Client
-from fairlead.embedded import EmbeddedTransport
+from fairlane.assembly import open_async_broker
+from fairlane.client import AsyncClient, Client
+from fairlane.embedded import EmbeddedTransport
 
 
 def test_nothing_of_tests_or_the_network_is_needed() -> None:
     """Opening one imports neither the test kit nor a server that listens."""
     script = (
-        "import sys; from fairlead.client import Client\n"
+        "import sys; from fairlane.client import Client\n"
         "with Client.embedded() as client: client.create_queue('orders')\n"
-        "print([name for name in sys.modules if name.startswith(('fairlead.testing', 'uvicorn', 'grpc'))])"
+        "print([name for name in sys.modules if name.startswith(('fairlane.testing', 'uvicorn', 'grpc'))])"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlead.client import AsyncClient, Client, NewMessage, Retries
-from fairlead.client.following import addresses_of
-from fairlead.errors import Disconnected, InvalidArgument, QueueElsewhere, QueueMoving
-from fairlead.wire.verbs import Pause
-from fairlead.worker import Worker
+from fairlane.client import AsyncClient, Client, NewMessage, Retries
+from fairlane.client.following import addresses_of
+from fairlane.errors import Disconnected, InvalidArgument, QueueElsewhere, QueueMoving
+from fairlane.wire.verbs import Pause
+from fairlane.worker import Worker
 
 from .nodes import Nodes, nodes
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.assembly import Broker
-from fairlead.client import AsyncClient, Client
+from fairlane.assembly import Broker
+from fairlane.client import AsyncClient, Client
 
 NOT_REMOTE = {"read_pages", "segments"}
 """Verbs of the broker that only make sense in its own process."""

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.client.protocol import FRAMES_MAX, Conversation, grouped, message_of
-from fairlead.errors import Closed, Disconnected, FairleadError, InternalError, QueueNotFound
-from fairlead.model.message import Delivery
-from fairlead.wire.errors import body_of
-from fairlead.wire.frames import Answer, Consume, Deliver, Ended, Refused, Stop, calls_of, is_many
-from fairlead.wire.verbs import Lease, Leased, Nack, Nothing, Purged, QueueRequest
+from fairlane.client.protocol import FRAMES_MAX, Conversation, grouped, message_of
+from fairlane.errors import Closed, Disconnected, FairlaneError, InternalError, QueueNotFound
+from fairlane.model.message import Delivery
+from fairlane.wire.errors import body_of
+from fairlane.wire.frames import Answer, Consume, Deliver, Ended, Refused, Stop, calls_of, is_many
+from fairlane.wire.verbs import Lease, Leased, Nack, Nothing, Purged, QueueRequest
 
 QUEUE = QueueRequest(queue="q")
 
@@ -48,12 +48,12 @@ class Taken:
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
-        self.error: FairleadError | None = None
+        self.error: FairlaneError | None = None
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.deliveries += deliveries
 
-    def ended(self, error: FairleadError) -> None:
+    def ended(self, error: FairlaneError) -> None:
         self.error = error
 
     def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:

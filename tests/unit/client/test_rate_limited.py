@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.client import Client
-from fairlead.client.retrying import Retries, is_repeatable, pause_s
-from fairlead.errors import Disconnected, RateLimited
-from fairlead.model.message import NewMessage
-from fairlead.wire.verbs import Enqueue
+from fairlane.client import Client
+from fairlane.client.retrying import Retries, is_repeatable, pause_s
+from fairlane.errors import Disconnected, RateLimited
+from fairlane.model.message import NewMessage
+from fairlane.wire.verbs import Enqueue
 from tests.unit.client.serving import ServerProcess
 
 

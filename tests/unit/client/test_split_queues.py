@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.client import AsyncClient, Client, NewMessage, Retries
-from fairlead.client.http_transport import HttpTransport
-from fairlead.errors import FairleadError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
-from fairlead.model.partitions import partition_of_id, partition_of_key, served_name
-from fairlead.model.policy import QueuePolicy
+from fairlane.client import AsyncClient, Client, NewMessage, Retries
+from fairlane.client.http_transport import HttpTransport
+from fairlane.errors import FairlaneError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
+from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
+from fairlane.model.policy import QueuePolicy
 from tests.unit.cluster.in_process import Cluster, until
 
 from .splitting import QUICK, TENANTS, addresses, calls, messages, numbers, of_partition, run, send_away, split
@@ -68,7 +68,7 @@ def test_leased_messages_are_settled_where_they_are() -> None:
         assert await client.nack_many("orders", held[12:], intent="defer", delay_ms=0) == [None] * 24
         again = await client.ack_many("orders", held)
         assert {type(error).__name__ for error in again[:12]} == {"MessageNotFound"}
-        assert all(isinstance(error, FairleadError) for error in again)
+        assert all(isinstance(error, FairlaneError) for error in again)
         left = [message for _ in range(4) for message in await client.lease("orders", 100)]
         assert numbers([message.payload for message in left]) == numbers([message.payload for message in held[12:]])
 

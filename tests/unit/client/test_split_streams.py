@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead.client import AsyncClient, AsyncMessage, AsyncStream
-from fairlead.client.grpc_transport import GrpcTransport
-from fairlead.errors import QueueNotFound, QueueSplit
-from fairlead.model.partitions import partition_of_id, partition_of_key
-from fairlead.server.grpc_door import GrpcDoor
-from fairlead.worker import Worker
+from fairlane.client import AsyncClient, AsyncMessage, AsyncStream
+from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.errors import QueueNotFound, QueueSplit
+from fairlane.model.partitions import partition_of_id, partition_of_key
+from fairlane.server.grpc_door import GrpcDoor
+from fairlane.worker import Worker
 from tests.unit.cluster.in_process import Cluster, Member, until
 
 from .splitting import TENANTS, addresses, messages, numbers, of_partition, run, split

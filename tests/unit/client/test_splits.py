@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from fairlead.client.gathering import Asked
-from fairlead.client.splits import Known, Splits, split_of
-from fairlead.client.spreading import lease_in_turn, spread
-from fairlead.errors import (
+from fairlane.client.gathering import Asked
+from fairlane.client.splits import Known, Splits, split_of
+from fairlane.client.spreading import lease_in_turn, spread
+from fairlane.errors import (
     Disconnected,
-    FairleadError,
+    FairlaneError,
     Forbidden,
     InvalidArgument,
     QueueMoving,
     QueueNotFound,
     QueueSplit,
 )
-from fairlead.model.message import DeadLetter, Delivery, NewMessage
-from fairlead.model.names import id_of
-from fairlead.model.partitions import NUMBER_BITS, Split, partition_of_key
-from fairlead.wire.spreading import of_whole
-from fairlead.wire.verbs import Ack, Enqueue, Enqueued, EnqueueResult, Lease, Leased, Receipt, Result, Results
+from fairlane.model.message import DeadLetter, Delivery, NewMessage
+from fairlane.model.names import id_of
+from fairlane.model.partitions import NUMBER_BITS, Split, partition_of_key
+from fairlane.wire.spreading import of_whole
+from fairlane.wire.verbs import Ack, Enqueue, Enqueued, EnqueueResult, Lease, Leased, Receipt, Result, Results
 
 FOUR = Split(partitions=4, made=4)
 
@@ -42,7 +42,7 @@ def id_in(at: int, number: int = 1) -> str:
 class Partitions:
     """Partitions that answer, except those for which there are refusals; it remembers what was asked of which."""
 
-    def __init__(self, refusals: Mapping[str, FairleadError] | None = None) -> None:
+    def __init__(self, refusals: Mapping[str, FairlaneError] | None = None) -> None:
         self.refusals = dict(refusals or {})
         self.asked: list[tuple[str, list[Any]]] = []
         self.deliveries: dict[str, list[Delivery]] = {}
@@ -202,7 +202,7 @@ def delivery(at: int, queue: str, dead: DeadLetter | None = None) -> Delivery:
     )
 
 
-def leased(partitions: Partitions, known: Known, turn: int) -> Leased | FairleadError:
+def leased(partitions: Partitions, known: Known, turn: int) -> Leased | FairlaneError:
     """Lease in turn."""
     asked = Asked("lease", Lease(queue="orders", count=5, wait_ms=9), 9)
     return asyncio.run(lease_in_turn(asked, known, turn, partitions.ask))
@@ -220,7 +220,7 @@ def test_the_first_partition_that_has_anything_is_leased_from() -> None:
 
 def test_a_lease_passes_over_partitions_that_are_away() -> None:
     """Those that do not answer are no error as long as one answers, and are asked last next time."""
-    away: dict[str, FairleadError] = {"orders~0": QueueMoving("It moves."), "orders~1": QueueNotFound("None.")}
+    away: dict[str, FairlaneError] = {"orders~0": QueueMoving("It moves."), "orders~1": QueueNotFound("None.")}
     partitions, known = Partitions(away), Known(FOUR, 0.0)
     assert leased(partitions, known, 0) == Leased(deliveries=[])
     assert known.order(0) == [2, 3, 0, 1]

@@ -12,26 +12,26 @@ from typing import Any
 import httpx
 import uvicorn
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.memory_board import MemoryBoard
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.numbered_store import NumberedStore
-from fairlead.adapters.system_clock import SystemClock
-from fairlead.adapters.system_entropy import SystemEntropy
-from fairlead.broker.aio import AsyncBroker
-from fairlead.broker.engine import Engine
-from fairlead.cluster.house import Groups
-from fairlead.cluster.node import Node, NodeTerms
-from fairlead.errors import StoreFailed, StoreFenced, StoreLocked
-from fairlead.model.partitions import first_number, served_name
-from fairlead.ports.board import Entry
-from fairlead.ports.store import Commit, Extent, Store, StoredPage
-from fairlead.server.doors import Doors
-from fairlead.server.http import HttpDoor
-from fairlead.server.joining import serving_as_node
-from fairlead.server.keys import KeyRing
-from fairlead.server.settings import ServerSettings
-from fairlead.server.websocket import QuickSocket
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.numbered_store import NumberedStore
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.engine import Engine
+from fairlane.cluster.house import Groups
+from fairlane.cluster.node import Node, NodeTerms
+from fairlane.errors import StoreFailed, StoreFenced, StoreLocked
+from fairlane.model.partitions import first_number, served_name
+from fairlane.ports.board import Entry
+from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.server.doors import Doors
+from fairlane.server.http import HttpDoor
+from fairlane.server.joining import serving_as_node
+from fairlane.server.keys import KeyRing
+from fairlane.server.settings import ServerSettings
+from fairlane.server.websocket import QuickSocket
 
 LEASE_MS = 500
 PATIENCE_S = 20.0

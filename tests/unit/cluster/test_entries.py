@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cluster.entries import (
+from fairlane.cluster.entries import (
     Budget,
     ConfigEntry,
     GroupEntry,
@@ -15,8 +15,8 @@ from fairlead.cluster.entries import (
     groups_by_queue,
     view_of,
 )
-from fairlead.errors import StoreCorrupt
-from fairlead.ports.board import Entry
+from fairlane.errors import StoreCorrupt
+from fairlane.ports.board import Entry
 
 
 def test_a_board_is_told_apart_by_kinds() -> None:

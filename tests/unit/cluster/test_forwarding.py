@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlead.cluster.forwarding import Forwarder
-from fairlead.errors import Disconnected, InternalError, QueueMoving, QueueNotFound
-from fairlead.model.views import QueueView
-from fairlead.wire.verbs import QueueRequest, Stats
+from fairlane.cluster.forwarding import Forwarder
+from fairlane.errors import Disconnected, InternalError, QueueMoving, QueueNotFound
+from fairlane.model.views import QueueView
+from fairlane.wire.verbs import QueueRequest, Stats
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run

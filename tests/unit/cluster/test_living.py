@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.cluster.entries import NodeEntry
-from fairlead.cluster.living import Watch
+from fairlane.cluster.entries import NodeEntry
+from fairlane.cluster.living import Watch
 
 
 def beats(**numbers: int) -> dict[str, NodeEntry]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.assembly import open_async_broker
-from fairlead.cluster.house import Groups
-from fairlead.cluster.loads import Loads
+from fairlane.assembly import open_async_broker
+from fairlane.cluster.house import Groups
+from fairlane.cluster.loads import Loads
 from tests.unit.server.house import run
 
 

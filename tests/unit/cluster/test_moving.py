@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import websockets
 
-from fairlead.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
+from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
 from tests.unit.cluster.in_process import Member, cluster_of, until
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
 from tests.unit.server.house import run
@@ -137,7 +137,7 @@ def test_a_stream_forwards_for_whoever_does_not_follow() -> None:
                 assert delivery["payload"] == b"x"
                 await socket.send(call(3, "ack", receipts(delivery)))
                 await next_frame(socket, Answer, number=3)
-            async with stream_to(other, {"x-fairlead-follows": "1"}) as socket:
+            async with stream_to(other, {"x-fairlane-follows": "1"}) as socket:
                 await socket.send(call(1, "enqueue", {"queue": "orders", "messages": [{"payload": b"x"}]}))
                 refused = await next_frame(socket, Refused)
                 assert (refused.error.code, refused.error.at) == ("queue_elsewhere", cluster.owner("orders").address)
@@ -171,7 +171,7 @@ def test_a_node_that_was_taken_over_answers_nothing_as_owner() -> None:
             await made(cluster, "orders")
             sleeper, (heir,) = cluster.owner("orders"), cluster.others("orders")
             await sleeper.done("queue/enqueue", {"queue": "orders", "messages": [HELLO]})
-            async with stream_to(sleeper, {"x-fairlead-follows": "1"}) as socket:
+            async with stream_to(sleeper, {"x-fairlane-follows": "1"}) as socket:
                 await socket.send(call(1, "consume", {"queue": "orders", "credit": 1}))
                 (delivery,) = (await next_frame(socket, Deliver)).deliveries
                 await sleeper.freeze()

@@ -7,10 +7,10 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-from fairlead.adapters.memory_board import MemoryBoard
-from fairlead.cluster.entries import NodeEntry
-from fairlead.cluster.own_entry import OwnEntry
-from fairlead.cluster.posting import Posting
+from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.cluster.entries import NodeEntry
+from fairlane.cluster.own_entry import OwnEntry
+from fairlane.cluster.posting import Posting
 
 
 class _Process:

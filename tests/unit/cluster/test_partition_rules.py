@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from fairlead.cluster.budgets import share_in
-from fairlead.model.partitions import partition_of_key
-from fairlead.server.callers import Caller, Grant
-from fairlead.server.keys import CreateKey
+from fairlane.cluster.budgets import share_in
+from fairlane.model.partitions import partition_of_key
+from fairlane.server.callers import Caller, Grant
+from fairlane.server.keys import CreateKey
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import everybody_knows, message, split

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cluster.entries import GroupEntry, NodeEntry
-from fairlead.cluster.placing import balancing, group_for, homeless, moved_by_hand, steward, without
-from fairlead.errors import InvalidArgument
+from fairlane.cluster.entries import GroupEntry, NodeEntry
+from fairlane.cluster.placing import balancing, group_for, homeless, moved_by_hand, steward, without
+from fairlane.errors import InvalidArgument
 
 
 def node(*, is_draining: bool = False, load: dict[str, float] | None = None, capacity: float = 1.0) -> NodeEntry:

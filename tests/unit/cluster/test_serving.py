@@ -70,12 +70,12 @@ def test_who_follows_is_told_where_to_ask() -> None:
             await made(cluster, "orders")
             (other,) = cluster.others("orders")
             body = {"queue": "orders", "messages": [HELLO]}
-            refusal = await other.post("queue/enqueue", body, x_fairlead_follows="1")
+            refusal = await other.post("queue/enqueue", body, x_fairlane_follows="1")
             assert refusal.status_code == 421
             error = refusal.json()["error"]
             assert (error["code"], error["at"]) == ("queue_elsewhere", cluster.owner("orders").address)
             owner = cluster.owner("orders")
-            await owner.done("queue/enqueue", body, x_fairlead_follows="1")
+            await owner.done("queue/enqueue", body, x_fairlane_follows="1")
             assert (await owner.done("queue/stats", {"queue": "orders"}))["waiting"] == 1
 
     run(main())
@@ -88,7 +88,7 @@ def test_a_forwarded_request_is_never_forwarded_again() -> None:
         async with cluster_of("ab") as cluster:
             await made(cluster, "orders")
             (other,) = cluster.others("orders")
-            answer = await other.post("queue/stats", {"queue": "orders"}, x_fairlead_forwarded="z")
+            answer = await other.post("queue/stats", {"queue": "orders"}, x_fairlane_forwarded="z")
             assert (answer.status_code, answer.json()["error"]["code"]) == (421, "queue_elsewhere")
 
     run(main())
@@ -105,7 +105,7 @@ def test_who_follows_is_sent_to_the_owner_for_streams() -> None:
             subscribed = await other.post("queue/subscribe", {"queue": "orders"})
             assert (subscribed.status_code, subscribed.headers["location"]) == (307, f"{at}/v1/queue/subscribe")
             for path in ("/v1/queue/watch?queue=orders", "/v1/live?queue=orders", "/v1/journal?queue=orders"):
-                looked = await other.http.get(path, headers={"x-fairlead-follows": "1"})
+                looked = await other.http.get(path, headers={"x-fairlane-follows": "1"})
                 assert (looked.status_code, looked.headers["location"]) == (307, at + path)
 
     run(main())
@@ -121,7 +121,7 @@ def test_who_can_not_follow_is_answered_bit_by_bit_by_any_node() -> None:
             await other.post("queue/enqueue", {"queue": "orders", "messages": [{"fairness_key": "acme"}]})
             journal = await other.http.get("/v1/journal?queue=orders&kinds=enqueued")
             assert [line["fairness_key"] for line in map(json.loads, journal.text.splitlines())] == [["acme"]]
-            assert int(journal.headers["x-fairlead-position"]) == int(journal.headers["x-fairlead-end"]) > 0
+            assert int(journal.headers["x-fairlane-position"]) == int(journal.headers["x-fairlane-end"]) > 0
             async with other.http.stream("GET", "/v1/queue/watch?queue=orders") as watch:
                 assert await anext(watch.aiter_lines()) == "event: available"
             picture = await _first_picture(other, "queue=orders", lambda picture: "queue" in picture)
@@ -142,7 +142,7 @@ def test_the_live_feed_of_a_node_has_the_queues_of_all() -> None:
                     return {"orders", "mails"} <= {each["name"] for each in picture["queues"]}
 
                 await _first_picture(member, "", has_all)
-                alone = await _first_picture(member, "", lambda _: True, x_fairlead_forwarded="z")
+                alone = await _first_picture(member, "", lambda _: True, x_fairlane_forwarded="z")
                 own = {queue for queue in ("orders", "mails") if cluster.owner(queue) is member}
                 assert {each["name"].removesuffix(".dlq") for each in alone["queues"]} == own
 

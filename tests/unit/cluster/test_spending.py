@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fairlead.broker.aio import AsyncBroker
-from fairlead.cluster.budgets import share_in
-from fairlead.cluster.entries import Share
+from fairlane.broker.aio import AsyncBroker
+from fairlane.cluster.budgets import share_in
+from fairlane.cluster.entries import Share
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from fairlead.cluster.entries import SplitEntry
+from fairlane.cluster.entries import SplitEntry
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.server.house import run
 

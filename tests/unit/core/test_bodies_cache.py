@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.broker.bodies import Bodies
-from fairlead.core.ledger import ChunkHome, Message, Queue
-from fairlead.errors import StoreCorrupt
-from fairlead.journal.bodies import encode_head, pack
-from fairlead.model.policy import QueuePolicy
-from fairlead.ports.store import Commit
-from fairlead.scheduler.item import Priority
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.broker.bodies import Bodies
+from fairlane.core.ledger import ChunkHome, Message, Queue
+from fairlane.errors import StoreCorrupt
+from fairlane.journal.bodies import encode_head, pack
+from fairlane.model.policy import QueuePolicy
+from fairlane.ports.store import Commit
+from fairlane.scheduler.item import Priority
 
 
 class CountingStore(MemoryStore):

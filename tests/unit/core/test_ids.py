@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.names import id_of, ids_of, number_of, numbers_of
+from fairlane.model.names import id_of, ids_of, number_of, numbers_of
 
 NUMBERS = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.core.sources import Declared
-from fairlead.model.limits import KEY_LENGTH_MAX, WEIGHT_MAX
-from fairlead.model.policy import QueuePolicy
+from fairlane.core.sources import Declared
+from fairlane.model.limits import KEY_LENGTH_MAX, WEIGHT_MAX
+from fairlane.model.policy import QueuePolicy
 
 HEADERS = {"tenant": "acme", "app": "mobile", "weight": "7", "priority": " High ", "endpoint": "pay"}
 

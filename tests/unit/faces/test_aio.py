@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import Closed, GlobalFull, InvalidArgument, WaitTimedOut
-from fairlead.scheduler import AsyncScheduler, Backpressure, KeyPolicy, Task
+from fairlane.errors import Closed, GlobalFull, InvalidArgument, WaitTimedOut
+from fairlane.scheduler import AsyncScheduler, Backpressure, KeyPolicy, Task
 from tests.unit.faces.loops import PATIENCE, in_loop, settled
 
 

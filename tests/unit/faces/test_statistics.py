@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fairlead.errors import GlobalFull
-from fairlead.scheduler import Scheduler
-from fairlead.scheduler.prometheus import SchedulerCollector
-from fairlead.scheduler.statistics import Tallies, bound_of, step_of
+from fairlane.errors import GlobalFull
+from fairlane.scheduler import Scheduler
+from fairlane.scheduler.prometheus import SchedulerCollector
+from fairlane.scheduler.statistics import Tallies, bound_of, step_of
 
 MS_NS = 1_000_000
 
@@ -107,13 +107,13 @@ def test_prometheus_series_are_bounded() -> None:
     registry.register(SchedulerCollector(scheduler, keys_max=2))
     text = generate_latest(registry).decode()
     series = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    by_key = {name: value for name, value in series.items() if name.startswith("fairlead_scheduler_key_dequeued")}
+    by_key = {name: value for name, value in series.items() if name.startswith("fairlane_scheduler_key_dequeued")}
     assert by_key == {
-        'fairlead_scheduler_key_dequeued_total{key="a/b"}': "5.0",
-        'fairlead_scheduler_key_dequeued_total{key="a\\\\/b"}': "4.0",
+        'fairlane_scheduler_key_dequeued_total{key="a/b"}': "5.0",
+        'fairlane_scheduler_key_dequeued_total{key="a\\\\/b"}': "4.0",
     }
-    assert series["fairlead_scheduler_dequeued_total"] == "14.0"
-    assert series["fairlead_scheduler_waiting"] == "2.0"
-    assert series['fairlead_scheduler_wait_seconds_bucket{le="0.001"}'] == "0.0"
-    assert series['fairlead_scheduler_wait_seconds_bucket{le="0.005"}'] == "14.0"
-    assert series["fairlead_scheduler_wait_seconds_count"] == "14.0"
+    assert series["fairlane_scheduler_dequeued_total"] == "14.0"
+    assert series["fairlane_scheduler_waiting"] == "2.0"
+    assert series['fairlane_scheduler_wait_seconds_bucket{le="0.001"}'] == "0.0"
+    assert series['fairlane_scheduler_wait_seconds_bucket{le="0.005"}'] == "14.0"
+    assert series["fairlane_scheduler_wait_seconds_count"] == "14.0"

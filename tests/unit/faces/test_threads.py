@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from fairlead.errors import Closed, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
-from fairlead.scheduler import Backpressure, DepartureReason, KeyPolicy, Priority, Scheduler, Task, WaitReason
+from fairlane.errors import Closed, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
+from fairlane.scheduler import Backpressure, DepartureReason, KeyPolicy, Priority, Scheduler, Task, WaitReason
 
 PATIENCE = 20.0  # seconds a test waits for another thread before it fails
 

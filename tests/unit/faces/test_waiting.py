@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fairlead.errors import InvalidArgument, WaitTimedOut
-from fairlead.scheduler import AsyncScheduler, Backpressure, DepartureReason, KeyPolicy, Scheduler, Task
+from fairlane.errors import InvalidArgument, WaitTimedOut
+from fairlane.scheduler import AsyncScheduler, Backpressure, DepartureReason, KeyPolicy, Scheduler, Task
 from tests.unit.faces.loops import PATIENCE, in_loop, settled
 
 

@@ -111,7 +111,7 @@ MUST_STOP: Final = {
     "arithmetic on a table": "return {} + 1",
     "concatenation of a table": "return 'a' .. {}",
     "changing a library": "string.upper = nil",
-    "changing fairlead": "fairlead.get = nil",
+    "changing fairlane": "fairlane.get = nil",
     "changing the string library through rawset": "rawset(string, 'upper', nil)",
     "the metatable of strings": "getmetatable('').__index = nil",
     "the metatable of the environment": "getmetatable(_G).__index = nil",
@@ -142,14 +142,14 @@ MUST_STOP: Final = {
     "rawget": "rawget(_G, 'x')",
     "format of an address": "return string.format('%p', {})",
     "format of an address with a width": "return string.format('%20p', {})",
-    "fairlead.get of nothing": "return fairlead.get()",
-    "fairlead.get of a table": "return fairlead.get({})",
-    "fairlead.get of a number": "return fairlead.get(5)",
-    "fairlead.get of very many keys": "for i = 1, 1e9 do fairlead.get('k' .. i) end",
-    "fairlead.get of very many keys, in pcall": "for i = 1, 1e9 do pcall(fairlead.get, 'k' .. i) end",
-    "work before every fairlead.get":
-        "for i = 1, 1e9 do for j = 1, 20000 do end pcall(fairlead.get, 'k' .. i) end",
-    "fairlead.get in gsub": "while true do ('a'):gsub('a', fairlead.get) end",
+    "fairlane.get of nothing": "return fairlane.get()",
+    "fairlane.get of a table": "return fairlane.get({})",
+    "fairlane.get of a number": "return fairlane.get(5)",
+    "fairlane.get of very many keys": "for i = 1, 1e9 do fairlane.get('k' .. i) end",
+    "fairlane.get of very many keys, in pcall": "for i = 1, 1e9 do pcall(fairlane.get, 'k' .. i) end",
+    "work before every fairlane.get":
+        "for i = 1, 1e9 do for j = 1, 20000 do end pcall(fairlane.get, 'k' .. i) end",
+    "fairlane.get in gsub": "while true do ('a'):gsub('a', fairlane.get) end",
     "answer of nothing": "return",
     "answer that is nil": "return nil",
     "answer that is a string": "return 'x'",
@@ -188,9 +188,9 @@ HARMLESS: Final = {
     "caught errors": "pcall(error, {}) pcall(error) pcall(nil) pcall(pcall) return {}",
     "an error object that comes back": "local ok, e = pcall(error, { 1 }) return { weight = e[1] }",
     "odd arguments of get":
-        "pcall(fairlead.get) pcall(fairlead.get, {}) fairlead.get('') fairlead.get(('x'):rep(9999)) return {}",
-    "get of what is not UTF-8": r"fairlead.get('\xff') return {}",
-    "get of a key with a zero": r"fairlead.get('a\0b') return {}",
+        "pcall(fairlane.get) pcall(fairlane.get, {}) fairlane.get('') fairlane.get(('x'):rep(9999)) return {}",
+    "get of what is not UTF-8": r"fairlane.get('\xff') return {}",
+    "get of a key with a zero": r"fairlane.get('a\0b') return {}",
     "find with odd places":
         "local s = 'abc' s:find('b', -100) s:find('b', math.maxinteger) s:find('', 10, true) return {}",
     "empty patterns": "local s = 'abc' s:find('') s:gsub('', 'x') for _ in s:gmatch('') do end return {}",
@@ -209,7 +209,7 @@ TOP_LEVELS: Final = {
     "pattern": "x = (('a'):rep(4096)):find('.-.-b')",
     "os": "os.exit()",
     "python": "python.eval('1')",
-    "reading the configuration": "limit = fairlead.get('limit')",
+    "reading the configuration": "limit = fairlane.get('limit')",
     "taking the environment away": "_ENV = nil",
 }
 """Top levels, before a good function, that must not be accepted."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.model.answers import EnqueueAnswer
-from fairlead.ports.hooks import EnqueueQuestion, FailureQuestion
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.model.answers import EnqueueAnswer
+from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
 
 SEED_ON_ENQUEUE = """
 function on_enqueue(msg)

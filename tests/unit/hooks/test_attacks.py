@@ -6,10 +6,10 @@ from time import process_time
 
 import pytest
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.model.answers import EnqueueAnswer
-from fairlead.model.limits import SCRIPT_LENGTH_MAX
-from fairlead.ports.hooks import EnqueueQuestion
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.model.answers import EnqueueAnswer
+from fairlane.model.limits import SCRIPT_LENGTH_MAX
+from fairlane.ports.hooks import EnqueueQuestion
 from tests.unit.hooks.attacks import HARMLESS, MUST_STOP, TOP_LEVELS
 from tests.unit.hooks.scripts import GOOD, GOOD_ANSWER, SEED_ON_FAILURE, failure, no_config, question
 
@@ -113,19 +113,19 @@ def test_what_is_no_script_is_not_accepted(script: str) -> None:
 
 
 ALLOWED = {
-    "_G": "_G _VERSION assert error fairlead fila ipairs math next on_enqueue pairs pcall select string table tonumber "
+    "_G": "_G _VERSION assert error fairlane fila ipairs math next on_enqueue pairs pcall select string table tonumber "
     "tostring type utf8",
     "string": "byte char find format gmatch gsub len lower match rep reverse sub upper",
     "table": "concat insert pack remove unpack",
     "math": "abs ceil exp floor fmod huge log max maxinteger min mininteger modf pi random sqrt tointeger type ult",
     "utf8": "char len",
-    "fairlead": "get",
+    "fairlane": "get",
     "fila": "get",
 }
 LUA_NAMES = """
 _G _VERSION assert collectgarbage coroutine debug dofile error getmetatable io ipairs load loadfile loadstring math
 module newproxy next os package pairs pcall print python rawequal rawget rawlen rawset require select setfenv getfenv
-setmetatable string table tonumber tostring type unpack utf8 warn xpcall fairlead fila on_enqueue on_failure arg bit32
+setmetatable string table tonumber tostring type unpack utf8 warn xpcall fairlane fila on_enqueue on_failure arg bit32
 byte char dump find format gmatch gsub len lower match pack packsize rep reverse sub unpack upper
 concat insert move remove sort abs acos asin atan ceil cos deg exp floor fmod huge log max maxinteger min mininteger
 modf pi rad random randomseed sin sqrt tan tointeger ult charpattern codepoint codes offset get set
@@ -176,7 +176,7 @@ def test_a_hoard_does_not_break_the_reading_of_configuration() -> None:
     local hoard, size = {}, 0
     function on_enqueue(msg)
       while size < 980 do size = size + 1 hoard[size] = ("x"):rep(1000) .. size end
-      return { weight = #fairlead.get("a") + #fairlead.get("b") }
+      return { weight = #fairlane.get("a") + #fairlane.get("b") }
     end"""
     hooks.set("q", on_enqueue=script, on_failure=None)
     for _ in range(20):
@@ -218,7 +218,7 @@ def test_the_time_limit_of_a_message_goes_on_while_it_waits_for_configuration() 
     script = """
     function on_enqueue(msg)
       for key = 1, 30 do
-        fairlead.get("k" .. key)
+        fairlane.get("k" .. key)
         for i = 1, 300000 do end
       end
     end"""

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.model import limits
-from fairlead.model.answers import EnqueueAnswer, FailureAnswer
-from fairlead.ports.hooks import EnqueueQuestion
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.model import limits
+from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.ports.hooks import EnqueueQuestion
 from tests.unit.hooks.scripts import (
     SEED_ON_ENQUEUE,
     SEED_ON_FAILURE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.model.answers import EnqueueAnswer, FailureAnswer
-from fairlead.ports.hooks import Hooks
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.ports.hooks import Hooks
 from tests.unit.hooks.scripts import (
     GOOD,
     GOOD_ANSWER,
@@ -192,12 +192,12 @@ def test_the_breaker_may_be_set_otherwise() -> None:
 
 
 def test_configuration_is_read_live() -> None:
-    """``fairlead.get`` and ``fila.get`` give the value of now, as text, or nil."""
+    """``fairlane.get`` and ``fila.get`` give the value of now, as text, or nil."""
     values = {"limit": "5", "empty": "", "ä": "€"}
     hooks = LuaHooks(values.get)
     script = """
     function on_enqueue(msg)
-      local value = fairlead.get(msg.headers.key)
+      local value = fairlane.get(msg.headers.key)
       assert(value == fila.get(msg.headers.key))
       return { fairness_key = value == nil and "nil" or type(value) .. ":" .. value }
     end"""
@@ -225,7 +225,7 @@ def test_a_key_is_read_once_for_many_messages() -> None:
         return "7"
 
     hooks = LuaHooks(config)
-    script = 'function on_enqueue(msg) return { cost = tonumber(fairlead.get("cost")) } end'
+    script = 'function on_enqueue(msg) return { cost = tonumber(fairlane.get("cost")) } end'
     hooks.set("q", on_enqueue=script, on_failure=None)
     assert hooks.on_enqueue("q", [FINE] * 50, 0) == [EnqueueAnswer(cost=7)] * 50
     assert reads == ["cost"]
@@ -242,8 +242,8 @@ def test_a_key_that_cannot_be_is_not_asked_for() -> None:
     hooks = LuaHooks(config)
     script = r"""
     function on_enqueue(msg)
-      assert(fairlead.get("\xff") == nil and fairlead.get(("k"):rep(513)) == nil)
-      assert(fairlead.get(("k"):rep(60000)) == nil and fairlead.get(("k"):rep(512)) == "x")
+      assert(fairlane.get("\xff") == nil and fairlane.get(("k"):rep(513)) == nil)
+      assert(fairlane.get(("k"):rep(60000)) == nil and fairlane.get(("k"):rep(512)) == "x")
       return { fairness_key = "good" }
     end"""
     hooks.set("q", on_enqueue=script, on_failure=None)
@@ -255,7 +255,7 @@ def test_a_long_batch_may_read_a_large_configuration() -> None:
     """What earlier messages have read does not count against the memory of later ones."""
     hooks = LuaHooks(lambda key: key * 10_000)
     script = (
-        "function on_enqueue(msg) return { cost = #fairlead.get(msg.headers.a) + #fairlead.get(msg.headers.b) } end"
+        "function on_enqueue(msg) return { cost = #fairlane.get(msg.headers.a) + #fairlane.get(msg.headers.b) } end"
     )
     hooks.set("q", on_enqueue=script, on_failure=None)
     questions = [question(a=f"a{n:03}", b=f"b{n:03}") for n in range(150)]
@@ -268,9 +268,9 @@ def test_a_message_that_waited_for_a_key_starts_afresh() -> None:
     script = """
     function on_enqueue(msg)
       if left then return { fairness_key = "left" } end
-      left = fairlead.get("k")
+      left = fairlane.get("k")
       msg.headers.tenant = (msg.headers.tenant or "") .. "t"
-      return { fairness_key = msg.headers.tenant .. left .. fairlead.get("k") }
+      return { fairness_key = msg.headers.tenant .. left .. fairlane.get("k") }
     end"""
     hooks.set("q", on_enqueue=script, on_failure=None)
     assert hooks.on_enqueue("q", [FINE, FINE], 0) == [EnqueueAnswer(fairness_key="tvv")] * 2
@@ -280,7 +280,7 @@ def test_a_broken_configuration_is_the_callers_error() -> None:
     """What the configuration raises comes through, and is no fault of the script, which goes on answering."""
     values: dict[str, str] = {}
     hooks = LuaHooks(values.__getitem__)
-    hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = fairlead.get("k") } end', on_failure=None)
+    hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = fairlane.get("k") } end', on_failure=None)
     with pytest.raises(KeyError):
         hooks.on_enqueue("q", [FINE, FINE], 0)
     values["k"] = "good"
@@ -382,7 +382,7 @@ def test_trying_a_script_tells_its_answer_and_changes_nothing() -> None:
     """The trial sees the queue's name and the configuration, and counts nowhere."""
     hooks = LuaHooks({"w": "9"}.get)
     hooks.set("q", on_enqueue=GOOD, on_failure=None)
-    script = 'function on_enqueue(msg) return { fairness_key = msg.queue, weight = tonumber(fairlead.get("w")) } end'
+    script = 'function on_enqueue(msg) return { fairness_key = msg.queue, weight = tonumber(fairlane.get("w")) } end'
     trial = hooks.try_on_enqueue("q", script, FINE)
     assert trial.answer == EnqueueAnswer(fairness_key="q", weight=9)
     assert trial.fault is None

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fairlead.journal.codec import Page
-from fairlead.journal.records import Acked, AnyRecord, Baseline, Carried, Enqueued, Leased, Returned, Terms
+from fairlane.journal.codec import Page
+from fairlane.journal.records import Acked, AnyRecord, Baseline, Carried, Enqueued, Leased, Returned, Terms
 
 Row = dict[str, Any]
 SMALL = st.integers(1, 1000)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import strategies as st
 
-from fairlead.journal.records import AnyRecord
+from fairlane.journal.records import AnyRecord
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RECORD_KINDS: tuple[type[Any], ...] = get_args(AnyRecord)

@@ -8,9 +8,9 @@ import sys
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 from hypothesis import given, settings
 
-from fairlead.journal.arrow import SCHEMA, to_batch
-from fairlead.journal.codec import Page
-from fairlead.journal.records import Acked, AnyRecord, Enqueued, QueuePaused, QueueRemoved, Terms
+from fairlane.journal.arrow import SCHEMA, to_batch
+from fairlane.journal.codec import Page
+from fairlane.journal.records import Acked, AnyRecord, Enqueued, QueuePaused, QueueRemoved, Terms
 from tests.unit.journal.drawn_pages import Row, pages
 
 LARGEST = 2**63 - 1
@@ -20,7 +20,7 @@ pa.array([0])  # with its first array pyarrow imports pandas, for longer than Hy
 def test_the_schema_of_version_1_is_this() -> None:
     """Names, order, types and which columns are always filled are what readers rely on."""
     fields = [(field.name, str(field.type)) for field in SCHEMA if field.nullable]
-    assert SCHEMA.metadata == {b"fairlead.events.version": b"1"}
+    assert SCHEMA.metadata == {b"fairlane.events.version": b"1"}
     assert [(field.name, str(field.type)) for field in SCHEMA if not field.nullable] == [
         ("sequence", "int64"),
         ("at_ms", "int64"),
@@ -110,13 +110,13 @@ def run_without_pyarrow(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_without_pyarrow_the_error_names_the_extra() -> None:
     """Whoever lacks the package is told what to install, by the schema and by the export alike."""
-    for module in ("fairlead.journal.arrow", "fairlead.adapters.parquet_export"):
+    for module in ("fairlane.journal.arrow", "fairlane.adapters.parquet_export"):
         result = run_without_pyarrow(f"import {module}")
         assert result.returncode != 0
-        assert "install fairlead[arrow]" in result.stderr
+        assert "install fairlane[arrow]" in result.stderr
 
 
 def test_the_rest_of_the_journal_needs_no_pyarrow() -> None:
     """Records, codec, bodies and events are there for a broker without Arrow."""
-    names = ", ".join(f"fairlead.journal.{name}" for name in ("records", "codec", "bodies", "events"))
+    names = ", ".join(f"fairlane.journal.{name}" for name in ("records", "codec", "bodies", "events"))
     assert run_without_pyarrow(f"import {names}").returncode == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.journal.bodies import (
+from fairlane.journal.bodies import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     Chunk,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.journal import codec
-from fairlead.journal.records import Acked, AnyRecord, Enqueued, Leased, QueueSet, Returned, Terms
-from fairlead.model.policy import QueuePolicy
+from fairlane.journal import codec
+from fairlane.journal.records import Acked, AnyRecord, Enqueued, Leased, QueueSet, Returned, Terms
+from fairlane.model.policy import QueuePolicy
 from tests.unit.journal.record_strategies import ANY_RECORDS, NUMBERS, RECORD_KINDS, records_of
 
 PAGE = codec.encode([Leased(9, "orders", [3, 4], 30_500, "worker-1")], 500)

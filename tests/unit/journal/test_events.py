@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from fairlead.journal.codec import Page
-from fairlead.journal.events import COLUMNS, KINDS, Columns, rows
-from fairlead.journal.records import (
+from fairlane.journal.codec import Page
+from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
+from fairlane.journal.records import (
     Acked,
     AnyRecord,
     Baseline,
@@ -42,8 +42,8 @@ from fairlead.journal.records import (
     Terms,
     Trimmed,
 )
-from fairlead.model.message import NEVER_MS
-from fairlead.model.policy import QueuePolicy
+from fairlane.model.message import NEVER_MS
+from fairlane.model.policy import QueuePolicy
 from tests.unit.journal.drawn_pages import Row, pages
 
 FULL_TERMS = Terms(

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
-from fairlead.adapters import parquet_export
-from fairlead.adapters.parquet_export import export_segment, exported, remove_unfinished
-from fairlead.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
-from fairlead.journal.codec import encode
-from fairlead.journal.records import Acked, AnyRecord, Baseline, Sealed, SegmentImage
-from fairlead.ports.store import StoredPage
+from fairlane.adapters import parquet_export
+from fairlane.adapters.parquet_export import export_segment, exported, remove_unfinished
+from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
+from fairlane.journal.codec import encode
+from fairlane.journal.records import Acked, AnyRecord, Baseline, Sealed, SegmentImage
+from fairlane.ports.store import StoredPage
 
 NAME = "journal-00000000000000000001-00000000000000000009.parquet"
 
@@ -66,11 +66,11 @@ def test_a_segment_is_a_file_named_for_its_sequences(tmp_path: Path) -> None:
 def test_a_file_says_what_it_covers_and_how_it_is_sorted(tmp_path: Path) -> None:
     """Version and range are in the metadata, and pages are packed with zstd."""
     footer = pq.read_metadata(export_segment(segment(1, 10), PAGES, tmp_path).path)
-    told = {name: value for name, value in footer.metadata.items() if name.startswith(b"fairlead.")}
+    told = {name: value for name, value in footer.metadata.items() if name.startswith(b"fairlane.")}
     assert told == {
-        b"fairlead.events.version": b"1",
-        b"fairlead.journal.first": b"1",
-        b"fairlead.journal.last": b"9",
+        b"fairlane.events.version": b"1",
+        b"fairlane.journal.first": b"1",
+        b"fairlane.journal.last": b"9",
     }
     group = footer.row_group(0)
     assert [sorting.column_index for sorting in group.sorting_columns] == [0]

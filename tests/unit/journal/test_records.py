@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.journal.records import (
+from fairlane.journal.records import (
     Acked,
     AnyRecord,
     Baseline,
@@ -35,7 +35,7 @@ from fairlead.journal.records import (
     Terms,
     Trimmed,
 )
-from fairlead.model.policy import QueuePolicy
+from fairlane.model.policy import QueuePolicy
 from tests.unit.journal.record_strategies import RECORD_KINDS
 
 COUNTS: list[tuple[AnyRecord, int]] = [

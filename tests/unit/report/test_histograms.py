@@ -7,7 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.report.histograms import Histogram, greatest_in
+from fairlane.report.histograms import Histogram, greatest_in
 
 
 def bucket_of(value: int) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.report import Period, make_report
+from fairlane.errors import InvalidArgument
+from fairlane.report import Period, make_report
 from tests.unit.report.written_tables import HOSTILE, usage, write, write_all
 
 
@@ -134,7 +134,7 @@ def test_the_same_tables_give_the_same_files(tables: Path, tmp_path: Path) -> No
 
 def test_a_folder_without_tables_and_a_format_unknown_are_refused(tables: Path, tmp_path: Path) -> None:
     """Both errors say what to do."""
-    with pytest.raises(InvalidArgument, match="fairlead pipeline run"):
+    with pytest.raises(InvalidArgument, match="fairlane pipeline run"):
         make_report(tmp_path, tmp_path / "out")
     with pytest.raises(InvalidArgument, match="html, md, json, csv"):
         make_report(tables, tmp_path / "out", formats=("pdf",))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.scheduler import Throttles
+from fairlane.scheduler import Throttles
 
 
 def test_a_new_throttle_starts_full_and_refills_at_its_rate() -> None:

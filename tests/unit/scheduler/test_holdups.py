@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.scheduler import Item, Kernel, KeyPolicy, Priority
-from fairlead.scheduler.holdups import Holdup
+from fairlane.scheduler import Item, Kernel, KeyPolicy, Priority
+from fairlane.scheduler.holdups import Holdup
 from tests.unit.scheduler.workload import offer
 
 

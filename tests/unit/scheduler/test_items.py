@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.scheduler import Item, Kernel, Priority, RefusalReason
+from fairlane.scheduler import Item, Kernel, Priority, RefusalReason
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, True, "1", None])

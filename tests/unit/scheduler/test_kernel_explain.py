@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.scheduler import Item, Kernel, KeyPolicy, WaitReason
+from fairlane.scheduler import Item, Kernel, KeyPolicy, WaitReason
 from tests.unit.scheduler.workload import offer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.scheduler import DepartureReason, Item, Kernel, KeyPolicy, Priority
+from fairlane.scheduler import DepartureReason, Item, Kernel, KeyPolicy, Priority
 from tests.unit.scheduler.workload import offer, take_keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.scheduler import Backpressure, Item, ItemTerms, Kernel, KeyPolicy, Priority, RefusalReason
+from fairlane.scheduler import Backpressure, Item, ItemTerms, Kernel, KeyPolicy, Priority, RefusalReason
 from tests.unit.scheduler.workload import offer
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from fairlead.scheduler import Item, Kernel, Priority, Throttles
-from fairlead.scheduler.tree import Node, Ring
+from fairlane.scheduler import Item, Kernel, Priority, Throttles
+from fairlane.scheduler.tree import Node, Ring
 
 
 class Payload(Item):

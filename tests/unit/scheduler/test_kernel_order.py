@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fairlead.scheduler import Item, Kernel, Key, KeyPolicy, Priority
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy, Priority
 from tests.unit.scheduler.workload import offer, take_keys
 
 

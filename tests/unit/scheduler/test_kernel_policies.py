@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.scheduler import Item, Kernel, Key, KeyPolicy
+from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 
 
 def provider_that_fails_for(*bad: Key) -> object:

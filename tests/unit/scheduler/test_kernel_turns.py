@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.scheduler import Item, Kernel, KeyPolicy
+from fairlane.scheduler import Item, Kernel, KeyPolicy
 from tests.unit.scheduler.workload import offer, take_keys
 
 

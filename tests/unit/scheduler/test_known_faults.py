@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from fairlead.scheduler import Backpressure, Item, Kernel, Key, KeyPolicy, Priority, RefusalReason
+from fairlane.scheduler import Backpressure, Item, Kernel, Key, KeyPolicy, Priority, RefusalReason
 from tests.unit.scheduler.workload import offer, take_keys
 
 # ------------------------------------------------------------------------------- what its tests assert (the list A5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority
+from fairlane.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority
 
 
 def test_items_in_use_elsewhere_count_against_the_cap() -> None:

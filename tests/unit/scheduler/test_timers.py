@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.scheduler.timers import Timers
+from fairlane.scheduler.timers import Timers
 
 
 def test_targets_come_out_when_due_earliest_first() -> None:

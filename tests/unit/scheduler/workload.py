@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.scheduler import Item, Kernel, Key
+from fairlane.scheduler import Item, Kernel, Key
 
 
 def offer(kernel: Kernel[Item], key: Key, count: int = 1, now_ms: int = 0, **fields: Any) -> list[Item]:

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from fairlead.adapters.lua_hooks import LuaHooks
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.assembly import AsyncBroker, open_async_broker
-from fairlead.broker.engine import Engine
-from fairlead.server.asgi import SHORT_WAY
-from fairlead.server.callers import Caller, Grant
-from fairlead.server.doors import DoorLimits, Doors
-from fairlead.server.http import HttpDoor
-from fairlead.server.keys import CreateKey, KeyRing
-from fairlead.testing.clock import FakeClock, SeededEntropy
-from fairlead.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.assembly import AsyncBroker, open_async_broker
+from fairlane.broker.engine import Engine
+from fairlane.server.asgi import SHORT_WAY
+from fairlane.server.callers import Caller, Grant
+from fairlane.server.doors import DoorLimits, Doors
+from fairlane.server.http import HttpDoor
+from fairlane.server.keys import CreateKey, KeyRing
+from fairlane.testing.clock import FakeClock, SeededEntropy
+from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
 
 T = TypeVar("T")
 

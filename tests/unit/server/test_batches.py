@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.message import NEVER_MS, NewMessage
-from fairlead.server.callers import Grant
-from fairlead.server.doors import DoorLimits
-from fairlead.server.going_down import settled
-from fairlead.wire.grpc import batches_pb2 as batches
-from fairlead.wire.grpc import batches_pb2_grpc
+from fairlane.model.message import NEVER_MS, NewMessage
+from fairlane.server.callers import Grant
+from fairlane.server.doors import DoorLimits
+from fairlane.server.going_down import settled
+from fairlane.wire.grpc import batches_pb2 as batches
+from fairlane.wire.grpc import batches_pb2_grpc
 from tests.unit.server.grpc_house import called, refused, stub, trailing
 from tests.unit.server.house import opened, run
 
@@ -105,7 +105,7 @@ def test_batches_over_grpc() -> None:
             assert (await service.ReleaseConsumer(batches.ReleaseConsumerRequest(**named))).count == 1
             assert (await service.DropSink(batches.DropSinkRequest(queue="orders", sink="s"))).count == 0
             error = await refused(service.Claim(batches.ClaimRequest(**named, epoch=view.epoch)))
-            assert trailing(error)["fairlead-code"] == "invalid_argument"
+            assert trailing(error)["fairlane-code"] == "invalid_argument"
 
     run(main())
 

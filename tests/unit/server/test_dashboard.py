@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from fairlead.dashboard.assets import assets
+from fairlane.dashboard.assets import assets
 
 from .house import opened, run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.model.message import Key
-from fairlead.server.fair_shares import Asked, fair_shares, jain_index
+from fairlane.model.message import Key
+from fairlane.server.fair_shares import Asked, fair_shares, jain_index
 
 
 def even(_: object) -> int:

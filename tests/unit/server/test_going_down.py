@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fairlead.model.message import NewMessage
-from fairlead.server.going_down import drain, is_attended, settled
-from fairlead.wire import verbs as wire
-from fairlead.wire.frames import Consume, Ended
+from fairlane.model.message import NewMessage
+from fairlane.server.going_down import drain, is_attended, settled
+from fairlane.wire import verbs as wire
+from fairlane.wire.frames import Consume, Ended
 from tests.unit.server.house import House, connected, opened, run
 
 if TYPE_CHECKING:

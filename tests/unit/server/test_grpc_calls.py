@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fairlead.model.message import NewMessage
-from fairlead.server.callers import Grant
-from fairlead.server.grpc_door import SERVICES
-from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import broker_pb2 as broker
+from fairlane.model.message import NewMessage
+from fairlane.server.callers import Grant
+from fairlane.server.grpc_door import SERVICES
+from fairlane.wire.grpc import admin_pb2 as admin
+from fairlane.wire.grpc import broker_pb2 as broker
 from tests.unit.server.grpc_house import Caller, called, receipt, refused, stub, trailing
 from tests.unit.server.house import run
 
@@ -57,7 +57,7 @@ def test_a_correlation_id_goes_along() -> None:
             assert trailing(error)["x-correlation-id"] == "trace-7"
             bad = (("x-correlation-id", "x" * 129),)
             error = await refused(caller.broker.Lease(broker.LeaseRequest(queue="orders"), metadata=bad))
-            assert trailing(error)["fairlead-code"] == "invalid_argument"
+            assert trailing(error)["fairlane-code"] == "invalid_argument"
 
     run(main())
 
@@ -76,7 +76,7 @@ def test_a_server_that_goes_down_takes_no_new_work() -> None:
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             watching.cancel()
             error = await refused(caller.broker.Enqueue(broker.EnqueueRequest(queue="orders")))
-            assert (error.code(), trailing(error)["fairlead-code"]) == (grpc.StatusCode.UNAVAILABLE, "closed")
+            assert (error.code(), trailing(error)["fairlane-code"]) == (grpc.StatusCode.UNAVAILABLE, "closed")
             acked = await caller.broker.Ack(broker.AckRequest(queue="orders", receipts=[receipt(delivery)]))
             assert not acked.results[0].HasField("error")
 
@@ -117,7 +117,7 @@ def test_what_was_leased_for_nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -
                 raise ConnectionError("gone")
 
             with monkeypatch.context() as patch:
-                patch.setattr("fairlead.server.grpc_calls._encoded", fail)
+                patch.setattr("fairlane.server.grpc_calls._encoded", fail)
                 await refused(caller.broker.Lease(broker.LeaseRequest(queue="orders")))
             again = await caller.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=10_000))
             assert again.deliveries[0].failures == 0

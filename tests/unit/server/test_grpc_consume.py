@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlead.server.callers import ANYBODY, Grant
-from fairlead.server.doors import DoorLimits
-from fairlead.server.keys import RevokeKey
-from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.grpc import types_pb2
+from fairlane.server.callers import ANYBODY, Grant
+from fairlane.server.doors import DoorLimits
+from fairlane.server.keys import RevokeKey
+from fairlane.wire.grpc import admin_pb2 as admin
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
 from tests.unit.server.grpc_house import Caller, called, receipt, trailing
 from tests.unit.server.house import run
 
@@ -232,7 +232,7 @@ def test_an_opening_that_makes_no_sense_is_refused(opening: dict[str, Any], code
 
     async def main() -> None:
         async with called() as caller, consuming(caller, **opening) as consumer:
-            assert trailing(await consumer.ended())["fairlead-code"] == code
+            assert trailing(await consumer.ended())["fairlane-code"] == code
             assert caller.house.doors.tally.subscriptions == 0
 
     run(main())
@@ -263,12 +263,12 @@ def test_a_stream_that_does_not_begin_with_open_is_refused(data: bytes) -> None:
 
     async def main() -> None:
         async with called() as caller:
-            call: Any = caller.channel.stream_stream("/fairlead.v1.Broker/Consume")()
+            call: Any = caller.channel.stream_stream("/fairlane.v1.Broker/Consume")()
             await call.write(data)
-            assert trailing(await Consumer(call).ended())["fairlead-code"] == "invalid_argument"
+            assert trailing(await Consumer(call).ended())["fairlane-code"] == "invalid_argument"
             silent: Any = caller.broker.Consume()
             await silent.done_writing()
-            assert trailing(await Consumer(silent).ended())["fairlead-code"] == "invalid_argument"
+            assert trailing(await Consumer(silent).ended())["fairlane-code"] == "invalid_argument"
 
     run(main())
 
@@ -302,7 +302,7 @@ def test_there_are_only_so_many_streams() -> None:
                 async with consuming(caller) as second:
                     error = await second.ended()
                     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-                    assert int(trailing(error)["fairlead-retry-after-ms"]) > 0
+                    assert int(trailing(error)["fairlane-retry-after-ms"]) > 0
             await settled(caller)
             async with consuming(caller) as third:
                 await third.call.initial_metadata()

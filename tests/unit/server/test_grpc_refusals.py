@@ -8,14 +8,14 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlead import errors
-from fairlead.errors import FairleadError, QueueFull
-from fairlead.model.policy import QueuePolicy
-from fairlead.server.doors import DoorLimits
-from fairlead.wire.errors import HTTP_STATUS
-from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.grpc import types_pb2
+from fairlane import errors
+from fairlane.errors import FairlaneError, QueueFull
+from fairlane.model.policy import QueuePolicy
+from fairlane.server.doors import DoorLimits
+from fairlane.wire.errors import HTTP_STATUS
+from fairlane.wire.grpc import admin_pb2 as admin
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
 from tests.unit.server.grpc_house import Caller, called, refused, trailing
 from tests.unit.server.house import run
 
@@ -56,10 +56,10 @@ STATUSES = {
     "wrong_event_loop": "INTERNAL",
     "internal": "INTERNAL",
 }
-KINDS: dict[str, type[FairleadError]] = {
+KINDS: dict[str, type[FairlaneError]] = {
     kind.code: kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, FairleadError) and "code" in vars(kind)
+    if isinstance(kind, type) and issubclass(kind, FairlaneError) and "code" in vars(kind)
 }
 
 
@@ -77,10 +77,10 @@ def test_every_error_has_its_status(code: str, monkeypatch: pytest.MonkeyPatch) 
             error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
             assert error.code().name == STATUSES.get(code, "UNAVAILABLE")
             fields = trailing(error)
-            told = types_pb2.Error.FromString(fields["fairlead-error-bin"])
+            told = types_pb2.Error.FromString(fields["fairlane-error-bin"])
             remedy = KINDS[code].remedy
             assert (told.code, told.cause, told.remedy) == (code, "It is só.", remedy)
-            assert (fields["fairlead-code"], fields["fairlead-remedy"]) == (code, remedy)
+            assert (fields["fairlane-code"], fields["fairlane-remedy"]) == (code, remedy)
             assert error.details() == f"It is só. {remedy}"
 
     run(main())
@@ -97,8 +97,8 @@ def test_when_to_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
             monkeypatch.setattr(caller.house.doors, "call", refuse)
             fields = trailing(await refused(caller.admin.ListQueues(admin.ListQueuesRequest())))
-            assert fields["fairlead-retry-after-ms"] == "250"
-            assert types_pb2.Error.FromString(fields["fairlead-error-bin"]).retry_after_ms == 250
+            assert fields["fairlane-retry-after-ms"] == "250"
+            assert types_pb2.Error.FromString(fields["fairlane-error-bin"]).retry_after_ms == 250
 
     run(main())
 
@@ -139,10 +139,10 @@ def test_a_full_queue_says_so_for_each_message() -> None:
         (lambda c: c.admin.UpdateQueue(admin.UpdateQueueRequest(queue="orders", reset=["no"])), "invalid_argument"),
         (lambda c: c.admin.Redrive(admin.RedriveRequest(queue="orders")), "not_a_dlq"),
         (lambda c: c.admin.SetConfig(admin.SetConfigRequest(values={"_": ""})), None),
-        (lambda c: c.raw("/fairlead.v1.Broker/Lease", b"\xff\xff\xff"), "invalid_argument"),
-        (lambda c: c.raw("/fairlead.v1.Broker/Enqueue", b"\x0a\x02\xff\xfe"), "invalid_argument"),
-        (lambda c: c.raw("/fairlead.v1.Broker/Lease", b"\x0a\x06orders\xf8\x07\x01"), "invalid_argument"),
-        (lambda c: c.raw("/fairlead.v1.Broker/Enqueue", b"\x0a\x06orders\x12\x03\xf8\x07\x01"), "invalid_argument"),
+        (lambda c: c.raw("/fairlane.v1.Broker/Lease", b"\xff\xff\xff"), "invalid_argument"),
+        (lambda c: c.raw("/fairlane.v1.Broker/Enqueue", b"\x0a\x02\xff\xfe"), "invalid_argument"),
+        (lambda c: c.raw("/fairlane.v1.Broker/Lease", b"\x0a\x06orders\xf8\x07\x01"), "invalid_argument"),
+        (lambda c: c.raw("/fairlane.v1.Broker/Enqueue", b"\x0a\x06orders\x12\x03\xf8\x07\x01"), "invalid_argument"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call: Callable[[Caller], Any], code: str | None) -> None:
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_is_refused(call: Callable[[Caller], Any], code: str
             if code is None:
                 await call(caller)
                 return
-            assert trailing(await refused(call(caller)))["fairlead-code"] == code
+            assert trailing(await refused(call(caller)))["fairlane-code"] == code
             assert await caller.enqueue(b"goes on")
 
     run(main())
@@ -166,7 +166,7 @@ def test_a_message_written_in_another_way_is_read() -> None:
         async with called() as caller:
             data = b"\x0a\x06orders\x18\x00"
             assert broker.LeaseRequest.FromString(data) == broker.LeaseRequest(queue="orders")
-            assert await caller.raw("/fairlead.v1.Broker/Lease", data) == b""
+            assert await caller.raw("/fairlane.v1.Broker/Lease", data) == b""
 
     run(main())
 
@@ -176,7 +176,7 @@ def test_a_method_that_is_not_there_is_not_implemented() -> None:
 
     async def main() -> None:
         async with called() as caller:
-            error = await refused(caller.raw("/fairlead.v1.Broker/Nothing", b""))
+            error = await refused(caller.raw("/fairlane.v1.Broker/Nothing", b""))
             assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
     run(main())

@@ -14,9 +14,9 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from fairlead import errors
-from fairlead.server.grpc_door import SERVICES, GrpcDoor
-from fairlead.server.settings import ServerSettings, check, load
+from fairlane import errors
+from fairlane.server.grpc_door import SERVICES, GrpcDoor
+from fairlane.server.settings import ServerSettings, check, load
 from tests.unit.server.grpc_house import called, refused, stub
 from tests.unit.server.house import opened, run
 
@@ -54,7 +54,7 @@ def test_a_client_that_knows_nothing_can_call() -> None:
             listed = await reflected(caller.channel, list_services="")
             names = {service.name for service in listed.list_services_response.service}
             assert names >= {*SERVICES, "grpc.health.v1.Health"}
-            found = await reflected(caller.channel, file_containing_symbol="fairlead.v1.Admin")
+            found = await reflected(caller.channel, file_containing_symbol="fairlane.v1.Admin")
             pool = DescriptorPool()
             files = [
                 descriptor_pb2.FileDescriptorProto.FromString(data)
@@ -67,10 +67,10 @@ def test_a_client_that_knows_nothing_can_call() -> None:
                 files.insert(0, descriptor_pb2.FileDescriptorProto.FromString(data))
             for file in sorted(files, key=lambda file: len(file.dependency)):
                 pool.Add(file)
-            method = pool.FindServiceByName("fairlead.v1.Admin").FindMethodByName("Stats")
+            method = pool.FindServiceByName("fairlane.v1.Admin").FindMethodByName("Stats")
             request: Any = GetMessageClass(method.input_type)()
             request.queue = "orders"
-            data = await caller.raw("/fairlead.v1.Admin/Stats", request.SerializeToString())
+            data = await caller.raw("/fairlane.v1.Admin/Stats", request.SerializeToString())
             answer: Any = GetMessageClass(method.output_type).FromString(data)
             assert answer.waiting == 2
 
@@ -104,12 +104,12 @@ def test_a_port_comes_from_everywhere_and_by_default_there_is_none() -> None:
     """Nobody who does without gRPC needs grpcio."""
     assert load(None, {}, {}).grpc_port is None
     assert load("grpc_port = 1", {}, {}).grpc_port == 1
-    assert load("grpc_port = 1", {"FAIRLEAD_GRPC_PORT": "2"}, {}).grpc_port == 2
-    assert load(None, {"FAIRLEAD_GRPC_PORT": "2"}, {"grpc_port": "3"}).grpc_port == 3
+    assert load("grpc_port = 1", {"FAIRLANE_GRPC_PORT": "2"}, {}).grpc_port == 2
+    assert load(None, {"FAIRLANE_GRPC_PORT": "2"}, {"grpc_port": "3"}).grpc_port == 3
 
 
 def test_without_grpcio_it_is_told_what_to_install() -> None:
     """The door says which packages it needs."""
-    script = "import sys; sys.modules['grpc'] = None; import fairlead.server.grpc_door"
+    script = "import sys; sys.modules['grpc'] = None; import fairlane.server.grpc_door"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "install fairlead[grpc]" in result.stderr
+    assert "install fairlane[grpc]" in result.stderr

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import grpc
 
-from fairlead.wire.grpc import admin_pb2 as admin
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.grpc import types_pb2
-from fairlead.wire.protobuf import VERB_OF
-from fairlead.wire.verbs import VERBS
+from fairlane.wire.grpc import admin_pb2 as admin
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
+from fairlane.wire.protobuf import VERB_OF
+from fairlane.wire.verbs import VERBS
 from tests.unit.server.grpc_house import called, receipt, refused
 from tests.unit.server.house import run
 

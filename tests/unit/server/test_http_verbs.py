@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.dispatch import HANDLERS
-from fairlead.server.doors import DoorLimits
-from fairlead.server.going_down import dismiss_waiters, settled
-from fairlead.wire import verbs as wire
-from fairlead.wire.verbs import VERBS
+from fairlane.model.message import NewMessage
+from fairlane.server.dispatch import HANDLERS
+from fairlane.server.doors import DoorLimits
+from fairlane.server.going_down import dismiss_waiters, settled
+from fairlane.wire import verbs as wire
+from fairlane.wire.verbs import VERBS
 
 from .house import House, opened, run
 

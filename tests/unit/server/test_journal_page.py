@@ -42,11 +42,11 @@ def test_a_range_of_many_slices_comes_whole_and_in_order() -> None:
                 await fill(house, 1_000)
             table, headers = await table_of(house, after=100, until=25_500)
             assert table.column("sequence").to_pylist() == list(range(101, 25_501))
-            assert (headers["x-fairlead-position"], headers["x-fairlead-beginning"]) == ("25500", "0")
-            end = int(headers["x-fairlead-end"])
+            assert (headers["x-fairlane-position"], headers["x-fairlane-beginning"]) == ("25500", "0")
+            end = int(headers["x-fairlane-end"])
             table, headers = await table_of(house, after=25_500, until=10**12)
             assert table.column("sequence").to_pylist()[-1] == end
-            assert headers["x-fairlead-position"] == str(end)
+            assert headers["x-fairlane-position"] == str(end)
 
     run(main())
 
@@ -63,7 +63,7 @@ def test_lines_say_how_far_they_reach_in_a_long_range() -> None:
             while after < 11_500:
                 answer = await house.http.get("/v1/journal", params={"after": after, "until": 11_500})
                 seen += [msgspec.json.decode(line)["sequence"] for line in answer.text.splitlines()]
-                after = int(answer.headers["x-fairlead-position"])
+                after = int(answer.headers["x-fairlane-position"])
             assert seen[-1] == 11_500
             assert len(seen) == len(set(seen)) >= 11_490
 

@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.callers import Caller, Grant
-from fairlead.server.http import HttpDoor
-from fairlead.server.keys import RevokeKey
-from fairlead.testing.clock import FakeClock
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.verbs import Nothing
+from fairlane.model.message import NewMessage
+from fairlane.server.callers import Caller, Grant
+from fairlane.server.http import HttpDoor
+from fairlane.server.keys import RevokeKey
+from fairlane.testing.clock import FakeClock
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.verbs import Nothing
 from tests.unit.server.grpc_house import called, trailing
 from tests.unit.server.house import House, connected, opened, run
 
@@ -125,7 +125,7 @@ def test_a_grpc_consumer_ends(ending: Ending) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call.read()
             assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
-            assert trailing(caught.value)["fairlead-code"] == "unauthenticated"
+            assert trailing(caught.value)["fairlane-code"] == "unauthenticated"
 
     run(asyncio.wait_for(main(), 30))
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.callers import Grant
-from fairlead.server.http import HttpDoor
-from fairlead.testing.clock import FakeClock
+from fairlane.model.message import NewMessage
+from fairlane.server.callers import Grant
+from fairlane.server.http import HttpDoor
+from fairlane.testing.clock import FakeClock
 
 from .house import House, opened, run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import QueueNotFound
-from fairlead.model.message import NewMessage
-from fairlead.server.live_board import KeyBoard, KeyWish
-from fairlead.server.live_windows import KeyWindows
+from fairlane.errors import QueueNotFound
+from fairlane.model.message import NewMessage
+from fairlane.server.live_board import KeyBoard, KeyWish
+from fairlane.server.live_windows import KeyWindows
 
 from .house import House, opened, run
 

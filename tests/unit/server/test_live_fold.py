@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from fairlead.journal.records import Acked, AnyRecord, Dead, Enqueued, Leased, Redriven, Removed, Returned, Terms
-from fairlead.model.message import Key
-from fairlead.server.live_fold import LiveFold
-from fairlead.server.live_windows import Held, KeyWindows, Window
+from fairlane.journal.records import Acked, AnyRecord, Dead, Enqueued, Leased, Redriven, Removed, Returned, Terms
+from fairlane.model.message import Key
+from fairlane.server.live_fold import LiveFold
+from fairlane.server.live_windows import Held, KeyWindows, Window
 
 
 def look(_queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:

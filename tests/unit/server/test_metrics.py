@@ -8,17 +8,17 @@ from random import Random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.broker.meters import Waited
-from fairlead.errors import InvalidArgument
-from fairlead.journal.records import Enqueued, Leased, QueueRemoved, Terms
-from fairlead.model.histogram import Histogram
-from fairlead.model.message import NewMessage
-from fairlead.server.exposition import Exemplar, Family, Sample, of_histogram, written
-from fairlead.server.metrics import Metrics
-from fairlead.server.metrics_fold import KEYS_MAX, OTHERS, MetricsFold
-from fairlead.server.pauses import Pauses
-from fairlead.server.settings import check, load
-from fairlead.testing.clock import FakeClock
+from fairlane.broker.meters import Waited
+from fairlane.errors import InvalidArgument
+from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
+from fairlane.model.histogram import Histogram
+from fairlane.model.message import NewMessage
+from fairlane.server.exposition import Exemplar, Family, Sample, of_histogram, written
+from fairlane.server.metrics import Metrics
+from fairlane.server.metrics_fold import KEYS_MAX, OTHERS, MetricsFold
+from fairlane.server.pauses import Pauses
+from fairlane.server.settings import check, load
+from fairlane.testing.clock import FakeClock
 
 from .house import House, opened, run
 
@@ -47,18 +47,18 @@ def test_a_wait_is_told_by_its_reasons() -> None:
             assert len(await broker.lease("orders")) == 1
             seen = await values(house)
             reasons = {
-                labels[1]: value for (name, labels), value in seen.items() if name == "fairlead_wait_seconds_total"
+                labels[1]: value for (name, labels), value in seen.items() if name == "fairlane_wait_seconds_total"
             }
             assert reasons == {"turn": 2, "paused": 3, "delayed": 4, "throttled": 0, "capped": 0}
-            assert seen["fairlead_delivery_wait_seconds_sum", ("orders",)] == 5
+            assert seen["fairlane_delivery_wait_seconds_sum", ("orders",)] == 5
             await broker.enqueue_many("orders", [NewMessage(throttles=("smtp",))] * 2)
             assert len(await broker.lease("orders", 2)) == 1
             clock.advance(10_000)
             assert len(await broker.lease("orders", 2)) == 1
             seen = await values(house)
-            assert seen["fairlead_wait_seconds_total", ("orders", "throttled")] == 10
-            assert seen["fairlead_throttle_decisions_total", ("smtp", "passed")] == 2
-            assert seen["fairlead_throttle_decisions_total", ("smtp", "held_back")] >= 1
+            assert seen["fairlane_wait_seconds_total", ("orders", "throttled")] == 10
+            assert seen["fairlane_throttle_decisions_total", ("smtp", "passed")] == 2
+            assert seen["fairlane_throttle_decisions_total", ("smtp", "held_back")] >= 1
 
     run(main())
 
@@ -74,9 +74,9 @@ def test_a_lease_that_ends_late_is_told() -> None:
             clock.advance(1_200)
             await house.broker.enqueue("orders", NewMessage())
             seen = await values(house)
-            assert seen["fairlead_lease_expiry_lateness_seconds_count", ()] == 1
-            assert seen["fairlead_lease_expiry_lateness_seconds_sum", ()] == 0.2
-            assert seen["fairlead_messages_total", ("orders", "returned", "expiry")] == 1
+            assert seen["fairlane_lease_expiry_lateness_seconds_count", ()] == 1
+            assert seen["fairlane_lease_expiry_lateness_seconds_sum", ()] == 0.2
+            assert seen["fairlane_messages_total", ("orders", "returned", "expiry")] == 1
 
     run(main())
 
@@ -93,7 +93,7 @@ def test_labels_of_keys_are_bounded_and_counters_never_fall() -> None:
                     await house.broker.ack((await house.broker.lease("orders"))[0])
                 seen = await values(house)
                 served = {
-                    labels[1]: cost for (name, labels), cost in seen.items() if name == "fairlead_key_served_total"
+                    labels[1]: cost for (name, labels), cost in seen.items() if name == "fairlane_key_served_total"
                 }
                 assert len(served) == 11
                 assert "steady" in served
@@ -119,10 +119,10 @@ def test_share_and_fair_share_of_keys() -> None:
                 await house.broker.lease("orders")
             clock.advance(10_000)
             seen = await values(house)
-            assert abs(seen["fairlead_key_share_ratio", ("orders", "big")] - 0.75) < 0.04
-            assert seen["fairlead_key_fair_share_ratio", ("orders", "big")] == 0.75
-            assert seen["fairlead_key_messages", ("orders", "big")] == 100
-            assert seen["fairlead_key_weight", ("orders", "big")] == 3
+            assert abs(seen["fairlane_key_share_ratio", ("orders", "big")] - 0.75) < 0.04
+            assert seen["fairlane_key_fair_share_ratio", ("orders", "big")] == 0.75
+            assert seen["fairlane_key_messages", ("orders", "big")] == 100
+            assert seen["fairlane_key_weight", ("orders", "big")] == 3
 
     run(main())
 
@@ -130,7 +130,7 @@ def test_share_and_fair_share_of_keys() -> None:
 def test_names_are_written_so_that_they_can_be_read() -> None:
     """Quotes, backslashes and line breaks in a label come out of Prometheus' parser as they went in."""
     key = 'a"b\\c\nd'
-    family = Family("fairlead_key_leased", "gauge", "Messages.", [Sample((("key", key),), 1.5)])
+    family = Family("fairlane_key_leased", "gauge", "Messages.", [Sample((("key", key),), 1.5)])
     (found,) = text_string_to_metric_families("".join(written([family], is_open_metrics=False)))
     assert (found.samples[0].labels, found.samples[0].value) == ({"key": key}, 1.5)
 
@@ -140,10 +140,10 @@ def test_a_bucket_has_its_exemplar() -> None:
     waits = Histogram((1, 2))
     waits.note(1.5)
     samples = list(of_histogram(waits, (), {1: Exemplar("ab" * 16, "cd" * 8, 1.5, 7.0)}))
-    family = Family("fairlead_delivery_wait_seconds", "histogram", "Waits.", samples)
+    family = Family("fairlane_delivery_wait_seconds", "histogram", "Waits.", samples)
     lines = "".join(written([family], is_open_metrics=True)).splitlines()
     assert [line for line in lines if "#" in line[1:]] == [
-        f'fairlead_delivery_wait_seconds_bucket{{le="2"}} 1 # {{trace_id="{"ab" * 16}",span_id="{"cd" * 8}"}} 1.5 7.000'
+        f'fairlane_delivery_wait_seconds_bucket{{le="2"}} 1 # {{trace_id="{"ab" * 16}",span_id="{"cd" * 8}"}} 1.5 7.000'
     ]
     assert "trace_id" not in "".join(written([family], is_open_metrics=False))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.model.policy import policy_from
-from fairlead.model.spelling import did_you_mean
-from fairlead.server.settings import load
+from fairlane.errors import InvalidArgument
+from fairlane.model.policy import policy_from
+from fairlane.model.spelling import did_you_mean
+from fairlane.server.settings import load
 from tests.unit.server.house import opened, run
 
 
@@ -57,4 +57,4 @@ def test_settings_of_a_server_are_found_too() -> None:
     with pytest.raises(InvalidArgument, match="Did you mean 'calls_max'"):
         load(None, {}, {"call_max": 1})
     with pytest.raises(InvalidArgument, match="Did you mean 'fsync'"):
-        load(None, {"FAIRLEAD_DURABILITY": "sync"}, {})
+        load(None, {"FAIRLANE_DURABILITY": "sync"}, {})

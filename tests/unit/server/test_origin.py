@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
-from fairlead.model.message import NewMessage
-from fairlead.server.origin import Origin, checked_correlation_id, marked
-from fairlead.server.settings import check, load
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.trace import TraceContext, trace_of
-from fairlead.wire.verbs import Enqueue, Forward, Receipt
+from fairlane.errors import InvalidArgument
+from fairlane.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
+from fairlane.model.message import NewMessage
+from fairlane.server.origin import Origin, checked_correlation_id, marked
+from fairlane.server.settings import check, load
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.trace import TraceContext, trace_of
+from fairlane.wire.verbs import Enqueue, Forward, Receipt
 from tests.unit.server.grpc_house import called
 from tests.unit.server.house import opened, run
 

@@ -10,10 +10,10 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.http import HttpDoor
-from fairlead.server.logs import JsonLines, TextLines
-from fairlead.wire.verbs import VERBS
+from fairlane.model.message import NewMessage
+from fairlane.server.http import HttpDoor
+from fairlane.server.logs import JsonLines, TextLines
+from fairlane.wire.verbs import VERBS
 
 from .house import House, opened, run
 
@@ -53,14 +53,14 @@ def test_metrics_count_verbs_errors_and_queues() -> None:
             await house.post("queue/dequeue", {"queue": "orders"})
             await house.post("queue/dequeue", {"queue": "none"})
             lines = (await house.http.get("/metrics")).text.splitlines()
-            assert 'fairlead_calls_total{verb="lease"} 2' in lines
-            assert 'fairlead_errors_total{code="queue_not_found"} 1' in lines
-            assert 'fairlead_queue_waiting{queue="orders"} 1' in lines
-            assert 'fairlead_queue_leased{queue="orders"} 1' in lines
+            assert 'fairlane_calls_total{verb="lease"} 2' in lines
+            assert 'fairlane_errors_total{code="queue_not_found"} 1' in lines
+            assert 'fairlane_queue_waiting{queue="orders"} 1' in lines
+            assert 'fairlane_queue_leased{queue="orders"} 1' in lines
             for number in range(110):
                 await house.broker.create_queue(f"q{number}")
             lines = (await house.http.get("/metrics")).text.splitlines()
-            assert sum(1 for line in lines if line.startswith("fairlead_queue_waiting{")) == 201
+            assert sum(1 for line in lines if line.startswith("fairlane_queue_waiting{")) == 201
 
     run(main())
 
@@ -78,7 +78,7 @@ def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
             )
             table = pa.ipc.open_stream(arrow.content).read_all()
             assert table["sequence"].to_pylist() == [event["sequence"] for event in events] == [5, 6]
-            assert lines.headers["x-fairlead-position"] == arrow.headers["x-fairlead-position"] == "6"
+            assert lines.headers["x-fairlane-position"] == arrow.headers["x-fairlane-position"] == "6"
 
     run(main())
 

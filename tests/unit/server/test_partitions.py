@@ -6,7 +6,7 @@ import asyncio
 import base64
 from typing import Any
 
-from fairlead.model.partitions import partition_of_id, partition_of_key
+from fairlane.model.partitions import partition_of_id, partition_of_key
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.server.house import run
 
@@ -136,18 +136,18 @@ def test_who_follows_is_told_how_the_queue_is_split() -> None:
                     ("queue/extend", {"queue": "orders", "receipts": []}),
                     ("queue/subscribe", {"queue": "orders"}),
                 ):
-                    refusal = await member.post(path, request, x_fairlead_follows="1")
+                    refusal = await member.post(path, request, x_fairlane_follows="1")
                     error = refusal.json()["error"]
                     assert (refusal.status_code, error["code"]) == (409, "queue_split"), path
                     assert error["split"] == {"partitions": 2, "made": 2, "by_message": True}
             for at in range(2):
                 name = f"orders~{at}"
                 owner = cluster.owner(name)
-                await owner.done("queue/enqueue", body(name, [message("x")]), x_fairlead_follows="1")
-                leased = await owner.done("queue/dequeue", {"queue": name}, x_fairlead_follows="1")
+                await owner.done("queue/enqueue", body(name, [message("x")]), x_fairlane_follows="1")
+                leased = await owner.done("queue/dequeue", {"queue": name}, x_fairlane_follows="1")
                 (delivery,) = leased["deliveries"]
                 assert partition_of_id(delivery["id"]) == at
                 acking = {"queue": name, "receipts": receipts([delivery])}
-                assert await owner.done("queue/ack", acking, x_fairlead_follows="1") == {"results": [{}]}
+                assert await owner.done("queue/ack", acking, x_fairlane_follows="1") == {"results": [{}]}
 
     run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.model.partitions import partition_of_id, partition_of_key
+from fairlane.model.partitions import partition_of_id, partition_of_key
 from tests.unit.cluster.in_process import Cluster, cluster_of, until
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, split, taken
@@ -40,7 +40,7 @@ def test_a_key_from_a_header_tells_the_partition() -> None:
             wanted = [partition_of_key(key, 4) for key in TENANTS]
             messages = [by_header("tenant", key, "everybody") for key in TENANTS]
             assert await placed(cluster, messages) == wanted
-            assert await placed(cluster, messages, x_fairlead_follows="1") == wanted
+            assert await placed(cluster, messages, x_fairlane_follows="1") == wanted
             for delivery in await taken(cluster["a"], "orders"):
                 assert partition_of_id(delivery["id"]) == partition_of_key(delivery["fairness_key"], 4)
 

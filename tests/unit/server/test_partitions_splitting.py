@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.model.partitions import Split, partition_of_key
+from fairlane.model.partitions import Split, partition_of_key
 from tests.unit.cluster.in_process import Cluster, cluster_of, until
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken

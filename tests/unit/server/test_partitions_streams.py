@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 
-from fairlead.model.partitions import partition_of_id, partition_of_key
-from fairlead.server.callers import Grant
-from fairlead.server.grpc_door import GrpcDoor
-from fairlead.wire.frames import Answer, Deliver, Ended, Refused, frames_of
-from fairlead.wire.grpc import broker_pb2, broker_pb2_grpc
+from fairlane.model.partitions import partition_of_id, partition_of_key
+from fairlane.server.callers import Grant
+from fairlane.server.grpc_door import GrpcDoor
+from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
+from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
 from tests.unit.cluster.in_process import Member, cluster_of, until
 from tests.unit.cluster.test_moving import call, next_frame, stream_to
 from tests.unit.cluster.test_partition_rules import key_for
@@ -20,7 +20,7 @@ from tests.unit.server.grpc_house import refused, stub, trailing
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, waiters
 
-HERE = {"x-fairlead-follows": "1"}
+HERE = {"x-fairlane-follows": "1"}
 
 
 def elsewhere_than_first(partitions: int) -> str:
@@ -142,7 +142,7 @@ def test_grpc_tells_of_the_split() -> None:
                     await consuming.write(opening)
                     if queue == "orders":
                         error = await refused(consuming.read())
-                        assert trailing(error)["fairlead-code"] == "queue_split"
+                        assert trailing(error)["fairlane-code"] == "queue_split"
                     else:
                         response = await consuming.read()
                         assert partition_of_id(response.deliveries[0].id) == 1

@@ -9,11 +9,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.model.message import Delivery, Receipt
-from fairlead.model.partitions import partition_of_key
-from fairlead.server.callers import ANYBODY
-from fairlead.server.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
-from fairlead.wire.verbs import Lease, Leased
+from fairlane.model.message import Delivery, Receipt
+from fairlane.model.partitions import partition_of_key
+from fairlane.server.callers import ANYBODY
+from fairlane.server.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
+from fairlane.wire.verbs import Lease, Leased
 from tests.unit.cluster.in_process import Cluster, cluster_of, until
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken, waiters

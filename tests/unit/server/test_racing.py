@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.callers import ANYBODY
-from fairlead.server.racing import leased_unless
-from fairlead.server.verbs.messages import lease
-from fairlead.wire.verbs import Lease
+from fairlane.model.message import NewMessage
+from fairlane.server.callers import ANYBODY
+from fairlane.server.racing import leased_unless
+from fairlane.server.verbs.messages import lease
+from fairlane.wire.verbs import Lease
 from tests.unit.server.house import opened, run
 
 WAIT = Lease(queue="orders", wait_ms=60_000)

@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.model.policy import QueuePolicy
-from fairlead.server.callers import Grant
-from fairlead.server.doors import DoorLimits
+from fairlane.model.message import NewMessage
+from fairlane.model.policy import QueuePolicy
+from fairlane.server.callers import Grant
+from fairlane.server.doors import DoorLimits
 from tests.unit.server.house import House, opened, run
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def test_a_payload_goes_in_and_out_as_it_is() -> None:
             assert (leased.status_code, leased.content) == (200, PAYLOAD)
             assert leased.headers["content-type"] == "application/octet-stream"
             assert leased.headers["x-correlation-id"] == "c-1"
-            told = json.loads(leased.headers["x-fairlead-delivery"])
+            told = json.loads(leased.headers["x-fairlane-delivery"])
             assert told["headers"] == {"town": "Köln"}
             assert (told["fairness_key"], told["cost"], told["priority"]) == (["acme", "web"], 3, "high")
-            receipt = {"id": leased.headers["x-fairlead-id"], "token": int(leased.headers["x-fairlead-token"])}
+            receipt = {"id": leased.headers["x-fairlane-id"], "token": int(leased.headers["x-fairlane-token"])}
             assert receipt == {"id": message_id, "token": told["token"]}
-            assert leased.headers["x-fairlead-attempt"] == "1"
-            assert int(leased.headers["x-fairlead-expires-ms"]) == told["expires_ms"]
+            assert leased.headers["x-fairlane-attempt"] == "1"
+            assert int(leased.headers["x-fairlane-expires-ms"]) == told["expires_ms"]
             acked = await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})
             assert acked.json() == {"results": [{}]}
 
@@ -138,9 +138,9 @@ def test_a_delivery_that_is_too_long_for_a_header_is_cut() -> None:
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage(payload=b"a", headers={"long": "x" * 20_000})])
             answer = await dequeue(house)
-            told = json.loads(answer.headers["x-fairlead-delivery"])
+            told = json.loads(answer.headers["x-fairlane-delivery"])
             assert (answer.content, told["is_cut"], "headers" in told) == (b"a", True, False)
-            assert told["id"] == answer.headers["x-fairlead-id"]
+            assert told["id"] == answer.headers["x-fairlane-id"]
 
     run(main())
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.server.callers import Grant
-from fairlead.server.settings import check, load
+from fairlane.errors import InvalidArgument
+from fairlane.server.callers import Grant
+from fairlane.server.settings import check, load
 
 from .house import House, opened, run
 

@@ -8,15 +8,15 @@ import logging
 import grpc
 import pytest
 
-from fairlead.errors import RateLimited
-from fairlead.server.callers import Grant
-from fairlead.server.doors import DoorLimits
-from fairlead.server.request_rates import RequestRates
-from fairlead.server.settings import load
-from fairlead.testing.clock import FakeClock
-from fairlead.wire.frames import Refused
-from fairlead.wire.grpc import broker_pb2 as broker
-from fairlead.wire.grpc import types_pb2
+from fairlane.errors import RateLimited
+from fairlane.server.callers import Grant
+from fairlane.server.doors import DoorLimits
+from fairlane.server.request_rates import RequestRates
+from fairlane.server.settings import load
+from fairlane.testing.clock import FakeClock
+from fairlane.wire.frames import Refused
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
 from tests.unit.server.grpc_house import called, refused, trailing
 from tests.unit.server.house import connected, opened, run
 
@@ -71,7 +71,7 @@ def test_who_asks_too_often_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
             for _ in range(9):
                 await house.post("queue/stats", {"queue": "nowhere"})
 
-    with caplog.at_level(logging.INFO, "fairlead.access"):
+    with caplog.at_level(logging.INFO, "fairlane.access"):
         run(main())
     assert [record.code for record in caplog.records if hasattr(record, "code")] == ["queue_not_found"] * 2
 
@@ -124,7 +124,7 @@ def test_grpc_refuses_with_resource_exhausted() -> None:
             error = await refused(caller.enqueue(b"x"))
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             fields = trailing(error)
-            assert (fields["fairlead-code"], fields["fairlead-retry-after-ms"]) == ("rate_limited", "500")
+            assert (fields["fairlane-code"], fields["fairlane-retry-after-ms"]) == ("rate_limited", "500")
 
     run(main())
 
@@ -151,7 +151,7 @@ def test_a_grpc_consumer_that_acks_too_often_is_refused_and_stays() -> None:
 
 def test_the_settings_have_names_everywhere() -> None:
     """A file, a variable and a flag set them; a burst without a rate makes no sense."""
-    settings = load("requests_per_second = 5", {"FAIRLEAD_REQUESTS_BURST": "9"}, {})
+    settings = load("requests_per_second = 5", {"FAIRLANE_REQUESTS_BURST": "9"}, {})
     assert (settings.limits.requests_per_second, settings.limits.requests_burst) == (5, 9)
     assert load(None, {}, {}).limits.requests_per_second is None
     with pytest.raises(ValueError, match="requests_burst needs requests_per_second"):

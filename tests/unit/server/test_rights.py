@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import Forbidden, InvalidArgument
-from fairlead.model.message import NewMessage
-from fairlead.server.callers import Caller, Grant, check_grant
-from fairlead.wire.verbs import VERBS, Right
+from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.model.message import NewMessage
+from fairlane.server.callers import Caller, Grant, check_grant
+from fairlane.wire.verbs import VERBS, Right
 
 from .house import connected, opened, run
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import InvalidArgument
-from fairlead.server.settings import ServerSettings, check, load
+from fairlane.errors import InvalidArgument
+from fairlane.server.settings import ServerSettings, check, load
 
 
 def test_the_stronger_source_wins() -> None:
     """A flag is stronger than the environment, and that than the file."""
     file = 'port = 1\nhost = "127.0.0.2"\nlog_format = "json"\nwaiting_max = 5'
-    environ = {"FAIRLEAD_PORT": "2", "FAIRLEAD_HOST": "127.0.0.3", "FAIRLEAD_URL": "not ours"}
+    environ = {"FAIRLANE_PORT": "2", "FAIRLANE_HOST": "127.0.0.3", "FAIRLANE_URL": "not ours"}
     settings = load(file, environ, {"port": 3, "host": None})
     assert (settings.port, settings.host, settings.log_format) == (3, "127.0.0.3", "json")
     assert settings.broker.waiting_max == 5
@@ -25,8 +25,8 @@ def test_without_settings_it_listens_on_loopback_only() -> None:
     check(settings)
     assert settings.is_loopback
     assert not settings.asks_for_keys
-    assert settings.data == "/home/me/.local/state/fairlead"
-    assert load(None, {"XDG_STATE_HOME": "/state"}, {}).data == "/state/fairlead"
+    assert settings.data == "/home/me/.local/state/fairlane"
+    assert load(None, {"XDG_STATE_HOME": "/state"}, {}).data == "/state/fairlane"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def test_without_settings_it_listens_on_loopback_only() -> None:
         ("prot = 1", {}, {}, "'prot'"),
         ('port = "1"', {}, {}, "port in the file"),
         ("auth = 1", {}, {}, "auth in the file"),
-        (None, {"FAIRLEAD_PORT": "x"}, {}, "FAIRLEAD_PORT"),
-        (None, {"FAIRLEAD_INSECURE": "perhaps"}, {}, "FAIRLEAD_INSECURE"),
-        (None, {"FAIRLEAD_DURABILITY": "none"}, {}, "FAIRLEAD_DURABILITY is one of fsync, os"),
+        (None, {"FAIRLANE_PORT": "x"}, {}, "FAIRLANE_PORT"),
+        (None, {"FAIRLANE_INSECURE": "perhaps"}, {}, "FAIRLANE_INSECURE"),
+        (None, {"FAIRLANE_DURABILITY": "none"}, {}, "FAIRLANE_DURABILITY is one of fsync, os"),
         (None, {}, {"log_level": "loud"}, "--log-level"),
         (None, {}, {"prot": 1}, "--prot"),
         (None, {}, {"calls_max": "0"}, "calls_max"),
@@ -56,8 +56,8 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_source(
 @pytest.mark.parametrize("text", ["1", "true", "Yes", "on"])
 def test_truth_has_many_spellings(text: str) -> None:
     """A variable says yes in several ways, and nothing at all for None."""
-    assert load(None, {"FAIRLEAD_AUTH": text}, {}).auth is True
-    assert load(None, {"FAIRLEAD_AUTH": ""}, {}).auth is None
+    assert load(None, {"FAIRLANE_AUTH": text}, {}).auth is True
+    assert load(None, {"FAIRLANE_AUTH": ""}, {}).auth is None
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.model.message import NewMessage
-from fairlead.server.doors import DoorLimits
-from fairlead.server.going_down import settled
-from fairlead.server.http import HttpDoor
-from fairlead.wire import verbs as wire
-from fairlead.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
+from fairlane.model.message import NewMessage
+from fairlane.server.doors import DoorLimits
+from fairlane.server.going_down import settled
+from fairlane.server.http import HttpDoor
+from fairlane.wire import verbs as wire
+from fairlane.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
 
 from .house import House, Socket, connected, opened, run
 
@@ -364,7 +364,7 @@ def test_a_reader_that_goes_while_it_is_slow_is_noticed(*, is_short: bool) -> No
 
 @pytest.mark.parametrize(
     ("path", "subprotocols", "status"),
-    [("/v1/stream", [], 400), ("/v1/elsewhere", ["fairlead.v1"], 404), ("/v1/stream", ["fairlead.v1"], 401)],
+    [("/v1/stream", [], 400), ("/v1/elsewhere", ["fairlane.v1"], 404), ("/v1/stream", ["fairlane.v1"], 401)],
 )
 def test_a_handshake_that_is_wrong_is_refused(path: str, subprotocols: list[str], status: int) -> None:
     """Another path, another subprotocol or no key are refused with an answer of HTTP."""

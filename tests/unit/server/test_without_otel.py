@@ -16,9 +16,9 @@ def said(script: str) -> str:
 @pytest.mark.parametrize(
     "script",
     [
-        "from fairlead.client import Client\nwith Client.embedded() as c: c.create_queue('q'); c.enqueue('q', b'x')",
-        "import fairlead.worker",
-        "import fairlead.server.run, fairlead.server.http",
+        "from fairlane.client import Client\nwith Client.embedded() as c: c.create_queue('q'); c.enqueue('q', b'x')",
+        "import fairlane.worker",
+        "import fairlane.server.run, fairlane.server.http",
     ],
 )
 def test_who_does_not_trace_imports_nothing_of_it(script: str) -> None:
@@ -30,9 +30,9 @@ def test_a_server_without_the_extra_says_what_to_install() -> None:
     """An endpoint that nothing could be sent to is refused when the server starts."""
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from fairlead.server.__main__ import main\n"
+        "from fairlane.server.__main__ import main\n"
         "print(main(['--data', ':memory:', '--port', '0', '--otlp-endpoint', 'http://localhost:4318']))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "1\n"
-    assert "otlp_endpoint is set, but: Sending traces needs OpenTelemetry: install fairlead[otel]." in result.stderr
+    assert "otlp_endpoint is set, but: Sending traces needs OpenTelemetry: install fairlane[otel]." in result.stderr

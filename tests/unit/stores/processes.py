@@ -10,8 +10,8 @@ from pathlib import Path
 
 _PRELUDE = """
 import os, signal, sys
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.testing.store_samples import commit_of
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.testing.store_samples import commit_of
 
 store = RocksDbStore(sys.argv[1], durability=sys.argv[2])
 store.recover()

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from fairlead.errors import StoreFailed
-from fairlead.ports.store import Extent
-from fairlead.testing.faulty_store import Fault, FaultyStore
-from fairlead.testing.store_samples import commit_of
+from fairlane.errors import StoreFailed
+from fairlane.ports.store import Extent
+from fairlane.testing.faulty_store import Fault, FaultyStore
+from fairlane.testing.store_samples import commit_of
 
 
 def store_of(seed: int = 1, **rates: float) -> FaultyStore:

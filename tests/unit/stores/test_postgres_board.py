@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlead.adapters.postgres_board import PostgresBoard
-from fairlead.adapters.postgres_schema import VERSION
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.errors import InvalidArgument, StoreFailed
-from fairlead.ports.board import Entry
-from fairlead.testing.servers import PostgresServer
-from fairlead.testing.store_samples import commit_of
+from fairlane.adapters.postgres_board import PostgresBoard
+from fairlane.adapters.postgres_schema import VERSION
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.errors import InvalidArgument, StoreFailed
+from fairlane.ports.board import Entry
+from fairlane.testing.servers import PostgresServer
+from fairlane.testing.store_samples import commit_of
 
 _numbers = itertools.count(1)
 
@@ -71,7 +71,7 @@ def test_a_board_comes_back_after_its_sessions_have_ended(postgres: PostgresServ
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE %s",
-                ("fairlead board%",),
+                ("fairlane board%",),
             )
         with pytest.raises(StoreFailed, match="could not read the board"):
             board.read()
@@ -89,7 +89,7 @@ def test_without_a_word_from_the_server_changes_are_still_seen(postgres: Postgre
             connection.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
             connection.execute("DROP ROLE IF EXISTS mute")
             connection.execute("CREATE ROLE mute LOGIN")
-            connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON fairlead_schema, fairlead_board TO mute")
+            connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON fairlane_schema, fairlane_board TO mute")
         with boards(make_conninfo(url, user="mute"), 2) as (board, other):
             waiting = heard(board, "late")
             assert other.put("late", b"1", version=None) is not None
@@ -108,8 +108,8 @@ def test_a_database_from_before_there_were_boards_gets_one(postgres: PostgresSer
         store.write(commit_of(1, 1, bodies=[(1, b"one")]))
         store.close()
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP TABLE fairlead_board")
-            connection.execute("UPDATE fairlead_schema SET version = 1")
+            connection.execute("DROP TABLE fairlane_board")
+            connection.execute("UPDATE fairlane_schema SET version = 1")
         with boards(url) as (board,):
             entry = board.put("x", b"1", version=None)
             assert isinstance(entry, Entry)
@@ -119,7 +119,7 @@ def test_a_database_from_before_there_were_boards_gets_one(postgres: PostgresSer
         assert again.bodies([1]) == [b"one"]
         again.close()
         with psycopg.connect(url) as connection:
-            assert connection.execute("SELECT version FROM fairlead_schema").fetchone() == (VERSION,)
+            assert connection.execute("SELECT version FROM fairlane_schema").fetchone() == (VERSION,)
 
 
 def test_clusters_in_one_database_are_apart(postgres: PostgresServer) -> None:
@@ -139,7 +139,7 @@ def test_a_namespace_leaves_room_for_its_groups() -> None:
 
 def test_a_server_that_is_not_there_is_a_failure_and_waiting_is_not() -> None:
     """A database that can't be reached fails who reads, without any secret; who waits waits, and does not spin."""
-    with boards("postgresql://fairlead:hidden@/postgres?host=/nowhere/at/all") as (board,):
+    with boards("postgresql://fairlane:hidden@/postgres?host=/nowhere/at/all") as (board,):
         for _ in range(2):
             with pytest.raises(StoreFailed, match="could not be reached") as caught:
                 board.read()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_connection import connect
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.errors import StoreFailed
-from fairlead.testing.servers import PostgresServer
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_connection import connect
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.errors import StoreFailed
+from fairlane.testing.servers import PostgresServer
 
 
 def test_an_answer_that_takes_too_long_ends_the_connection(postgres: PostgresServer) -> None:
@@ -47,7 +47,7 @@ def test_a_store_that_gets_no_answer_has_failed(postgres: PostgresServer) -> Non
     store = PostgresStore(postgres.url, namespace="unanswered", claim=claim, answer_ms=300)
     store.recover()
     with psycopg.connect(postgres.url) as other:
-        other.execute("SELECT * FROM fairlead_logs WHERE namespace = 'unanswered' FOR UPDATE")
+        other.execute("SELECT * FROM fairlane_logs WHERE namespace = 'unanswered' FOR UPDATE")
         with pytest.raises(StoreFailed, match="no answer came"):
             store.renew()
     store.recover()

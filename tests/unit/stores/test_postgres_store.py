@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlead.adapters import postgres_schema
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.postgres_log import PostgresLog
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
-from fairlead.ports.store import Extent
-from fairlead.testing.servers import PostgresServer, wait_until
-from fairlead.testing.store_samples import commit_of, page_of
+from fairlane.adapters import postgres_schema
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.postgres_log import PostgresLog
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
+from fairlane.ports.store import Extent
+from fairlane.testing.servers import PostgresServer, wait_until
+from fairlane.testing.store_samples import commit_of, page_of
 
 _numbers = itertools.count(1)
 
@@ -49,10 +49,10 @@ def new_database(server: PostgresServer) -> Iterator[str]:
 
 
 def end_sessions(server: PostgresServer) -> None:
-    """End all sessions of Fairlead, as a server that goes down does."""
+    """End all sessions of Fairlane, as a server that goes down does."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'fairlead %'"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'fairlane %'"
         )
 
 
@@ -79,7 +79,7 @@ def test_several_writes_are_one_transaction(postgres: PostgresServer, namespace:
     with opened(postgres.url, namespace) as store, psycopg.connect(postgres.url, autocommit=True) as other:
 
         def seen() -> list[tuple[int, str]]:
-            query = "SELECT sequence, CAST(xmin AS TEXT) FROM fairlead_pages WHERE namespace = %s"
+            query = "SELECT sequence, CAST(xmin AS TEXT) FROM fairlane_pages WHERE namespace = %s"
             return [(int(sequence), str(made_by)) for sequence, made_by in other.execute(query, (namespace,))]
 
         store.write(commit_of(1, 1))
@@ -147,10 +147,10 @@ def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
 ) -> None:
     """Who takes over ends the session of an owner whose half-sent transaction locks the log."""
     with opened(postgres.url, namespace), psycopg.connect(postgres.url) as stopped:
-        row = stopped.execute("SELECT session FROM fairlead_logs WHERE namespace = %s", (namespace,)).fetchone()
+        row = stopped.execute("SELECT session FROM fairlane_logs WHERE namespace = %s", (namespace,)).fetchone()
         assert row is not None
         stopped.execute("SELECT set_config('application_name', %s, false)", (row[0],))
-        stopped.execute("UPDATE fairlead_logs SET base = 7 WHERE namespace = %s", (namespace,))
+        stopped.execute("UPDATE fairlane_logs SET base = 7 WHERE namespace = %s", (namespace,))
         with opened(postgres.url, namespace, force=True, lease_ms=3_000) as other:
             other.write(commit_of(1, 1))
             other.sync()
@@ -162,7 +162,7 @@ def test_another_writer_is_noticed(postgres: PostgresServer, namespace: str) -> 
     """A log that does not end where we left it is a failure, even under our own epoch, and nothing is committed."""
     with opened(postgres.url, namespace) as store:
         with psycopg.connect(postgres.url, autocommit=True) as other:
-            other.execute("UPDATE fairlead_logs SET next_sequence = 5 WHERE namespace = %s", (namespace,))
+            other.execute("UPDATE fairlane_logs SET next_sequence = 5 WHERE namespace = %s", (namespace,))
         store.write(commit_of(1, 1, bodies=[(1, b"one")]))
         with pytest.raises(StoreFailed, match="does not end at 1"):
             store.sync()
@@ -176,7 +176,7 @@ def test_a_commit_that_only_lost_a_race_is_sent_again(postgres: PostgresServer, 
         strict = make_conninfo(url, options="-c default_transaction_isolation=serializable")
         with opened(strict, namespace) as store, psycopg.connect(url) as other:
             store.write(commit_of(1, 1))
-            other.execute("UPDATE fairlead_logs SET owner = 'touched' WHERE namespace = %s", (namespace,))
+            other.execute("UPDATE fairlane_logs SET owner = 'touched' WHERE namespace = %s", (namespace,))
             committing = threading.Thread(target=store.sync)
             committing.start()
             query = (
@@ -216,13 +216,13 @@ def test_many_may_make_the_tables_at_the_same_time(postgres: PostgresServer, _ti
 
 
 def test_a_later_version_of_the_tables_is_refused(postgres: PostgresServer, namespace: str) -> None:
-    """Tables that a later Fairlead has made are left alone, with an error that tells both versions."""
+    """Tables that a later Fairlane has made are left alone, with an error that tells both versions."""
     with new_database(postgres) as url:
         with opened(url, namespace):
             pass
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("UPDATE fairlead_schema SET version = 99")
-        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlead knows {postgres_schema.VERSION}"):
+            connection.execute("UPDATE fairlane_schema SET version = 99")
+        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlane knows {postgres_schema.VERSION}"):
             PostgresStore(url).recover()
 
 
@@ -233,7 +233,7 @@ def test_tables_that_are_there_need_no_right_to_make_some(postgres: PostgresServ
             pass
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE ROLE plain{namespace[5:]} LOGIN")
-            tables = "fairlead_schema, fairlead_logs, fairlead_pages, fairlead_bodies"
+            tables = "fairlane_schema, fairlane_logs, fairlane_pages, fairlane_bodies"
             connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO plain{namespace[5:]}")
         with opened(make_conninfo(url, user=f"plain{namespace[5:]}"), namespace) as store:
             store.write(commit_of(1, 1, bodies=[(1, b"one")]))
@@ -254,7 +254,7 @@ def test_durability_is_that_of_the_session(postgres: PostgresServer, namespace: 
 
 def test_a_server_that_is_not_there_is_a_failure() -> None:
     """A database that can't be reached is told as such, without any secret."""
-    store = PostgresStore("postgresql://fairlead:hidden@/postgres?host=/nowhere/at/all")
+    store = PostgresStore("postgresql://fairlane:hidden@/postgres?host=/nowhere/at/all")
     with pytest.raises(StoreFailed, match="could not be reached") as caught:
         store.recover()
     assert "hidden" not in str(caught.value)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
-from fairlead.ports.store import Extent
-from fairlead.testing.store_samples import commit_of
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
+from fairlane.ports.store import Extent
+from fairlane.testing.store_samples import commit_of
 from tests.unit.stores.processes import held_open, write_and_die
 
 
@@ -121,14 +121,14 @@ def test_a_store_open_in_this_process_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     """A folder with anything else in it is refused, and nothing is put there."""
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(InvalidArgument, match="not a Fairlead store"):
+    with pytest.raises(InvalidArgument, match="not a Fairlane store"):
         RocksDbStore(tmp_path).recover()
     assert [entry.name for entry in tmp_path.iterdir()] == ["letters.txt"]
 
 
 def test_a_folder_that_was_only_begun_is_taken(tmp_path: Path) -> None:
     """A process that died while it made the store is no obstacle."""
-    (tmp_path / "FAIRLEAD.new").write_text("fair")
+    (tmp_path / "FAIRLANE.new").write_text("fair")
     with opened(tmp_path) as store:
         assert list(store.pages(0)) == []
 
@@ -137,7 +137,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     """A store of a later version is not touched, and both versions are named."""
     with opened(tmp_path):
         pass
-    (tmp_path / "FAIRLEAD").write_text("fairlead store, format 2\n")
+    (tmp_path / "FAIRLANE").write_text("fairlane store, format 2\n")
     with pytest.raises(StoreCorrupt, match=r"has format 2.*knows 1"):
         RocksDbStore(tmp_path).recover()
 
@@ -146,7 +146,7 @@ def test_a_mark_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """A mark that names no format is damage, not a folder of someone else."""
     with opened(tmp_path):
         pass
-    (tmp_path / "FAIRLEAD").write_bytes(b"\xff\x00")
+    (tmp_path / "FAIRLANE").write_bytes(b"\xff\x00")
     with pytest.raises(StoreCorrupt, match="should name the format"):
         RocksDbStore(tmp_path).recover()
 

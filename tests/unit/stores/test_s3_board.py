@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from fairlead.adapters.s3_board import S3Board
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.errors import StoreCorrupt, StoreFailed
-from fairlead.testing.servers import S3Server
+from fairlane.adapters.s3_board import S3Board
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.errors import StoreCorrupt, StoreFailed
+from fairlane.testing.servers import S3Server
 from tests.conftest import BUCKET
 
 _numbers = itertools.count(1)

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.ownership import Claim
-from fairlead.adapters.s3_bucket import S3Bucket
-from fairlead.adapters.s3_compaction import RUN_BYTES_MAX
-from fairlead.adapters.s3_store import S3Store
-from fairlead.errors import InvalidArgument, StoreCorrupt, StoreFailed
-from fairlead.ports.store import Extent
-from fairlead.testing.servers import S3Server
-from fairlead.testing.store_samples import commit_of
+from fairlane.adapters.ownership import Claim
+from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3_compaction import RUN_BYTES_MAX
+from fairlane.adapters.s3_store import S3Store
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
+from fairlane.ports.store import Extent
+from fairlane.testing.servers import S3Server
+from fairlane.testing.store_samples import commit_of
 from tests.conftest import BUCKET
 
 _numbers = itertools.count(1)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.memory_store import MemoryStore
-from fairlead.adapters.postgres_store import PostgresStore
-from fairlead.adapters.rocksdb_store import RocksDbStore
-from fairlead.adapters.s3_store import S3Store
-from fairlead.adapters.store_url import group_url, is_url, parse_store_url, shown_url
-from fairlead.assembly import open_board, open_store
-from fairlead.errors import InvalidArgument
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.store_url import group_url, is_url, parse_store_url, shown_url
+from fairlane.assembly import open_board, open_store
+from fairlane.errors import InvalidArgument
 
 
 def test_the_kind_of_a_store_follows_from_its_name(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
 import pytest
 
-from fairlead.journal.events import rows
-from fairlead.testing.stepped import SteppedBroker
-from fairlead.testing.traffic import Arrival, Traffic
-from fairlead.testing.traffic_drive import drive, make_journal
+from fairlane.journal.events import rows
+from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.traffic import Arrival, Traffic
+from fairlane.testing.traffic_drive import drive, make_journal
 
 _CALM = Traffic(messages=4_000, span_ms=400_000, tenants=10, burst_part=0.0)
 

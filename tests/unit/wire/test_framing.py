@@ -6,7 +6,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
-from fairlead.wire.framing import FrameCutter, head_of, masked_frame_of
+from fairlane.wire.framing import FrameCutter, head_of, masked_frame_of
 
 SIZES = [0, 1, 125, 126, 127, 65_535, 65_536, 70_001]
 

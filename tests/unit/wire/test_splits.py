@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from fairlead.errors import FairleadError, QueueSplit
-from fairlead.model.partitions import Split
-from fairlead.model.views import ClusterView
-from fairlead.server.grpc_messages import write_error
-from fairlead.wire.errors import ErrorBody, body_of, error_of
-from fairlead.wire.grpc import admin_pb2, types_pb2
-from fairlead.wire.protobuf import told, write
+from fairlane.errors import FairlaneError, QueueSplit
+from fairlane.model.partitions import Split
+from fairlane.model.views import ClusterView
+from fairlane.server.grpc_messages import write_error
+from fairlane.wire.errors import ErrorBody, body_of, error_of
+from fairlane.wire.grpc import admin_pb2, types_pb2
+from fairlane.wire.protobuf import told, write
 
 SPLITS = {
     "orders": Split(partitions=2, made=3, by_message=False),
@@ -39,7 +39,7 @@ def _by_protobuf(body: ErrorBody) -> ErrorBody:
 )
 def test_the_error_of_a_split_queue_tells_how_it_is_split(sent: Callable[[ErrorBody], ErrorBody]) -> None:
     """Whoever gets it knows which partitions to ask, whatever it came by."""
-    error: FairleadError = QueueSplit("It is split.", partitions=2, made=3, by_message=False)
+    error: FairlaneError = QueueSplit("It is split.", partitions=2, made=3, by_message=False)
     found = error_of(sent(body_of(error)))
     assert isinstance(found, QueueSplit)
     assert (found.cause, found.partitions, found.made, found.by_message) == ("It is split.", 2, 3, False)

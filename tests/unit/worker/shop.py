@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fairlead.client import AsyncClient, NewMessage
-from fairlead.client.protocol import Reply, Sink
-from fairlead.client.transport import Channel, Transport
-from fairlead.embedded import EmbeddedTransport
-from fairlead.errors import FairleadError
-from fairlead.wire.frames import Consume
-from fairlead.wire.verbs import Shape
-from fairlead.worker import Worker
+from fairlane.client import AsyncClient, NewMessage
+from fairlane.client.protocol import Reply, Sink
+from fairlane.client.transport import Channel, Transport
+from fairlane.embedded import EmbeddedTransport
+from fairlane.errors import FairlaneError
+from fairlane.wire.frames import Consume
+from fairlane.wire.verbs import Shape
+from fairlane.worker import Worker
 
 PATIENCE_S = 30
 
@@ -28,7 +28,7 @@ class Tapped:
         self.calls: list[tuple[str, Shape]] = []
         self.answered: list[str] = []
         self.sinks: list[Sink] = []
-        self.refusals: dict[str, list[FairleadError]] = {}
+        self.refusals: dict[str, list[FairlaneError]] = {}
 
     async def connect(self) -> None:
         await self._inner.connect()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fairlead.worker import Counters, Result, ThreadMessage, WorkMessage
+from fairlane.worker import Counters, Result, ThreadMessage, WorkMessage
 
 from .shop import Shop, in_shop
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from fairlead.errors import Disconnected, StoreFailed
-from fairlead.wire.verbs import Extend
-from fairlead.worker import Counters, ThreadMessage, WorkMessage
+from fairlane.errors import Disconnected, StoreFailed
+from fairlane.wire.verbs import Extend
+from fairlane.worker import Counters, ThreadMessage, WorkMessage
 
 from .shop import Shop, in_shop
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.errors import Closed
-from fairlead.worker import Counters, Result, Retry, ThreadMessage, WorkMessage
-from fairlead.worker.policy import AsyncHandle
+from fairlane.errors import Closed
+from fairlane.worker import Counters, Result, Retry, ThreadMessage, WorkMessage
+from fairlane.worker.policy import AsyncHandle
 
 from .shop import Shop, in_shop
 

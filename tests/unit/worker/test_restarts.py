@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
-from fairlead.errors import Forbidden, QueueNotFound, StoreFailed, TooManyWaiters
-from fairlead.worker import Restarts, WorkMessage
+from fairlane.errors import Forbidden, QueueNotFound, StoreFailed, TooManyWaiters
+from fairlane.worker import Restarts, WorkMessage
 
 from .shop import Shop, in_shop
 

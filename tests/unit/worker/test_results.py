@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.client import NewMessage
-from fairlead.errors import InvalidArgument
-from fairlead.worker import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry, Worker, WorkMessage
+from fairlane.client import NewMessage
+from fairlane.errors import InvalidArgument
+from fairlane.worker import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry, Worker, WorkMessage
 
 from .shop import Shop, in_shop
 

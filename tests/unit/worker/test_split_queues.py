@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.client import AsyncClient, NewMessage
-from fairlead.core.ledger import Queue
-from fairlead.model.partitions import partition_of_id, partition_of_key, served_name
-from fairlead.worker import Worker, WorkMessage
+from fairlane.client import AsyncClient, NewMessage
+from fairlane.core.ledger import Queue
+from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
+from fairlane.worker import Worker, WorkMessage
 from tests.unit.cluster.in_process import Cluster, cluster_of, until
 
 AWAY, HERE = (next(key for key in map(str, range(100)) if partition_of_key(key, 3) == at) for at in (1, 2))

@@ -1,0 +1,277 @@
+"""Sealed segments of the journal as Parquet files, for Spark and for the archive. Needs ``fairlane[arrow]``.
+
+A segment becomes one file, named for the sequences it covers: ``journal-FIRST-LAST.parquet``, twenty digits each, so
+that names sort as the journal does. The file is written under a hidden name, made durable, and only then renamed. So
+a file under its own name is whole, an interrupted export leaves nothing but a hidden file, and an export can be
+repeated at any time. One process exports into a folder at a time.
+
+A file holds the segment's events and nothing else. Sequences that gave no event are gaps inside it, not a loss: what
+it covers is said by its name and again by its metadata.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
+from fairlane.journal.arrow import SCHEMA, batch_of
+from fairlane.journal.codec import decode
+from fairlane.journal.events import Columns
+from fairlane.journal.records import SegmentImage
+from fairlane.ports.store import StoredPage
+
+try:
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+except ImportError as error:
+    raise ImportError("Exports need the package pyarrow with Parquet: install fairlane[arrow].") from error
+
+FIRST_FIELD = b"fairlane.journal.first"
+LAST_FIELD = b"fairlane.journal.last"
+"""The names under which a file's metadata has the first and the last sequence it covers."""
+
+_NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
+_UNFINISHED = re.compile(r"\.journal-\d{20}-\d{20}\.parquet\.new", re.ASCII)
+_GROUP_ROWS = 128 * 1024
+_GROUP_BYTES = 32 * 1024 * 1024
+"""Events, and bytes of pages, that are held in memory before they are written out as a row group."""
+_DELTA = {
+    **dict.fromkeys(("sequence", "at_ms", "record", "token", "expires_ms"), "DELTA_BINARY_PACKED"),
+    "message_id": "DELTA_BYTE_ARRAY",
+}
+"""Columns that mostly grow by a little: their differences take a small part of what they would."""
+_LISTS = {field.name for field in SCHEMA if pa.types.is_list(field.type)}
+_DICTIONARIES = [f"{name}.list.element" if name in _LISTS else name for name in SCHEMA.names if name not in _DELTA]
+"""All other columns, by the names they have in Parquet: they repeat a few values, or fall back by themselves."""
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment as a file.
+
+    Attributes:
+        path: the file.
+        first: the first sequence it covers.
+        last: the last.
+        events: how many events it holds.
+        size: how many bytes it has.
+        is_new: whether this call wrote it; otherwise it was there already.
+    """
+
+    path: Path
+    first: int
+    last: int
+    events: int
+    size: int
+    is_new: bool
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder holds of the journal.
+
+    Attributes:
+        files: the files, in order of the sequences they cover.
+        gaps: the first and last sequence of each stretch between them that no file covers.
+        unfinished: what interrupted exports have left.
+    """
+
+    files: tuple[tuple[int, int, Path], ...]
+    gaps: tuple[tuple[int, int], ...]
+    unfinished: tuple[Path, ...]
+
+
+def export_segment(segment: SegmentImage, pages: Iterable[StoredPage], folder: Path) -> Export:
+    """Write a sealed segment to a folder, unless it is there already.
+
+    Args:
+        segment: what to export.
+        pages: the pages that hold it, in order; more before and after do no harm.
+        folder: where to; it is made if it is not there.
+
+    Raises:
+        InvalidArgument: the segment holds no sequence.
+        StoreFailed: the file could not be written. Unless only its name could not be made durable, it is not there.
+        JournalTrimmed: the pages begin after the segment does.
+        StoreCorrupt: a page can't be read, or one is missing.
+    """
+    return export_batches(segment, _groups(segment, pages), folder)
+
+
+def export_batches(segment: SegmentImage, batches: Iterable[pa.RecordBatch], folder: Path) -> Export:
+    """Write a stretch of the journal whose events are there in Arrow to a folder, unless it is there already.
+
+    Raises:
+        InvalidArgument: the stretch holds no sequence.
+        StoreFailed: the file could not be written. Unless only its name could not be made durable, it is not there.
+    """
+    path = folder / _name_of(segment)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = _existing(segment, path)
+        if found is not None:
+            return found
+        events = _write(segment, batches, path)
+        return _export_of(segment, path, events=events, is_new=True)
+    except OSError as error:
+        raise StoreFailed(f"Segment {segment.first} could not be exported to {path}: {error}.") from error
+
+
+def exported(folder: Path) -> Exported:
+    """Return what a folder holds of the journal. Files of other names are none of ours.
+
+    Raises:
+        StoreFailed: the folder could not be read.
+    """
+    try:
+        names = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+    except OSError as error:
+        raise StoreFailed(f"The exports in {folder} could not be listed: {error}.") from error
+    matches = [match for name in names if (match := _NAME.fullmatch(name)) is not None]
+    files = tuple((int(match[1]), int(match[2]), folder / match[0]) for match in matches)
+    unfinished = tuple(folder / name for name in names if _UNFINISHED.fullmatch(name) is not None)
+    return Exported(files=files, gaps=tuple(_gaps(files)), unfinished=unfinished)
+
+
+def remove_unfinished(folder: Path) -> int:
+    """Remove what interrupted exports have left, while none is running, and return how many files that were.
+
+    Raises:
+        StoreFailed: a file could not be removed.
+    """
+    leftovers = exported(folder).unfinished
+    try:
+        for path in leftovers:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreFailed(f"What interrupted exports left in {folder} could not be removed: {error}.") from error
+    return len(leftovers)
+
+
+def _name_of(segment: SegmentImage) -> str:
+    if not 0 <= segment.first < segment.end:
+        raise InvalidArgument(f"A segment from {segment.first} up to {segment.end} holds nothing.")
+    return f"journal-{segment.first:020}-{segment.end - 1:020}.parquet"
+
+
+def _gaps(files: Iterable[tuple[int, int, Path]]) -> Iterator[tuple[int, int]]:
+    """Yield what lies between files. They may overlap, after a restored backup was sealed elsewhere than before."""
+    covered: int | None = None
+    for first, last, _ in files:
+        if covered is not None and first > covered + 1:
+            yield covered + 1, first - 1
+        covered = last if covered is None else max(covered, last)
+
+
+def _span(segment: SegmentImage) -> dict[bytes, bytes]:
+    return {FIRST_FIELD: str(segment.first).encode(), LAST_FIELD: str(segment.end - 1).encode()}
+
+
+def _existing(segment: SegmentImage, path: Path) -> Export | None:
+    """Return an export that is there and whole, of whatever version; one that is damaged is written anew."""
+    try:
+        footer = pq.read_metadata(path)
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+    except OSError as error:
+        if error.errno is None:  # Arrow could read the bytes, but made nothing of them
+            return None
+        raise
+    known = footer.metadata or {}
+    if any(known.get(name) != value for name, value in _span(segment).items()):
+        return None
+    return _export_of(segment, path, events=footer.num_rows, is_new=False)
+
+
+def _export_of(segment: SegmentImage, path: Path, *, events: int, is_new: bool) -> Export:
+    size = path.stat().st_size
+    return Export(path=path, first=segment.first, last=segment.end - 1, events=events, size=size, is_new=is_new)
+
+
+def _write(segment: SegmentImage, batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write a file in one step, as seen from outside, and return how many events it holds."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            with _writer(file, segment) as writer:
+                events = 0
+                for batch in batches:
+                    writer.write_batch(batch)
+                    events += batch.num_rows
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what matters
+            new.unlink(missing_ok=True)
+        raise
+    return events
+
+
+def _writer(file: object, segment: SegmentImage) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        file,
+        SCHEMA.with_metadata(SCHEMA.metadata | _span(segment)),
+        compression="zstd",
+        use_dictionary=_DICTIONARIES,
+        column_encoding=_DELTA,
+        sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("sequence"))],
+    )
+
+
+def _groups(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a segment as row groups."""
+    columns, size = Columns(), 0
+    for stored in _covering(segment, pages):
+        try:
+            columns.append(decode(stored.page))
+        except ValueError as error:
+            raise StoreCorrupt(f"The page at {stored.sequence} can't be exported: {error}") from error
+        size += len(stored.page)
+        if columns.count >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield _inside(segment, columns)
+            columns, size = Columns(), 0
+    if columns.count:
+        yield _inside(segment, columns)
+
+
+def _inside(segment: SegmentImage, columns: Columns) -> pa.RecordBatch:
+    """Return the events inside a segment: its first and its last page may reach beyond it."""
+    sequences = columns.column("sequence") or []
+    first = bisect_left(sequences, segment.first)
+    return batch_of(columns).slice(first, bisect_left(sequences, segment.end) - first)
+
+
+def _covering(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[StoredPage]:
+    """Yield the pages that hold something of a segment, and make sure that together they hold all of it."""
+    reached = segment.first
+    for page in pages:
+        if page.next_sequence <= segment.first:
+            continue
+        if page.sequence > reached:
+            _refuse_gap(segment, reached, page.sequence)
+        yield page
+        reached = page.next_sequence
+        if reached >= segment.end:
+            return
+    _refuse_gap(segment, reached, segment.end)
+
+
+def _refuse_gap(segment: SegmentImage, reached: int, found: int) -> None:
+    cause = f"The journal has nothing from {reached} up to {found}, so segment {segment.first} can't be exported."
+    raise JournalTrimmed(cause) if reached == segment.first else StoreCorrupt(cause)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

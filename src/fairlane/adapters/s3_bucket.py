@@ -1,0 +1,159 @@
+"""Objects in a bucket, and the conditional writes that everything else rests on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import obstore
+from obstore import exceptions
+from obstore import store as obstore_store
+
+from fairlane.errors import InvalidArgument, StoreFailed
+
+_REGION = "us-east-1"
+_TIMEOUT = timedelta(seconds=10)
+_RETRIES_MAX = 3
+T = TypeVar("T")
+
+
+class S3Bucket:
+    """A place for objects: a bucket, and a prefix in it. Every method may raise ``StoreFailed``.
+
+    Credentials are those that AWS's tools use: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or the role of the
+    machine.
+    """
+
+    def __init__(
+        self, address: str, *, endpoint: str | None = None, region: str | None = None, is_anonymous: bool = False
+    ) -> None:
+        """Name the place.
+
+        Args:
+            address: the bucket, and behind a slash the prefix.
+            endpoint: the address of the server, where it is not Amazon's.
+            region: where the bucket is.
+            is_anonymous: ask without credentials.
+        """
+        bucket, _, prefix = address.partition("/")
+        self.name = f"s3://{bucket}/{prefix.strip('/')}"
+        more = {} if endpoint is None else {"endpoint": endpoint, "virtual_hosted_style_request": False}
+        try:
+            self._store = obstore_store.S3Store(
+                bucket,
+                prefix=prefix.strip("/") or None,
+                region=region or _REGION,
+                skip_signature=is_anonymous,
+                client_options={"timeout": _TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
+                retry_config={"max_retries": _RETRIES_MAX, "retry_timeout": _TIMEOUT},
+                **more,  # type: ignore[arg-type] # typed by name, which a mapping is not
+            )
+        except (exceptions.BaseError, ValueError) as error:
+            raise InvalidArgument(f"{self.name} can't be used: {error}.") from error
+
+    def create(self, name: str, data: bytes) -> str | None:
+        """Make an object, and return its tag; None if there is one of this name already."""
+        try:
+            put = self._do(lambda: obstore.put(self._store, name, data, mode="create", use_multipart=False), "write")
+        except exceptions.AlreadyExistsError:
+            return None
+        return put["e_tag"]
+
+    def replace(self, name: str, data: bytes, *, tag: str) -> str | None:
+        """Replace an object that has this tag, and return its new one; None if it has changed."""
+        try:
+            put = self._do(
+                lambda: obstore.put(self._store, name, data, mode={"e_tag": tag}, use_multipart=False), "write"
+            )
+        except exceptions.PreconditionError:
+            return None
+        return put["e_tag"]
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        """Return an object and its tag; None if it is not there."""
+
+        def read() -> tuple[bytes, str]:
+            got = obstore.get(self._store, name)
+            return bytes(got.bytes()), str(got.meta["e_tag"])
+
+        try:
+            return self._do(read, "read")
+        except FileNotFoundError:
+            return None
+
+    def read_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes] | None:
+        """Return parts of an object; None if it is not there."""
+        try:
+            parts = self._do(lambda: obstore.get_ranges(self._store, name, starts=starts, lengths=lengths), "read")
+        except FileNotFoundError:
+            return None
+        return [bytes(part) for part in parts]
+
+    def names(self, folder: str, *, after: str = "") -> list[tuple[str, float]]:
+        """Return the names of the objects in a folder, sorted, and when each was made, in seconds by the server."""
+
+        def names() -> list[tuple[str, float]]:
+            found = obstore.list(self._store, folder, offset=f"{folder}/{after}").collect()
+            return sorted((each["path"].rpartition("/")[2], each["last_modified"].timestamp()) for each in found)
+
+        return self._do(names, "list")
+
+    def tags(self, folder: str) -> dict[str, str | None]:
+        """Return the names of all objects below a folder, with it in front, and their tags where the server tells."""
+
+        def tags() -> dict[str, str | None]:
+            return {each["path"]: each["e_tag"] for each in obstore.list(self._store, folder).collect()}
+
+        return self._do(tags, "list")
+
+    def modified_s(self, name: str) -> float:
+        """Return when an object was written, in seconds by the clock of the server."""
+        return self._do(lambda: obstore.head(self._store, name), "read")["last_modified"].timestamp()
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects, those that are there."""
+        doomed = list(names)
+        if doomed:
+            self._do(lambda: obstore.delete(self._store, doomed), "delete")
+
+    def check_conditions(self) -> float:
+        """Make sure that conditional writes are conditional, and return the time by the server's clock in seconds.
+
+        Raises:
+            InvalidArgument: they are not, so that two processes could overwrite each other.
+        """
+        name = f"probe/{secrets.token_hex(8)}"
+        try:
+            tag = self.create(name, b"1")
+            if tag is None:
+                raise StoreFailed(f"{self.name} has lost an answer on the way.")
+            is_exclusive = self.create(name, b"2") is None
+            is_compared = self.replace(name, b"3", tag='"another"') is None
+            is_replaced = self.replace(name, b"4", tag=tag) is not None
+            now_s = self.modified_s(name)
+        finally:
+            self.delete([name])
+        for is_kept, condition in (
+            (is_exclusive, "If-None-Match"),
+            (is_compared, "If-Match"),
+            (is_replaced, "If-Match"),
+        ):
+            if not is_kept:
+                raise InvalidArgument(
+                    f"The server of {self.name} does not honour {condition}, without which two processes could write "
+                    "to one store. Amazon S3, MinIO, SeaweedFS and Ceph do in their present versions."
+                )
+        return now_s
+
+    def _do(self, do: Callable[[], T], doing: str) -> T:
+        try:
+            return do()
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
+            raise
+        except exceptions.NotSupportedError as error:
+            raise InvalidArgument(f"{self.name} can't {doing} on conditions: {error}.") from error
+        except (exceptions.BaseError, OSError) as error:
+            text = " ".join(str(error).split())[:400]
+            raise StoreFailed(f"{self.name} could not {doing}: {text}.") from error

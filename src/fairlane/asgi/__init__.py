@@ -1,0 +1,23 @@
+"""Fair queueing for HTTP services: a pure ASGI middleware over the scheduler, for any framework.
+
+``FairQueue`` is the middleware. ``FairGate`` is what it lets requests through: make one first to read its statistics
+and change its limits while the service runs.
+"""
+
+from fairlane.asgi.gate import FairGate, GateOptions
+from fairlane.asgi.live_throttles import GateThrottles
+from fairlane.asgi.middleware import FairQueue
+from fairlane.asgi.protocol import header
+from fairlane.asgi.refusal import Refused, render_json
+from fairlane.asgi.stats import GateStats
+
+__all__ = [
+    "FairGate",
+    "FairQueue",
+    "GateOptions",
+    "GateStats",
+    "GateThrottles",
+    "Refused",
+    "header",
+    "render_json",
+]

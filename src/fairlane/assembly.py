@@ -1,0 +1,379 @@
+"""The door to the embedded broker: joins it with a store, Lua for hooks and the clock of the machine.
+
+What a program names when it uses a broker can be imported from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.numbered_store import NumberedStore
+from fairlane.adapters.ownership import LEASE_MS, Claim
+from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
+from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.engine import Engine
+from fairlane.broker.settings import Settings
+from fairlane.broker.threads import Broker
+from fairlane.errors import InvalidArgument
+from fairlane.journal.records import SegmentImage
+from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.model.partitions import NUMBER_BITS
+from fairlane.model.policy import QueuePolicy
+from fairlane.model.spelling import did_you_mean
+from fairlane.model.views import DeadLetterFilter
+from fairlane.ports.board import Board
+from fairlane.ports.hooks import Hooks
+from fairlane.ports.store import Store, StoredPage
+
+if TYPE_CHECKING:
+    from fairlane.adapters.s3_bucket import S3Bucket
+
+__all__ = [
+    "AsyncBroker",
+    "Broker",
+    "BrokerConfig",
+    "DeadLetterFilter",
+    "Delivery",
+    "HookLimits",
+    "NewMessage",
+    "QueuePolicy",
+    "Receipt",
+    "Settings",
+    "SystemClock",
+    "export_events",
+    "export_journal",
+    "group_url",
+    "is_url",
+    "open_async_broker",
+    "open_board",
+    "open_broker",
+    "open_group",
+    "open_hooks",
+    "open_store",
+    "shown_url",
+]
+
+_EXPORTED_EVENTS = 250_000
+"""So many events go to one file, about."""
+EXPORT_READER = "parquet-export"
+PRIVATE_PREFIX = "auth:"
+"""Config keys that hooks can't read: doors keep there who may call them."""
+_GC_THRESHOLD = (50_000, 20, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookLimits:
+    """What a script may use, and when scripts that fail are left alone for a while."""
+
+    timeout_ms: int = 10
+    memory_bytes_max: int = 1024 * 1024
+    breaker_threshold: int = 3
+    breaker_cooldown_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """How to open a broker.
+
+    Attributes:
+        path: the folder of its data, made if it is not there, or the URL of a store, ``postgresql://`` or ``s3://``;
+            None keeps everything in memory, for tests.
+        durability: with ``fsync`` what was answered survives power loss; with ``os`` it survives the process, but what
+            the operating system, or PostgreSQL, had not yet written is lost with the machine. S3 knows no such choice.
+        settings: limits and the like.
+        hooks: what scripts may use.
+        owns_process: let Python look for garbage less often, and never among the messages that were recovered. Where a
+            million of them wait that saves pauses of a quarter of a second, but it is not for a library to decide.
+    """
+
+    path: Path | str | None = None
+    durability: Literal["fsync", "os"] = "fsync"
+    settings: Settings = field(default_factory=Settings)
+    hooks: HookLimits = field(default_factory=HookLimits)
+    owns_process: bool = False
+
+
+class BrokerTerms(TypedDict, total=False):
+    """What can be said of a broker beside its folder; see ``BrokerConfig``."""
+
+    durability: Literal["fsync", "os"]
+    settings: Settings
+    hooks: HookLimits
+    owns_process: bool
+
+
+def open_broker(config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]) -> Broker:
+    """Open a broker for threads, and recover what it had: by a config, or by a folder and terms of one.
+
+    Raises:
+        InvalidArgument: the config makes no sense.
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
+    """
+    return Broker(_engine(_config(config, terms)))
+
+
+async def open_async_broker(
+    config: BrokerConfig | Path | str | None = None, **terms: Unpack[BrokerTerms]
+) -> AsyncBroker:
+    """Open a broker for the running event loop, and recover what it had: by a config, or by a folder and terms of one.
+
+    Raises:
+        InvalidArgument: the config makes no sense.
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
+    """
+    return AsyncBroker(_engine(_config(config, terms)))
+
+
+async def open_group(config: BrokerConfig, *, counts_from: int = 0) -> AsyncBroker:
+    """Open a broker beside others on the running event loop: all that takes time is done in threads.
+
+    When its store fails, or takes longer to answer than its lease, the broker is lost: it has to be opened anew.
+
+    Args:
+        config: where its store is, and its terms.
+        counts_from: what the sequences of its journal begin after, always the same for the same store.
+
+    Raises:
+        StoreFailed, StoreCorrupt: the store can't be opened or read.
+        StoreLocked: another process has it.
+    """
+    engine = await asyncio.get_running_loop().run_in_executor(
+        None, partial(_engine, config, is_shared=True, counts_from=counts_from)
+    )
+    return AsyncBroker(engine, slow_sync_s=0.0)
+
+
+def _config(config: BrokerConfig | Path | str | None, terms: BrokerTerms) -> BrokerConfig:
+    for name in terms:
+        if name not in BrokerTerms.__annotations__:
+            question = did_you_mean(name, BrokerTerms.__annotations__)
+            raise InvalidArgument(f"A broker has no setting {name!r}; limits are in settings=Settings(...).{question}")
+    if not isinstance(config, BrokerConfig):
+        return BrokerConfig(path=config, **terms)
+    if terms:
+        raise InvalidArgument(f"Say {', '.join(terms)} in the config, or give a folder and terms, not both.")
+    return config
+
+
+def _engine(config: BrokerConfig, *, is_shared: bool = False, counts_from: int = 0) -> Engine:
+    if config.durability not in ("fsync", "os"):
+        raise InvalidArgument(f"durability is fsync or os, not {config.durability!r}.")
+    store = open_store(config.path, durability=config.durability, is_bounded=is_shared)
+    if counts_from:
+        store = NumberedStore(store, first=counts_from)
+
+    def config_value(key: str) -> str | None:
+        return engine.ledger.config.get(key)
+
+    engine = Engine(
+        store,
+        hooks=open_hooks(config_value, config.hooks),
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        settings=config.settings,
+        reopens=not is_shared,
+    )
+    try:
+        engine.open()
+    except BaseException:
+        store.close()  # or it would be kept from others for as long as this process lives
+        raise
+    if config.owns_process and not is_shared:  # beside other brokers it would hold those up
+        gc.collect()
+        gc.freeze()
+    if config.owns_process:
+        gc.set_threshold(*_GC_THRESHOLD)
+    return engine
+
+
+def open_hooks(config_value: Callable[[str], str | None], limits: HookLimits | None = None) -> Hooks:
+    """Return what runs scripts, which read config values as far as these are for scripts to know."""
+    limits = limits if limits is not None else HookLimits()
+    return LuaHooks(
+        lambda key: None if key.startswith(PRIVATE_PREFIX) else config_value(key),
+        timeout_ms=limits.timeout_ms,
+        memory_bytes_max=limits.memory_bytes_max,
+        breaker_threshold=limits.breaker_threshold,
+        breaker_cooldown_ms=limits.breaker_cooldown_ms,
+    )
+
+
+def open_store(
+    path: Path | str | None, *, durability: Literal["fsync", "os"] = "fsync", is_bounded: bool = False
+) -> Store:
+    """Return the store in a folder, at a URL, or in memory, for a broker to open.
+
+    Args:
+        path: where it is.
+        durability: see ``BrokerConfig``.
+        is_bounded: whether a database that takes longer to answer than the lease counts as failed.
+
+    Raises:
+        InvalidArgument: there is no such kind of store, or what it needs is not installed.
+    """
+    if path is None:
+        return MemoryStore()
+    if isinstance(path, str) and is_url(path):
+        url = parse_store_url(path)
+        with _needing_extra(url):
+            is_postgres = url.scheme == "postgresql"
+            return _postgres_store(url, durability, is_bounded=is_bounded) if is_postgres else _s3_store(url)
+    return RocksDbStore(Path(path), durability=durability)
+
+
+def open_board(url: str) -> Board:
+    """Return the board of the cluster whose stores are at a URL. Nothing is asked of the server yet.
+
+    Raises:
+        InvalidArgument: there can be no cluster, or what it needs is not installed.
+    """
+    if not is_url(url):
+        raise InvalidArgument("Several nodes share a store at postgresql:// or s3://; a folder has one broker.")
+    store = parse_store_url(url)
+    with _needing_extra(store):
+        return _postgres_board(store) if store.scheme == "postgresql" else _s3_board(store)
+
+
+@contextmanager
+def _needing_extra(url: StoreUrl) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        extra = "postgres" if url.scheme == "postgresql" else "s3"
+        raise InvalidArgument(f"A store at {url.scheme}:// needs more: install fairlane[{extra}].") from error
+
+
+def _postgres_board(url: StoreUrl) -> Board:
+    from fairlane.adapters.postgres_board import PostgresBoard  # noqa: PLC0415 - only who has it needs it
+
+    namespace = url.options.get("namespace", NAMESPACE)
+    return PostgresBoard(url.address, namespace=namespace, patience_ms=_claim(url).lease_ms)
+
+
+def _s3_board(url: StoreUrl) -> Board:
+    from fairlane.adapters.s3_board import S3Board  # noqa: PLC0415 - only who has it needs it
+
+    return S3Board(_bucket(url))
+
+
+def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bounded: bool) -> Store:
+    from fairlane.adapters.postgres_store import PostgresStore  # noqa: PLC0415 - only who has it needs it
+
+    namespace = url.options.get("namespace", NAMESPACE)
+    claim = _claim(url)
+    answer_ms = claim.lease_ms if is_bounded else None
+    return PostgresStore(url.address, namespace=namespace, durability=durability, claim=claim, answer_ms=answer_ms)
+
+
+def _s3_store(url: StoreUrl) -> Store:
+    from fairlane.adapters.s3_store import WINDOW_MS, S3Store  # noqa: PLC0415 - only who has it needs it
+
+    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), claim=_claim(url))
+
+
+def _bucket(url: StoreUrl) -> S3Bucket:
+    from fairlane.adapters.s3_bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
+
+    return S3Bucket(
+        url.address,
+        endpoint=url.options.get("endpoint"),
+        region=url.options.get("region"),
+        is_anonymous=url.truth("anonymous"),
+    )
+
+
+def _claim(url: StoreUrl) -> Claim:
+    claim = Claim(lease_ms=url.number("lease_ms", LEASE_MS), force=url.truth("force"))
+    return replace(claim, owner=url.options["owner"]) if "owner" in url.options else claim
+
+
+def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
+    """Write the sealed segments of the journal that are not there yet to a folder, as Parquet, and return the files.
+
+    It may be interrupted and repeated at any time. From its first call on it is a registered reader of the journal,
+    named ``parquet-export``, so what it has not exported is kept for it. Needs the extra ``fairlane[arrow]``.
+
+    Raises:
+        StoreFailed: a file could not be written.
+        JournalTrimmed: a segment is gone already.
+    """
+    from fairlane.adapters.parquet_export import export_segment  # noqa: PLC0415 - only who exports needs pyarrow
+
+    positions = {reader.name: reader.position for reader in broker.readers()}
+    segments = broker.segments()
+    if EXPORT_READER not in positions:
+        positions[EXPORT_READER] = segments[0].first - 1 if segments else 0
+        broker.set_reader(EXPORT_READER, positions[EXPORT_READER])
+    files = []
+    for segment in segments:
+        files.append(export_segment(segment, _pages(broker, segment), Path(folder)).path)
+        if segment.end - 1 > positions[EXPORT_READER]:
+            broker.set_reader(EXPORT_READER, segment.end - 1)
+    return files
+
+
+def export_events(
+    read: Callable[[int], tuple[Sequence[Mapping[str, object]], int]],
+    folder: Path | str,
+    *,
+    tell: Callable[[int], None] = lambda _position: None,
+) -> list[Path]:
+    """Write the events of a journal elsewhere that are not in a folder yet, as Parquet, and return the new files.
+
+    It may be interrupted and repeated at any time, and goes on after the last event that is in the folder. Needs the
+    extra ``fairlane[arrow]``.
+
+    Args:
+        read: returns events after a position, and the position they reach to; the same one when there are no more.
+        folder: where to; it is made if it is not there.
+        tell: called with the position that is reached.
+
+    Raises:
+        StoreFailed: a file could not be written.
+        JournalTrimmed: what comes next is gone already.
+    """
+    from fairlane.adapters.parquet_export import export_batches, exported  # noqa: PLC0415 - see above
+    from fairlane.journal.arrow import batch_of_rows  # noqa: PLC0415 - see above
+
+    place = Path(folder)
+    position = max((last for _, last, _ in exported(place).files), default=0)
+    files: list[Path] = []
+    while True:
+        first, batches, count = position + 1, [], 0
+        while count < _EXPORTED_EVENTS:
+            rows, reached = read(position)
+            if reached <= position:
+                break
+            first = max(first, (reached >> NUMBER_BITS << NUMBER_BITS) + 1)  # a partition's journal begins far above 0
+            position = reached
+            count += len(rows)
+            batches.append(batch_of_rows(rows))
+            tell(position)
+        if position < first:
+            return files
+        stretch = SegmentImage(first, position + 1, 0, 0, 0)
+        files.append(export_batches(stretch, batches, place).path)
+
+
+def _pages(broker: Broker, segment: SegmentImage) -> Iterator[StoredPage]:
+    position = segment.first - 1
+    while position < segment.end - 1:
+        pages = broker.read_pages(position)
+        if not pages:
+            return
+        yield from pages
+        position = pages[-1].next_sequence - 1

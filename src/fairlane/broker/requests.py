@@ -1,0 +1,146 @@
+"""What the faces hand to the engine, and how they get their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from fairlane.core.commands import Command
+from fairlane.core.ledger import Message
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, Receipt
+from fairlane.model.names import id_of
+
+
+class Reply(Protocol):
+    """Where an answer goes. ``asyncio`` and ``concurrent`` futures are replies."""
+
+    def done(self) -> bool:
+        """Tell whether nobody waits for an answer any more."""
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - futures take what their verb answers
+        """Give the answer."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse."""
+
+
+class Nobody:
+    """A reply that nobody waits for."""
+
+    def done(self) -> bool:
+        """Tell that nobody waits."""
+        return True
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        """Let the answer go."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Let the refusal go."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A command, and where its outcome goes.
+
+    Attributes:
+        wait_ms: how long an enqueue may wait for room, if the queue's policy is to wait.
+    """
+
+    command: Command
+    reply: Reply | None = None
+    wait_ms: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """A question about the present, answered in turn, from what is durable by then."""
+
+    ask: Callable[[], object]
+    reply: Reply
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Waiter:
+    """A consumer that waits for messages, once.
+
+    Attributes:
+        count: the most messages it wants.
+        visibility_ms: how long the leases last; None for the queue's policy.
+        until_ms: how long it waits at most, as an instant.
+    """
+
+    queue: str
+    count: int
+    reply: Reply
+    visibility_ms: int | None = None
+    owner: str | None = None
+    with_state: bool = False
+    wait_ms: int = 0
+    until_ms: int = 0
+    is_over: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Consumer:
+    """A consumer that stays, and has up to so many messages in flight.
+
+    Whoever is next is decided when a message is handed out and not before, so a small credit keeps the order fair and
+    a large one keeps the consumer busy.
+
+    Attributes:
+        deliver: called with messages, once their leases are durable; with none when there will be no more.
+        held: what it has in flight: the message's number and its fencing token.
+        unseen: of these, what has not reached whoever reads from it, if it knows; deferred when it ends.
+        ending: why it ends, if it does because the store goes to another process; what it has in flight it keeps.
+    """
+
+    queue: str
+    credit: int
+    deliver: Callable[[list[Delivery]], None]
+    visibility_ms: int | None = None
+    owner: str | None = None
+    with_state: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+    unseen: Collection[Delivery] = ()
+    is_listed: bool = False
+    is_closed: bool = False
+    ending: FairlaneError | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages it can take now."""
+        return self.credit - len(self.held)
+
+
+@dataclass(slots=True, eq=False)
+class Attach:
+    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back.
+
+    What it has not seen by the time its turn comes is deferred, the rest has failed.
+
+    Attributes:
+        unseen: what it has not seen beside what it says itself.
+    """
+
+    consumer: Consumer
+    reply: Reply
+    is_closing: bool = False
+    unseen: Collection[Delivery] = ()
+
+
+Asked: TypeAlias = Request | Read | Waiter | Attach
+
+
+@dataclass(slots=True, eq=False)
+class HandOut:
+    """Messages that were leased to someone in this turn; the first of them under ``token``, the others follow."""
+
+    taker: Waiter | Consumer
+    messages: list[Message]
+    token: int
+
+    def receipts(self) -> list[Receipt]:
+        """Return the right to each of the leases."""
+        return [Receipt(id_of(message.number), at) for at, message in enumerate(self.messages, self.token)]

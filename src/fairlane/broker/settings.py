@@ -1,0 +1,53 @@
+"""How a broker is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlane.model.limits import PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX
+
+_MEBIBYTE = 1024 * 1024
+_HOUR_MS = 3_600_000
+_MOST = 1 << 53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for all queues of a broker. Every number is a whole number of at least 1 unless it says otherwise.
+
+    Attributes:
+        payload_bytes_max: the largest payload accepted.
+        waiting_max: how many messages all queues together may hold, None for any number.
+        waiting_bytes_max: how many bytes of payload they may hold, None for any number.
+        waiters_max: how many consumers may wait at the same time.
+        cache_bytes_max: how many bytes of bodies are kept in memory.
+        answer_bytes_max: once it has so many bytes of payload, a lease hands out no more, and a peek shows no more.
+        journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
+        journal_bytes_max: how many bytes of journal are kept for readers at most.
+        reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
+        segment_events: a segment of the journal is sealed when it has so many events,
+        segment_ms: or when it is so old.
+        turn_events: how many events of requests, and how many leases, one commit holds, about: more wait for the next.
+    """
+
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    waiting_max: int | None = None
+    waiting_bytes_max: int | None = None
+    waiters_max: int = 4096
+    cache_bytes_max: int = 64 * _MEBIBYTE
+    answer_bytes_max: int = 64 * _MEBIBYTE
+    journal_retention_ms: int = 24 * _HOUR_MS
+    journal_bytes_max: int = 1024 * _MEBIBYTE
+    reader_hold_ms: int = 7 * 24 * _HOUR_MS
+    segment_events: int = 250_000
+    segment_ms: int = 10 * 60_000
+    turn_events: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is None and name in ("waiting_max", "waiting_bytes_max"):
+                continue
+            most = TIMESPAN_MS_MAX if name.endswith("_ms") else _MOST
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(f"{name} is a whole number from 1 to {most}, not {value!r}.")

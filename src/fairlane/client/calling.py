@@ -1,0 +1,238 @@
+"""How a client asks: it repeats what may be repeated, and asks the partitions of queues that are split."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from itertools import count
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from fairlane.client.gathering import Asked
+from fairlane.client.protocol import Reply
+from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
+from fairlane.client.shaping import errors_of, receipts_of
+from fairlane.client.splits import Known, Splits
+from fairlane.client.spreading import is_spread, lease_in_turn, spread
+from fairlane.client.transport import Transport
+from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
+from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.partitions import partition_of_id, queue_of
+from fairlane.wire.spreading import places_by_message
+from fairlane.wire.verbs import Enqueue, Enqueued, Extend, Lease, Leased, Nack, Receipt, Shape
+
+_HOPS_MAX: Final = 8
+"""How often it may turn out that a queue is split otherwise, before a call gives up."""
+_MOVING_MS: Final = 100
+_GIVING_BACK_S: Final = 1.0
+_id = attrgetter("id")
+
+
+class Calls:
+    """Sends the requests of a client; it is the ``Carrier`` of what is gathered."""
+
+    def __init__(self, transport: Transport, retries: Retries, *, turn: int) -> None:
+        """Ask over a transport.
+
+        Args:
+            transport: how requests get to a broker.
+            retries: how to repeat what may be repeated.
+            turn: which partition is asked first for messages, if there are several. It should differ between clients.
+        """
+        self._transport = transport
+        self._retries = retries
+        self._turns = count(turn)
+        self._splits = Splits()
+        self._aside: set[asyncio.Task[None]] = set()
+
+    def submit(self, asked: Asked, reply: Reply) -> bool:
+        """Send a request at once, if possible; see ``Carrier``."""
+        return self._transport.submit(asked.verb, asked.request, reply, wait_ms=asked.wait_ms)
+
+    async def call(self, asked: Asked, *, after: FairlaneError | None) -> Any:  # noqa: ANN401 - see Carrier
+        """Send a request, or repeat it after an error where that is safe; see ``Carrier``."""
+        return await (self.ask(asked) if after is None else self._repeat(asked, after))
+
+    async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        """Return the answer to a request, which is repeated where that is safe.
+
+        Raises:
+            FairlaneError: it was refused, or with ``Disconnected`` nobody knows.
+        """
+        if self._splits and asked.whole is None:
+            known = self._known(getattr(asked.request, "queue", ""), asked.request)
+            if known is not None:
+                return await self._spread(asked, known)
+        return await self._send(asked)
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Give back what was leased for somebody who does not wait for it any more."""
+        queue = queue_of(deliveries[0].queue)
+        nack = Nack(queue=queue, receipts=receipts_of(deliveries), intent="defer")
+        self._begin(self._try(Asked("nack", nack)))
+
+    async def close(self) -> None:
+        """Finish what is going on aside, or leave it if that takes long."""
+        if self._aside:
+            await asyncio.wait(self._aside, timeout=_GIVING_BACK_S)
+        for task in self._aside:
+            task.cancel()
+        await asyncio.gather(*self._aside, return_exceptions=True)
+
+    # -------------------------------------------------------------------------------------------- what is gathered
+
+    def enqueue_places(self, group: tuple[str, int], messages: list[NewMessage]) -> Sequence[int] | None:
+        """Return which partitions messages belong to; None if it is not known that there are several."""
+        if not self._splits:
+            return None
+        request = Enqueue(queue=group[0], messages=messages)
+        known = self._known(group[0], request)
+        return None if known is None else places_by_message(request, known.split.partitions)
+
+    def ack_places(self, queue: str, receipts: list[Receipt]) -> Sequence[int] | None:
+        """Return which partitions leased messages are in; None if it is not known that there are several."""
+        if not self._splits or self._known(queue, _ASKING) is None:
+            return None
+        return [partition_of_id(receipt.id) for receipt in receipts]
+
+    # ---------------------------------------------------------------------------------------------------- repeating
+
+    async def _send(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        try:
+            return await self._answer(asked)
+        except FairlaneError as error:
+            return await self._repeat(asked, error)
+
+    async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
+        if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
+            return answer if all(map(_id, answer.results)) else await self._mended(asked, answer)
+        return answer
+
+    async def _mended(self, asked: Asked, answer: Enqueued) -> Enqueued:
+        """Repeat the enqueue of what a node could not enqueue, because it could not ask some partition."""
+        results, errors = answer.results, errors_of(answer.results)
+        rows = [row for row, error in enumerate(errors) if error is not None and is_passing(error)]
+        if not rows:
+            return answer
+        try:
+            again = await self._repeat(self._hop(asked.of_rows(rows)), errors[rows[0]])  # type: ignore[arg-type] # it is one
+        except FairlaneError:
+            return answer
+        mended = dict(zip(rows, again.results, strict=True))
+        return Enqueued(results=[mended.get(row, result) for row, result in enumerate(results)])
+
+    async def _repeat(self, asked: Asked, error: FairlaneError) -> Any:  # noqa: ANN401 - depends on the verb
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._retries.patience_s
+        waits_s = self._retries.waits_s()
+        while True:
+            if isinstance(error, QueueSplit):
+                return await self._ask_anew(asked, error)
+            if isinstance(error, QueueNotFound) and asked.whole is not None:
+                return await self._ask_whole(asked, asked.whole, next(waits_s))
+            if not (is_passing(error) and is_repeatable(asked.verb, asked.request, error) and loop.time() < until):
+                raise error
+            await asyncio.sleep(pause_s(error, next(waits_s)))
+            try:
+                return await self._answer(asked)
+            except FairlaneError as again:
+                error = again
+
+    # ------------------------------------------------------------------------------------------------------- splits
+
+    def _known(self, queue: str, request: Shape) -> Known | None:
+        """Return how a queue is split, if that is known and of use for a request; ask again if it is time to."""
+        now_s = asyncio.get_running_loop().time()
+        known = self._splits.of(queue, now_s)
+        if known is None or not is_spread(request, known):
+            return None
+        if known.is_due(now_s):
+            known.is_asked = True
+            self._begin(self._ask_again(queue, known, request))
+        return known
+
+    async def _ask_again(self, queue: str, known: Known, request: Shape) -> None:
+        """Ask how a queue is split by a request for nothing, for which the caller of this one has the right."""
+        loop = asyncio.get_running_loop()
+        probe: Shape = Extend(queue=queue, receipts=[])
+        if isinstance(request, Enqueue):
+            probe = Enqueue(queue=queue, messages=[])
+        try:
+            await self._transport.call("enqueue" if isinstance(probe, Enqueue) else "extend", probe)
+        except QueueSplit as error:
+            self._splits.note(queue, error, loop.time())
+        except FairlaneError:
+            known.is_asked = False
+        else:
+            self._splits.forget(queue)
+
+    async def _ask_anew(self, asked: Asked, error: QueueSplit) -> Any:  # noqa: ANN401 - depends on the verb
+        """Ask the partitions what was asked of the queue, now that it is known how it is split."""
+        queue: str = asked.request.queue  # type: ignore[attr-defined] # it has one
+        known = self._splits.note(queue, error, asyncio.get_running_loop().time())
+        if not is_spread(asked.request, known):
+            raise error
+        if known.split.made == 1:  # it is whole again
+            self._splits.forget(queue)
+            return await self._send(self._hop(asked))
+        return await self._spread(self._hop(asked), known)
+
+    async def _spread(self, asked: Asked, known: Known) -> Any:  # noqa: ANN401 - depends on the verb
+        if isinstance(asked.request, Lease):
+            return await self._lease(asked, known)
+        return await spread(asked, known, self._send)
+
+    async def _lease(self, asked: Asked, known: Known) -> Leased:
+        """Lease from the first partition that has anything; a node waits at all of them, if it is to be waited."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        leased = await lease_in_turn(asked, known, next(self._turns), self._once)
+        if isinstance(leased, Leased) and (leased.deliveries or not asked.wait_ms):
+            return leased
+        if isinstance(leased, FairlaneError) and not asked.wait_ms:
+            self._splits.forget(asked.request.queue)  # type: ignore[attr-defined] # it has one
+            again: Leased = await self._repeat(asked, leased)
+            return again
+        wait_ms = max(1, asked.wait_ms - round((loop.time() - begun_s) * 1000))
+        request = msgspec.structs.replace(asked.request, wait_ms=wait_ms)
+        waited: Leased = await self._send(asked._replace(request=request, wait_ms=wait_ms))
+        return waited
+
+    async def _once(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
+        return await self._transport.call(asked.verb, asked.request)
+
+    async def _ask_whole(self, asked: Asked, queue: str, wait_s: float) -> Any:  # noqa: ANN401 - depends on the verb
+        """Ask for the whole queue what a partition was asked that there is not any more."""
+        self._splits.forget(queue)
+        whole = self._hop(asked)._replace(request=_renamed(asked.request, queue), whole=None)
+        if whole.hops > 1:
+            await asyncio.sleep(wait_s * whole.hops)
+        return await self._send(whole)
+
+    def _hop(self, asked: Asked) -> Asked:
+        if asked.hops >= _HOPS_MAX:
+            raise QueueMoving("The nodes do not agree yet how the queue is split.", retry_after_ms=_MOVING_MS)
+        return asked._replace(hops=asked.hops + 1)
+
+    # -------------------------------------------------------------------------------------------------------- aside
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    async def _try(self, asked: Asked) -> None:
+        with suppress(FairlaneError):  # then its lease ends by itself
+            await self.ask(asked)
+
+
+_ASKING: Final = Extend(queue="", receipts=[])
+"""Any request that is about leases."""
+
+
+def _renamed(request: Shape, queue: str) -> Shape:
+    return msgspec.structs.replace(request, queue=queue)

@@ -1,0 +1,220 @@
+"""One WebSocket on an event loop: messages in and out by plain calls, without a task or a queue between.
+
+Whatever is received is handed on in the same call that read it, and what is sent is written at once, which is what a
+call that waits for its answer needs. Plain messages are cut and made by ``wire.framing``; handshake, pings and closing
+are left to ``websockets``, in its form without I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, cast
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from fairlane.wire.framing import MASK_BYTES, FrameCutter, masked_frame_of
+
+PING_S: Final = 20.0
+_CLOSE_S: Final = 5.0
+_BUFFER_BYTES_MAX: Final = 1 << 20
+_HEAD_BYTES_MAX: Final = 1 << 16
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class Socket(asyncio.Protocol):
+    """A connection. ``on_message`` gets each message, ``on_lost`` is told once that there is no more."""
+
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        *,
+        headers: Mapping[str, str],
+        on_message: Callable[[bytes], None],
+        on_lost: Callable[[str], None],
+        ping_s: float,
+    ) -> None:
+        self._protocol = protocol
+        self._ping_s = ping_s
+        self._headers = headers
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self._cutter = FrameCutter(is_masked=False, size_max=None, on_message=on_message, on_other=self._receive)
+        self._greeting = bytearray()
+        self._take_in: Callable[[bytes], None] = self._greet
+        self._is_heard = True
+        self._is_paused = False
+        self._later: list[bytes] = []
+        self._ping: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+
+    def send(self, message: bytes) -> None:
+        """Send a message, as soon as the network takes it."""
+        if self._protocol.state is not State.OPEN:
+            return  # who waits for an answer is told by on_lost
+        if self._is_paused:
+            self._later.append(message)
+            return
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(masked_frame_of(message, os.urandom(MASK_BYTES)))
+
+    async def close(self) -> None:
+        """Say goodbye, and wait a little for the other side to do so."""
+        self.resume_writing()
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(1000)
+            self._write()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.shield(self.lost)
+        self.abort()
+        await asyncio.shield(self.lost)
+
+    def abort(self) -> None:
+        """Let go at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------------------------------- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(_BUFFER_BYTES_MAX)
+        request = self._protocol.connect()
+        request.headers.update(self._headers)
+        self._protocol.send_request(request)
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what came."""
+        self._is_heard = True
+        self._take_in(data)
+
+    def _greet(self, data: bytes) -> None:
+        """Take in the answer to the handshake; what comes behind its head may be messages already."""
+        self._greeting += data
+        end = self._greeting.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) and len(self._greeting) < _HEAD_BYTES_MAX:
+            return
+        head, rest = bytes(self._greeting[:end]), bytes(self._greeting[end:])
+        self._greeting.clear()
+        self._receive(head)
+        self._take_in = self._cutter.receive if self._protocol.state is State.OPEN else self._receive
+        self._take_in(rest)
+
+    def _receive(self, data: bytes) -> None:
+        """Take in what is no plain message."""
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                self._take(event)
+            elif isinstance(event, Response):
+                self._answered()
+        self._write()
+
+    def eof_received(self) -> None:
+        """Let the transport close."""
+        self._protocol.receive_eof()
+        self._write()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell everybody."""
+        self._protocol.receive_eof()
+        if self._ping is not None:
+            self._ping.cancel()
+        if not self.opened.done():
+            cause = self._protocol.handshake_exc or error or ConnectionResetError("it was closed in the handshake")
+            self.opened.set_exception(cause)
+        else:
+            self._on_lost(str(error or self._protocol.close_exc))
+        self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Keep what is to be sent."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Send what was kept."""
+        self._is_paused = False
+        later, self._later = self._later, []
+        for message in later:
+            self.send(message)
+
+    # ----------------------------------------------------------------------------------------------------- the inside
+
+    def _answered(self) -> None:
+        if self._protocol.state is State.OPEN and not self.opened.done():
+            self.opened.set_result(None)
+            self._ping = self._loop.call_later(self._ping_s, self._on_ping)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+            if frame.fin and not self._parts:
+                self._on_message(bytes(frame.data))
+                return
+            self._parts.append(bytes(frame.data))
+            if frame.fin:
+                parts, self._parts = self._parts, []
+                self._on_message(b"".join(parts))
+
+    def _on_ping(self) -> None:
+        if not self._is_heard:
+            self.abort()
+            return
+        self._is_heard = False
+        with suppress(WebSocketException):
+            self._protocol.send_ping(b"")
+            self._write()
+        self._ping = self._loop.call_later(self._ping_s, self._on_ping)
+
+    def _write(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        for data in self._protocol.data_to_send():
+            if data:
+                transport.write(data)
+            else:
+                transport.close()
+
+
+async def connect(
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    subprotocol: str,
+    tls: ssl.SSLContext | None,
+    on_message: Callable[[bytes], None],
+    on_lost: Callable[[str], None],
+    ping_s: float = PING_S,
+) -> Socket:
+    """Return a socket to an address, after its handshake. One that is silent for two pings is lost.
+
+    Raises:
+        OSError, WebSocketException: there is nobody who answers, or not as it should.
+    """
+    uri = parse_uri(url)
+    protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
+    made = Socket(protocol, headers=headers, on_message=on_message, on_lost=on_lost, ping_s=ping_s)
+    secured = (tls or ssl.create_default_context()) if uri.secure else None
+    await asyncio.get_running_loop().create_connection(lambda: made, uri.host, uri.port, ssl=secured)
+    try:
+        await made.opened
+    except BaseException:
+        made.abort()
+        raise
+    return made

@@ -1,0 +1,168 @@
+"""The client for threads: the asyncio client in a loop of its own, with verbs that wait.
+
+Calls of many threads share one connection, and what they ask at the same time travels together. A call costs a hop to
+the loop's thread and back; streams and producers hop once for many messages.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from fairlane.client.admin import AdminVerbs
+from fairlane.client.aio import CREDIT, AsyncClient
+from fairlane.client.batches import BatchVerbs
+from fairlane.client.embedding import embedded_transport
+from fairlane.client.messages import MessageVerbs
+from fairlane.client.portal import Portal
+from fairlane.client.producer import Producer
+from fairlane.client.retrying import Retries
+from fairlane.client.shaping import Held, receipt_of
+from fairlane.client.stream import Stream
+from fairlane.client.transport import Transport
+from fairlane.client.websocket import FRAME_BYTES_MAX
+from fairlane.errors import Closed, FairlaneError
+from fairlane.model.message import NewMessage
+from fairlane.wire import verbs
+
+
+class Client(MessageVerbs, BatchVerbs, AdminVerbs):
+    """Speaks to a Fairlane server, or to a broker in this process; for any number of threads.
+
+    Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.
+    """
+
+    def __init__(
+        self,
+        server: str | Transport,
+        *,
+        api_key: str | None = None,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        tls: ssl.SSLContext | None = None,
+        dedup: bool = True,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self._async = AsyncClient(
+            server,
+            api_key=api_key,
+            timeout=timeout,
+            retries=retries,
+            tls=tls,
+            dedup=dedup,
+            frame_bytes_max=frame_bytes_max,
+        )
+        self._portal: Portal | None = None
+        self._soon: list[tuple[str, verbs.Receipt]] = []
+
+    @classmethod
+    def embedded(cls, path: Path | str | None = None) -> Self:
+        """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
+        return cls(embedded_transport(path))
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect to the server, now or not at all.
+
+        Raises:
+            Disconnected: there is none that answers.
+            Unauthenticated, Forbidden: it does not let us in.
+        """
+        portal = Portal()
+        try:
+            portal.run(self._async.connect())
+        except BaseException:
+            portal.close()
+            raise
+        self._portal = portal
+
+    def close(self) -> None:
+        """Let go of the connection, after what is under way."""
+        if self._portal is not None:
+            portal, self._portal = self._portal, None
+            try:
+                portal.run(self._async.close())
+            finally:
+                portal.close()
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> Stream:
+        """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        stream = self._async.consume(
+            queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+        return Stream(self, self._running(), stream)
+
+    def producer(
+        self,
+        queue: str,
+        *,
+        batch: int = 100,
+        linger_ms: int = 5,
+        in_flight: int = 8,
+        on_failure: Callable[[NewMessage, FairlaneError], None] | None = None,
+    ) -> Producer:
+        """Return a buffered producer; see ``AsyncClient.producer``. ``on_failure`` is called in the client's thread."""
+        options = {"batch": batch, "linger_ms": linger_ms, "in_flight": in_flight}
+        return Producer(self._async, self._running(), queue, on_failure=on_failure, **options)
+
+    def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
+        """Ack a leased message with the next acks that are sent; see ``flush``."""
+        self._soon.append((message.queue, receipt_of(message, cost)))
+        if len(self._soon) == 1:
+            self._running().soon(self._send_soon)
+
+    def flush(self) -> list[tuple[str, FairlaneError]]:
+        """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed."""
+        return self._running().run(self._flush())
+
+    def address_of(self, queue: str) -> str:
+        """Return the address of the node that has a queue, once it was asked; see ``AsyncClient.address_of``."""
+        return self._async.address_of(queue)
+
+    # ---------------------------------------------------------------------------------------------------------- asking
+
+    def _running(self) -> Portal:
+        portal = self._portal
+        if portal is None:
+            raise Closed("The client is not connected, or has been closed.")
+        return portal
+
+    def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
+        return self._running().run(self._async._call(verb, request, wait_ms=wait_ms))
+
+    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+        return self._running().run(self._async._enqueue_one(queue, message, wait_ms))
+
+    def _ack_one(self, queue: str, receipt: verbs.Receipt) -> None:
+        self._running().run(self._async._ack_one(queue, receipt))
+
+    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        return self._async._stamped(messages)
+
+    async def _flush(self) -> list[tuple[str, FairlaneError]]:
+        self._send_soon()
+        return await self._async.flush()
+
+    def _send_soon(self) -> None:
+        waiting, self._soon = self._soon, []
+        for queue, receipt in waiting:
+            self._async.ack_receipt_soon(queue, receipt)

@@ -1,0 +1,197 @@
+"""Where groups of queues live: pure decisions from what is on the board and who lives.
+
+Every node decides for itself. From the same board and the same living nodes all decide the same, and what they put on
+the board is conditional on what they had read, so it does not matter who is first. What goes wrong here costs time: the
+stores of groups see to it that there is one owner at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fairlane.cluster.entries import GroupEntry, NodeEntry
+from fairlane.errors import InvalidArgument
+from fairlane.model.names import queue_name_fault
+from fairlane.model.partitions import MARK
+
+_UNEVEN = 0.3
+"""Groups are moved where the gap between two nodes is larger than this part of the mean weight of a node."""
+_GAIN = 0.2
+"""A move has to close this part of the gap, at least: each makes clients wait for a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A new home for a group.
+
+    Attributes:
+        group: which.
+        home: the node that shall own it.
+        entry: what to put on the board for it.
+        is_urgent: whether nobody serves it meanwhile; other moves may come one after the other.
+    """
+
+    group: str
+    home: str
+    entry: GroupEntry
+    is_urgent: bool = False
+
+
+def weights(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry]) -> dict[str, float]:
+    """Return what each group weighs: half of it for being there, half for its part in all load; 1 in the mean."""
+    loads = dict.fromkeys(groups, 0.0)
+    for entry in nodes.values():
+        for group, load in entry.load.items():
+            if group in loads:
+                loads[group] = max(loads[group], load)
+    total = sum(loads.values())
+    if total <= 0:
+        return dict.fromkeys(groups, 1.0)
+    return {group: 0.5 + 0.5 * len(loads) * load / total for group, load in loads.items()}
+
+
+def eligible(nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[str]:
+    """Return the nodes that may get groups: those that live and are not drained, or any that live if there are none."""
+    living = sorted(name for name in nodes if name in live)
+    return [name for name in living if not nodes[name].is_draining] or living
+
+
+def steward(nodes: Mapping[str, NodeEntry], live: Collection[str]) -> str | None:
+    """Return the node that sees to what one alone should see to: moves for balance, and budgets. None without any."""
+    return next(iter(eligible(nodes, live)), None)
+
+
+def homeless(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[Move]:
+    """Return homes for all groups that have none, or one that is dead or drained.
+
+    A pinned group whose home has died is no longer pinned.
+    """
+    candidates = eligible(nodes, live)
+    if not candidates:
+        return []
+    weigh = weights(groups, nodes)
+    burdens = _burdens(groups, nodes, candidates, weigh)
+    moves = []
+    for name in sorted(groups):
+        entry = groups[name]
+        if entry.home in burdens:
+            continue
+        home = min(candidates, key=lambda node: (burdens[node] + weigh[name] / _capacity(nodes[node]), node))
+        burdens[home] += weigh[name] / _capacity(nodes[home])
+        moves.append(_move(name, entry, home, is_urgent=entry.home not in live))
+    return moves
+
+
+def balancing(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> Move | None:
+    """Return the one move that makes nodes more even, or None if they are even enough.
+
+    Pinned groups stay. Both nodes end up between what the two had before, and clearly nearer to each other; so with the
+    same load moves come to an end, and a group never goes back.
+    """
+    candidates = eligible(nodes, live)
+    if not candidates:
+        return None
+    weigh = weights(groups, nodes)
+    burdens = _burdens(groups, nodes, candidates, weigh)
+    taker = min(candidates, key=lambda node: (burdens[node], node))
+    uneven = _UNEVEN * sum(burdens.values()) / len(burdens)
+    for giver in sorted(candidates, key=lambda node: (-burdens[node], node)):
+        if burdens[giver] - burdens[taker] <= uneven:
+            break
+        gifts = {
+            name: (weigh[name] / _capacity(nodes[giver]), weigh[name] / _capacity(nodes[taker]))
+            for name, entry in groups.items()
+            if entry.home == giver and not entry.is_pinned
+        }
+        if (best := _best_gift(gifts, high=burdens[giver], low=burdens[taker])) is not None:
+            return _move(best, groups[best], taker)
+    return None
+
+
+def _best_gift(gifts: Mapping[str, tuple[float, float]], *, high: float, low: float) -> str | None:
+    """Return the gift that leaves giver and taker nearest to each other; None if none brings them much nearer.
+
+    Args:
+        gifts: what each takes from the giver, and adds to the taker.
+        high: the burden of the giver.
+        low: that of the taker.
+    """
+    gaps = {}
+    for name, (less, more) in gifts.items():
+        gap = abs((high - less) - (low + more))
+        if low + more < high and gap <= (1 - _GAIN) * (high - low):
+            gaps[name] = gap
+    return min(gaps, key=lambda name: (gaps[name], name), default=None)
+
+
+def moved_by_hand(group: str, entry: GroupEntry, node: str) -> Move:
+    """Return a move that somebody has asked for: the group is pinned to the node."""
+    return _move(group, entry, node, is_pinned=True)
+
+
+def group_for(
+    queue: str, groups: Mapping[str, GroupEntry], *, groups_max: int, wanted: str | None = None
+) -> tuple[str, GroupEntry]:
+    """Return the group that a new queue joins, and its entry with the queue in it.
+
+    Args:
+        queue: the new queue; one that is listed already stays where it is.
+        groups: those there are.
+        groups_max: while there are fewer, beside those of partitions, a queue gets a group of its own, named after it.
+        wanted: the group that was asked for.
+
+    Raises:
+        InvalidArgument: the queue is in another group than was asked for, or a name can't be one.
+    """
+    for fault in (queue_name_fault(name) for name in (queue, wanted) if name is not None):
+        if fault is not None:
+            raise InvalidArgument(fault)
+    present = next((name for name in sorted(groups) if queue in groups[name].queues), None)
+    if present is not None:
+        if wanted not in (None, present):
+            raise InvalidArgument(f"The queue {queue!r} is in the group {present!r} and can't be in {wanted!r} too.")
+        return present, groups[present]
+    shared = [name for name in groups if MARK not in name]  # ids in a partition's group tell the partition
+    if wanted is not None:
+        name = wanted
+    elif queue in shared or len(shared) < groups_max or not shared:
+        name = queue
+    else:
+        name = min(shared, key=lambda group: (len(groups[group].queues), group))
+    entry = groups.get(name, GroupEntry(queues=[]))
+    return name, _with_queues(entry, [*entry.queues, queue])
+
+
+def without(queue: str, entry: GroupEntry) -> GroupEntry | None:
+    """Return a group's entry without a queue; None if it was the last, and the group goes too."""
+    left = [name for name in entry.queues if name != queue]
+    return _with_queues(entry, left) if left else None
+
+
+def _with_queues(entry: GroupEntry, queues: list[str]) -> GroupEntry:
+    return GroupEntry(queues=queues, home=entry.home, is_pinned=entry.is_pinned, moves=entry.moves)
+
+
+def _move(group: str, entry: GroupEntry, home: str, *, is_pinned: bool = False, is_urgent: bool = False) -> Move:
+    moves = entry.moves + (entry.home != home)
+    moved = GroupEntry(queues=entry.queues, home=home, is_pinned=is_pinned, moves=moves)
+    return Move(group=group, home=home, entry=moved, is_urgent=is_urgent)
+
+
+def _burdens(
+    groups: Mapping[str, GroupEntry],
+    nodes: Mapping[str, NodeEntry],
+    candidates: Collection[str],
+    weigh: Mapping[str, float],
+) -> dict[str, float]:
+    """Return of each candidate what its groups weigh, for its capacity."""
+    burdens = dict.fromkeys(candidates, 0.0)
+    for name, entry in groups.items():
+        if entry.home in burdens:
+            burdens[entry.home] += weigh[name] / _capacity(nodes[entry.home])
+    return burdens
+
+
+def _capacity(node: NodeEntry) -> float:
+    return node.capacity if node.capacity > 0 else 1.0

@@ -1,0 +1,104 @@
+"""The config of a cluster: on the board, and from there in every group that is open anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from fairlane.assembly import PRIVATE_PREFIX
+from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.verbs.checking import require
+from fairlane.cluster.budgets import totals
+from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
+from fairlane.cluster.posting import Posting
+from fairlane.core.checks import text_fault
+from fairlane.core.decide.queues import value_fault
+from fairlane.errors import StoreFailed
+from fairlane.model import limits
+
+OWN_PREFIX: Final = "cluster:"
+_OWN: Final = f"What begins with {OWN_PREFIX} belongs to the cluster."
+_CHANGES_MAX: Final = 1_000
+"""Values that are changed in one commit of a group."""
+
+
+class SharedConfig:
+    """What is set by the verbs for config, and by those for keys. Every value is set on its own."""
+
+    def __init__(self, posting: Posting, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
+        self._posting = posting
+        self._is_joined = is_joined
+        self._on_set = on_set
+
+    def check(self) -> None:
+        """Refuse to answer while nobody else knows that this node lives.
+
+        Raises:
+            StoreFailed: the board is out of reach.
+        """
+        if not self._is_joined():
+            raise StoreFailed("The node is cut off from the board of its cluster.")
+
+    async def list_config(self, prefix: str = "") -> dict[str, str]:
+        """Return the config values whose keys begin with a prefix, by key, as they were read last."""
+        config = self._posting.view.config
+        return {key: value for key, value in sorted(config.items()) if key.startswith(prefix)}
+
+    async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:  # noqa: ARG002
+        """Set config values, or with None remove them. All are checked first; then each is set on its own.
+
+        Raises:
+            InvalidArgument: nothing was changed.
+            StoreFailed: some may have been changed.
+        """
+        for key, value in values.items():
+            require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
+            require(None if value is None else value_fault(key, value))
+            require(_OWN if key.startswith(OWN_PREFIX) else None)
+        for key, value in values.items():
+            entry = None if value is None else encode(ConfigEntry(value=value))
+            await self._posting.change(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
+        self._on_set()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What every group has of the config.
+
+    Attributes:
+        values: what is the same in all.
+        throttles: the throttles that they share, with all there is of each: each group has a part of that.
+    """
+
+    values: Mapping[str, str]
+    throttles: Mapping[str, Share]
+
+
+def config_of_groups(view: BoardView) -> GroupConfig:
+    """Return what every group has of the config: not what is private to the doors."""
+    throttles = totals(view.config)
+    shared = _keys_of(throttles)
+    values = {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
+    return GroupConfig({key: value for key, value in values.items() if key not in shared}, throttles)
+
+
+def _keys_of(throttles: Iterable[str]) -> set[str]:
+    return {f"throttle:{name}:{setting}" for name in throttles for setting in ("rate", "burst")}
+
+
+async def apply_config(broker: AsyncBroker, wanted: GroupConfig) -> None:
+    """Let the config of a broker be this, in as few commits as may be; its shares of throttles stay as they are.
+
+    Raises:
+        FairlaneError: it could not be, or not all of it.
+    """
+    present, kept = await broker.list_config(), _keys_of(wanted.throttles)
+    values = wanted.values
+    changes: dict[str, str | None] = {key: value for key, value in values.items() if present.get(key) != value}
+    gone = [key for key in present if key not in values and key not in kept and not key.startswith(OWN_PREFIX)]
+    changes |= dict.fromkeys(gone)
+    pending = iter(changes.items())
+    while part := dict(islice(pending, _CHANGES_MAX)):
+        await broker.set_config_many(part)

@@ -1,0 +1,142 @@
+"""What records of the journal's own affairs change: readers, segments, and what was carried forward."""
+
+from __future__ import annotations
+
+from fairlane.core.apply.claims import revive_consumer
+from fairlane.core.apply.counting import count_in, recount_keys
+from fairlane.core.apply.dedups import enter_dedups, leave_dedups
+from fairlane.core.apply.staging import count_staged, revive_sink
+from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
+from fairlane.journal.records import (
+    Baseline,
+    Carried,
+    MessageImage,
+    Opened,
+    ReaderImage,
+    ReaderSet,
+    Sealed,
+    SegmentImage,
+    Trimmed,
+)
+
+
+def reader_set(ledger: Ledger, record: ReaderSet, _at_ms: int) -> list[Message]:
+    """Let a reader be so far, or be gone."""
+    if record.position is None:
+        ledger.readers.pop(record.name, None)
+    else:
+        ledger.readers[record.name] = ReaderImage(record.name, record.position, record.at_ms)
+    return []
+
+
+def opened(_ledger: Ledger, _record: Opened, _at_ms: int) -> list[Message]:
+    """Change nothing: only the schedule began anew."""
+    return []
+
+
+def sealed(ledger: Ledger, record: Sealed, _at_ms: int) -> list[Message]:
+    """Let a segment be complete."""
+    ledger.segments.append(SegmentImage(record.first, record.sequence, record.first_ms, record.last_ms, record.size))
+    ledger.segment_first = record.sequence
+    ledger.segment_first_ms = record.last_ms
+    return []
+
+
+def trimmed(ledger: Ledger, record: Trimmed, _at_ms: int) -> list[Message]:
+    """Let the beginning of the journal be gone."""
+    ledger.trimmed = max(ledger.trimmed, record.to)
+    while ledger.segments and ledger.segments[0].end <= ledger.trimmed:
+        ledger.segments.popleft()
+    return []
+
+
+def carried(ledger: Ledger, record: Carried, _at_ms: int) -> list[Message]:
+    """Let messages and dedup ids have a later home, or be there again if recovery began after their enqueue."""
+    _carry_messages(ledger, record)
+    _carry_dedups(ledger, record)
+    return []
+
+
+def _carry_messages(ledger: Ledger, record: Carried) -> None:
+    chunks: dict[int, ChunkHome] = {}
+    for image in record.messages:
+        chunk = chunks.get(image.chunk)
+        if chunk is None:
+            chunk = ledger.chunks.get(image.chunk) or ChunkHome(image.queue, image.chunk, 0, 0)
+            chunk.home, chunk.live = record.sequence, 0
+            chunks[image.chunk] = chunk
+        chunk.live += 1
+    for number, chunk in chunks.items():
+        ledger.chunks[number] = chunk
+        ledger.chunks.move_to_end(number)
+    for image in record.messages:
+        queue = ledger.queues[image.queue]
+        if image.number not in queue.messages and image.number not in queue.staged:
+            _revive(ledger, queue, image)
+
+
+def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
+    """Let a message be as it was when it was carried: recovery began after its enqueue."""
+    message = Message(
+        image.number,
+        queue,
+        ledger.chunks[image.chunk],
+        image.size,
+        image.enqueued_ms,
+        (
+            image.key,
+            image.weight,
+            image.cost,
+            PRIORITIES[image.priority],
+            tuple(image.throttles),
+            image.due_ms,
+            image.deadline_ms,
+        ),
+    )
+    message.line = image.line
+    message.attempts, message.failures = image.attempts, image.failures
+    message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
+    if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
+        after = message.aftermath()
+        after.errors = tuple(image.errors)
+        after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
+        after.state, after.cap = image.state, image.cap
+    if not image.line:
+        queue.staged[image.number] = message
+        count_staged(ledger, queue, [message], image.size)
+        return
+    queue.messages[image.number] = message
+    queue.leased += 1 if image.token else 0
+    queue.claimed += 1 if message.is_claimed else 0
+    count_in(ledger, queue, [message], image.size)
+
+
+def _carry_dedups(ledger: Ledger, record: Carried) -> None:
+    while ledger.dedup_homes and ledger.dedup_homes[0].home < record.dedups_before:
+        leave_dedups(ledger, ledger.dedup_homes.popleft())
+    for image in record.dedups:
+        home = DedupHome(image.queue, image.numbers, image.until_ms, record.sequence)
+        enter_dedups(ledger, ledger.queues[image.queue], home)
+
+
+def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
+    """Let everything besides messages be so, which it is already unless recovery begins here."""
+    for image in record.queues:
+        queue = ledger.queues.get(image.name)
+        if queue is None:
+            queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms)
+            queue.is_paused = image.is_paused
+            queue.paused_keys = set(image.paused_keys)
+            for consumer in image.consumers:
+                revive_consumer(queue, consumer)
+            for sink in image.sinks:
+                revive_sink(queue, sink)
+            recount_keys(queue)
+    ledger.config.clear()  # in place: the schedule reads it too
+    ledger.config.update(record.config)
+    ledger.readers = {reader.name: reader for reader in record.readers}
+    ledger.segments = type(ledger.segments)(record.segments)
+    ledger.segment_first, ledger.segment_first_ms = record.segment_first, record.segment_first_ms
+    ledger.trimmed = record.trimmed
+    ledger.baseline = record.sequence
+    return []

@@ -1,0 +1,284 @@
+"""What records of messages change: enqueued, leased, given back, dead, gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlane.core.apply.claims import enter_claim
+from fairlane.core.apply.counting import count_in, known, numbered, tally_in, tally_out
+from fairlane.core.apply.dedups import enter_dedups, forget_dedups
+from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
+from fairlane.journal.records import (
+    Acked,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    OfMessages,
+    Redriven,
+    Returned,
+    Staged,
+    StateRemoved,
+    StateSet,
+    Terms,
+)
+from fairlane.model.limits import ERRORS_KEPT_MAX
+from fairlane.model.message import FailedAttempt
+from fairlane.model.names import dlq_of
+from fairlane.scheduler.item import Priority
+
+_NORMAL = Priority.NORMAL
+_NO_THROTTLES: list[tuple[str, ...]] = [()]
+
+
+def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
+    """Let new messages be in their queue."""
+    queue = ledger.queues[record.queue]
+    forget_dedups(ledger, at_ms)
+    messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
+    count_in(ledger, queue, messages, sum(record.sizes))
+    if record.dedup_ids is not None:
+        _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, record.sequence)
+    return messages
+
+
+def take_in(
+    ledger: Ledger, queue: Queue, record: Enqueued | Staged, at_ms: int, *, among: dict[int, Message]
+) -> list[Message]:
+    """Make the messages of a record, and the chunks that hold their bodies."""
+    home = record.sequence
+    messages: list[Message] = []
+    ends = [*record.chunks[1:], len(record.sizes)]
+    rows = iter(rows_of(record.terms))
+    number = home
+    for start, end in zip(record.chunks, ends, strict=True):
+        chunk = ledger.chunks[number] = ChunkHome(queue.name, number, home, end - start)
+        for size, row in zip(record.sizes[start:end], rows, strict=False):
+            message = among[number] = Message(number, queue, chunk, size, at_ms, row)
+            messages.append(message)
+            number += 1
+    if record.terms.caps is not None:
+        _set_caps(messages, record.terms.caps)
+    return messages
+
+
+def rows_of(terms: Terms) -> Iterable[Row]:
+    """Return the terms of each message."""
+    n = len(terms.keys)
+    keys = terms.keys
+    if _is_plain(terms) and terms.weights is None and terms.costs is None:
+        return [(key, 0, 1, _NORMAL, (), None, None) for key in keys]
+    nothing: list[int | None] = [None] * n
+    return zip(
+        keys,
+        terms.weights or [0] * n,
+        terms.costs or [1] * n,
+        [_NORMAL] * n if terms.priorities is None else [PRIORITIES[priority] for priority in terms.priorities],
+        _NO_THROTTLES * n if terms.throttles is None else [tuple(names) for names in terms.throttles],
+        terms.due_ms or nothing,
+        terms.deadlines_ms or nothing,
+        strict=True,
+    )
+
+
+def _is_plain(terms: Terms) -> bool:
+    """Tell whether no message needs more of the scheduler than its key, weight and cost."""
+    return terms.priorities is None and terms.throttles is None and terms.due_ms is None and terms.deadlines_ms is None
+
+
+def _set_caps(messages: list[Message], caps: list[int | None]) -> None:
+    for message, cap in zip(messages, caps, strict=True):
+        if cap is not None:
+            message.aftermath().cap = cap
+
+
+def _remember(ledger: Ledger, queue: Queue, dedup_ids: list[str | None], until_ms: int, home: int) -> None:
+    numbers = {dedup_id: home + at for at, dedup_id in enumerate(dedup_ids) if dedup_id is not None}
+    enter_dedups(ledger, queue, DedupHome(queue.name, numbers, until_ms, home))
+
+
+# ---------------------------------------------------------------------------------------------------------- leases
+
+
+def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
+    """Let messages be leased."""
+    messages = known(ledger, record)
+    expires_ms, owner = record.expires_ms, record.owner
+    for token, message in numbered(record, messages):
+        message.token = token
+        message.expires_ms = expires_ms
+        message.owner = owner
+        message.attempts += 1
+    if messages:
+        messages[0].queue.leased += len(messages)
+    if record.claim is not None:
+        enter_claim(ledger.queues[record.queue], record, record.claim, messages, at_ms)
+    return messages
+
+
+def extended(ledger: Ledger, record: Extended, _at_ms: int) -> list[Message]:
+    """Let leases last until another instant."""
+    messages = known(ledger, record)
+    for message in messages:
+        message.expires_ms = record.expires_ms
+    return messages
+
+
+def acked(ledger: Ledger, record: Acked, _at_ms: int) -> list[Message]:
+    """Let messages be done."""
+    return take_out(ledger, record)
+
+
+def returned(ledger: Ledger, record: Returned, at_ms: int) -> list[Message]:
+    """Let leased messages wait again."""
+    messages = known(ledger, record)
+    position = {number: at for at, number in enumerate(record.numbers)}
+    for message in messages:
+        at = position[message.number]
+        if record.reason != "defer":
+            _note_failure(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
+        due_ms = record.due_ms[at] if record.due_ms is not None else None
+        _end_lease(message)
+        message.line = record.sequence + at
+        message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
+    return messages
+
+
+def _note_failure(message: Message, reason: str, error: str, at_ms: int) -> None:
+    message.failures += 1
+    after = message.aftermath()
+    attempt = FailedAttempt(at_ms, message.attempts, reason, error)
+    after.errors = (*after.errors, attempt)[-ERRORS_KEPT_MAX:]
+
+
+def _end_lease(message: Message) -> None:
+    if message.token:
+        if message.is_claimed:
+            message.queue.claimed -= 1
+        message.token = 0
+        message.expires_ms = 0
+        message.owner = None
+        message.queue.leased -= 1
+
+
+# ------------------------------------------------------------------------------------------- dead letters and removal
+
+
+def dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
+    """Let messages be dead letters."""
+    messages = known(ledger, record)
+    dlq = ledger.queues[dlq_of(record.queue)]
+    position = {number: at for at, number in enumerate(record.numbers)}
+    for message in messages:
+        at = position[message.number]
+        if record.ended is not None:
+            _note_failure(message, record.ended, record.errors[at] if record.errors is not None else "", at_ms)
+        _end_lease(message)
+        after = message.aftermath()
+        after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
+        message.line = record.sequence + at
+        message.set_times(due_ms=None, deadline_ms=None)  # among the dead letters neither delay nor deadline counts
+        _leave(message)
+        _join(message, dlq)
+    return messages
+
+
+def _leave(message: Message) -> None:
+    origin = message.queue
+    del origin.messages[message.number]
+    origin.size -= message.size
+    tally_out(origin, message)
+
+
+def _join(message: Message, target: Queue) -> None:
+    message.queue = target
+    target.messages[message.number] = message
+    target.size += message.size
+    tally_in(target, message)
+
+
+def redriven(ledger: Ledger, record: Redriven, _at_ms: int) -> list[Message]:
+    """Let dead letters wait in their queue again."""
+    messages = known(ledger, record)
+    target = ledger.queues[record.target]
+    rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))
+    caps = dict(zip(record.numbers, record.terms.caps or [None] * len(record.numbers), strict=True))
+    for at, message in numbered(record, messages):
+        _leave(message)
+        message.key, message.weight, message.cost, message.priority, message.throttles, due_ms, deadline_ms = rows[
+            message.number
+        ]
+        _join(message, target)
+        state = message.after.state if message.after is not None else None
+        message.after = None
+        if state is not None or caps[message.number] is not None:
+            message.aftermath().state = state
+            message.aftermath().cap = caps[message.number]
+        message.attempts = message.failures = 0
+        message.line = at
+        message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
+    return messages
+
+
+def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
+    """Let messages be gone, from their queue and from the store."""
+    queue = ledger.queues[record.queue]
+    pop = queue.messages.pop
+    messages = [message for number in record.numbers if (message := pop(number, None)) is not None]
+    size = leased = 0
+    if queue.claimed:
+        queue.claimed -= sum(1 for message in messages if message.is_claimed)
+    for message in messages:
+        size += message.size
+        if message.token:
+            leased += 1
+            message.token = 0
+        chunk = message.chunk
+        chunk.live -= 1
+        if not chunk.live:
+            drop_chunk(ledger, chunk)
+        if message.after is not None:
+            _drop_state(ledger, message.after)
+    queue.leased -= leased
+    queue.size -= size
+    ledger.size -= size
+    ledger.messages -= len(messages)
+    if queue.tallies is not None:
+        for message in messages:
+            tally_out(queue, message)
+    return messages
+
+
+def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
+    """Let a chunk be gone whose messages are."""
+    if ledger.chunks.pop(chunk.number, None) is not None:
+        ledger.dropped.append(chunk.number)
+
+
+def _drop_state(ledger: Ledger, after: Aftermath) -> None:
+    if after.state is not None:
+        ledger.dropped.append(after.state)
+        after.state = None
+
+
+# --------------------------------------------------------------------------------------------------- workflow state
+
+
+def state_set(ledger: Ledger, record: StateSet, _at_ms: int) -> list[Message]:
+    """Let a message have workflow state."""
+    message = ledger.find(record.queue, record.number)
+    if message is None:
+        return []
+    after = message.aftermath()
+    _drop_state(ledger, after)
+    after.state = record.sequence
+    return [message]
+
+
+def state_removed(ledger: Ledger, record: StateRemoved, _at_ms: int) -> list[Message]:
+    """Let a message have no workflow state."""
+    message = ledger.find(record.queue, record.number)
+    if message is None or message.after is None:
+        return []
+    _drop_state(ledger, message.after)
+    return [message]

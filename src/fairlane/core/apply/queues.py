@@ -1,0 +1,51 @@
+"""What records of queues and config change."""
+
+from __future__ import annotations
+
+from fairlane.core.apply.counting import recount_keys
+from fairlane.core.apply.messages import take_out
+from fairlane.core.apply.staging import unstage
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
+
+
+def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
+    """Let a queue be there, with this policy."""
+    queue = ledger.queues.get(record.queue)
+    if queue is None:
+        queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
+    queue.set_policy(record.policy)
+    recount_keys(queue)
+    return []
+
+
+def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Message]:
+    """Let a queue be gone, with everything in it."""
+    queue = ledger.queues[record.queue]
+    everything = Removed(record.sequence, record.queue, list(queue.messages), "purged")
+    messages = take_out(ledger, everything)
+    unstage(ledger, queue, list(queue.staged))
+    del ledger.queues[record.queue]
+    ledger.dedup_homes = type(ledger.dedup_homes)(home for home in ledger.dedup_homes if home.queue != record.queue)
+    return messages
+
+
+def queue_paused(ledger: Ledger, record: QueuePaused, _at_ms: int) -> list[Message]:
+    """Let a queue or a key of it be paused, or not."""
+    queue = ledger.queues[record.queue]
+    if record.key is None:
+        queue.is_paused = record.is_paused
+    elif record.is_paused:
+        queue.paused_keys.add(record.key)
+    else:
+        queue.paused_keys.discard(record.key)
+    return []
+
+
+def config_set(ledger: Ledger, record: ConfigSet, _at_ms: int) -> list[Message]:
+    """Let a config value be so."""
+    if record.value is None:
+        ledger.config.pop(record.key, None)
+    else:
+        ledger.config[record.key] = record.value
+    return []

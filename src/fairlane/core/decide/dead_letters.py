@@ -1,0 +1,33 @@
+"""Redriving: dead letters go back to the queue they came from, through the normal enqueue flow."""
+
+from __future__ import annotations
+
+from fairlane.core.commands import Redrive
+from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.ledger import Ledger
+from fairlane.core.terms import resolve, take_rows
+from fairlane.errors import FairlaneError, NotADlq
+from fairlane.journal.records import AnyRecord, Redriven
+from fairlane.model.names import DLQ_SUFFIX, is_dlq
+
+
+def redrive(ledger: Ledger, command: Redrive, now_ms: int) -> Decision:
+    """Move the dead letters that are still there and not leased. The outcome is how many those are."""
+    dlq = known_queue(ledger, command.queue)
+    if isinstance(dlq, FairlaneError):
+        return refuse(dlq)
+    target = ledger.queues.get(dlq.name.removesuffix(DLQ_SUFFIX))
+    if not is_dlq(dlq.name) or target is None:
+        return refuse(NotADlq(f"Queue {dlq.name!r} is not a dead-letter queue."))
+    terms = resolve(target, command.messages, command.answers, now_ms)
+    rows = []
+    for row, number in enumerate(command.numbers):
+        message = dlq.messages.get(number)
+        if message is not None and not message.token:
+            rows.append(row)
+    if not rows:
+        return Decision([], 0)
+    numbers = [command.numbers[row] for row in rows]
+    record = Redriven(ledger.next_sequence, dlq.name, numbers, target.name, take_rows(terms, rows), command.by)
+    records: list[AnyRecord] = [record]
+    return Decision(records, len(rows))

@@ -1,0 +1,179 @@
+"""Which new messages are taken in, and on which terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
+from fairlane.core.commands import Enqueue
+from fairlane.core.decide.room import Room, fits
+from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.terms import resolve, take_rows
+from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.journal.bodies import chunk_starts, encode_head, pack
+from fairlane.journal.records import Enqueued, Terms
+from fairlane.model.limits import BATCH_MAX
+from fairlane.model.message import NewMessage
+from fairlane.model.names import id_of, ids_of
+
+Outcome = list[str | FairlaneError]
+
+
+def enqueue(ledger: Ledger, command: Enqueue, now_ms: int) -> Decision:
+    """Take in each message that is sound, not known already and has room. The outcome has an id or error for each."""
+    return enqueue_at(ledger, command, now_ms, sequence=ledger.next_sequence, cause=None)
+
+
+def enqueue_at(
+    ledger: Ledger,
+    command: Enqueue,
+    now_ms: int,
+    *,
+    sequence: int,
+    cause: int | None,
+    leaving: Sequence[Message] = (),
+    coming: Sequence[Enqueued] = (),
+) -> Decision:
+    """Decide an enqueue whose record will have a certain sequence, after some messages have left and others come."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    messages = command.messages
+    if len(messages) > BATCH_MAX:
+        return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
+    is_bare = are_bare(messages)
+    is_plain = is_bare and command.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
+    outcome, rows = _sound(ledger, queue, command, now_ms, is_plain=is_plain)
+    answers = command.answers
+    if len(rows) < len(messages):
+        messages = [messages[row] for row in rows]
+        answers = None if answers is None else [answers[row] for row in rows]
+    terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
+    room = Room(ledger, queue, leaving=leaving, coming=coming)
+    refused = refusals(room, messages, terms)
+    if refused:
+        _note_refusals(outcome, rows, refused)
+        kept = [at for at in range(len(rows)) if at not in refused]
+        rows = [rows[at] for at in kept]
+        messages = [messages[at] for at in kept]
+        terms = take_rows(terms, kept)
+    if not rows:
+        return Decision([], _with_ids(outcome, rows, sequence))
+    sizes, starts, bodies = packed(messages, sequence, is_plain=is_plain)
+    record = Enqueued(sequence, queue.name, sizes, starts, terms)
+    _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
+    record.cause = cause
+    return Decision([record], _with_ids(outcome, rows, sequence), bodies)
+
+
+def _sound(
+    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_plain: bool
+) -> tuple[list[str | int | FairlaneError | None], list[int]]:
+    """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
+    messages = command.messages
+    outcome: list[str | int | FairlaneError | None]
+    if command.faults is not None:
+        outcome = list(command.faults)
+    elif is_plain:
+        outcome = [None] * len(messages)
+        dedup_ids = [message.dedup_id for message in messages]
+        if dedup_ids.count(None) == len(messages) or _are_all_new(dedup_ids, queue):
+            return outcome, list(range(len(messages)))
+    else:
+        outcome = [message_fault(message, ledger.limits.payload_bytes_max) for message in messages]
+    dedups = queue.dedups
+    first_rows: dict[str, int] = {}
+    for row, message in enumerate(messages):
+        dedup_id = message.dedup_id
+        if dedup_id is not None and outcome[row] is None:
+            known = dedups.get(dedup_id)
+            if known is not None and known[1] > now_ms:
+                outcome[row] = id_of(known[0])
+            elif dedup_id in first_rows:
+                outcome[row] = first_rows[dedup_id]
+            else:
+                first_rows[dedup_id] = row
+    return outcome, [row for row, known in enumerate(outcome) if known is None]
+
+
+def _are_all_new(dedup_ids: Sequence[str | None], queue: Queue) -> bool:
+    """Tell whether each has an id and none was seen before: found out for all of them at once. False: look at each."""
+    ids = set(dedup_ids)
+    return len(ids) == len(dedup_ids) and None not in ids and queue.dedups.keys().isdisjoint(ids)
+
+
+def _with_ids(outcome: list[str | int | FairlaneError | None], rows: Sequence[int], sequence: int) -> Outcome:
+    """Return the outcome with the ids of the rows that are taken in."""
+    if len(rows) == len(outcome):
+        return [*ids_of(range(sequence, sequence + len(rows)))]
+    for at, row in enumerate(rows):
+        outcome[row] = id_of(sequence + at)
+    return [outcome[result] if isinstance(result, int) else result for result in outcome]  # type: ignore[misc] # all are filled in
+
+
+def packed(
+    messages: Sequence[NewMessage], sequence: int, *, is_plain: bool = False
+) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
+    """Return the sizes of new messages, with which of them each chunk of bodies begins, and the chunks.
+
+    Plain messages have neither headers nor correlation ids.
+    """
+    payloads = [message.payload for message in messages]
+    sizes = [len(payload) for payload in payloads]
+    if is_plain:
+        heads = [b""] * len(messages)
+        starts = chunk_starts(sizes)
+    else:
+        heads = [
+            encode_head(message.headers, message.correlation_id) if message.headers or message.correlation_id else b""
+            for message in messages
+        ]
+        starts = chunk_starts([size + len(head) for size, head in zip(sizes, heads, strict=True)])
+    ends = [*starts[1:], len(sizes)]
+    bodies = [
+        (sequence + start, pack(heads[start:end], payloads[start:end])) for start, end in zip(starts, ends, strict=True)
+    ]
+    return sizes, starts, bodies
+
+
+def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now_ms: int, *, is_plain: bool) -> None:
+    dedup_ids = [message.dedup_id for message in messages]
+    if dedup_ids.count(None) < len(dedup_ids):
+        record.dedup_ids = dedup_ids
+        record.dedup_until_ms = now_ms + queue.policy.dedup_window_ms
+    if is_plain:
+        return
+    correlation_ids = [message.correlation_id for message in messages]
+    if correlation_ids.count(None) < len(correlation_ids):
+        record.correlation_ids = correlation_ids
+
+
+# ------------------------------------------------------------------------------------------------------------- room
+
+
+def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> bool:
+    """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
+    _, rows = _sound(ledger, queue, command, now_ms, is_plain=False)
+    size = len(command.messages[0].payload) if rows else 0
+    mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
+    return bool(rows) and all(fits(size, most) for most in mosts)
+
+
+def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
+    """Return the messages there is no room for, each with why."""
+    if not room.is_limited or room.has_for(len(messages), sum(len(message.payload) for message in messages)):
+        return {}
+    tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
+    return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
+
+
+def _note_refusals(
+    outcome: list[str | int | FairlaneError | None], rows: list[int], refusals: dict[int, FairlaneError]
+) -> None:
+    """Note refusals in the outcome; a message that repeats one of the same batch shares its refusal."""
+    for at, refusal in refusals.items():
+        outcome[rows[at]] = refusal
+    for row, result in enumerate(outcome):
+        if isinstance(result, int) and isinstance(outcome[result], FairlaneError):
+            outcome[row] = outcome[result]

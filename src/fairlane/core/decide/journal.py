@@ -1,0 +1,181 @@
+"""The journal's own affairs: readers, segments, trimming, and moving the point that recovery begins at."""
+
+from __future__ import annotations
+
+from fairlane.core.checks import text_fault, whole_fault
+from fairlane.core.commands import Carry, MoveBase, Open, Seal, SetReader, Trim
+from fairlane.core.decision import Decision, refuse
+from fairlane.core.ledger import Ledger, Message, RegisteredConsumer, Sink
+from fairlane.errors import InvalidArgument, ReaderNotFound
+from fairlane.journal.bodies import CHUNK_COUNT_MAX
+from fairlane.journal.records import (
+    AnyRecord,
+    Baseline,
+    Carried,
+    ClaimImage,
+    ConsumerImage,
+    DedupImage,
+    MessageImage,
+    Opened,
+    PartImage,
+    QueueImage,
+    ReaderSet,
+    Sealed,
+    SinkImage,
+    Trimmed,
+)
+from fairlane.model.names import dlq_of
+
+_READER_NAME_LENGTH_MAX = 128
+
+
+def set_reader(ledger: Ledger, command: SetReader, now_ms: int) -> Decision:
+    """Register a reader or move it on. It can't go ahead of what there is; 0 is the beginning of every journal."""
+    if (fault := text_fault("A reader's name", command.name, most=_READER_NAME_LENGTH_MAX)) is not None:
+        return refuse(InvalidArgument(fault))
+    position = command.position
+    if position is None:
+        if command.name not in ledger.readers:
+            return refuse(ReaderNotFound(f"There is no reader {command.name!r}."))
+    elif (fault := whole_fault("position", position, least=0, most=ledger.next_sequence - 1)) is not None:
+        return refuse(InvalidArgument(fault))
+    else:
+        position = max(position, ledger.counts_from)
+    return Decision([ReaderSet(ledger.next_sequence, command.name, position, now_ms)], position)
+
+
+def opened(ledger: Ledger, command: Open, _now_ms: int) -> Decision:
+    """Note that the schedule begins anew."""
+    return Decision([Opened(ledger.next_sequence, command.built_ms)])
+
+
+def seal(ledger: Ledger, command: Seal, now_ms: int) -> Decision:
+    """Close the present segment."""
+    record = Sealed(ledger.next_sequence, ledger.segment_first, ledger.segment_first_ms, now_ms, command.size)
+    return Decision([record])
+
+
+def trim(ledger: Ledger, command: Trim, _now_ms: int) -> Decision:
+    """Let go of the journal before a position."""
+    return Decision([Trimmed(ledger.next_sequence, command.to, command.passed)])
+
+
+def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
+    """Write down everything besides messages."""
+    queues = [
+        QueueImage(
+            queue.name,
+            queue.policy,
+            queue.created_ms,
+            queue.is_paused,
+            sorted(queue.paused_keys, key=str),
+            [_consumer_image(consumer) for consumer in queue.consumers.values()],
+            [_sink_image(sink) for sink in queue.sinks.values()],
+        )
+        for queue in ledger.queues.values()
+    ]
+    record = Baseline(
+        ledger.next_sequence,
+        queues,
+        dict(ledger.config),
+        list(ledger.readers.values()),
+        list(ledger.segments),
+        ledger.segment_first,
+        ledger.segment_first_ms,
+        ledger.trimmed,
+    )
+    return Decision([record])
+
+
+def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:
+    opened = consumer.claim
+    return ConsumerImage(
+        consumer.name,
+        consumer.epoch,
+        consumer.claimed,
+        consumer.done,
+        consumer.heard_ms,
+        consumer.idle_ms,
+        None if opened is None else ClaimImage(opened.number, opened.token, opened.numbers),
+    )
+
+
+def _sink_image(sink: Sink) -> SinkImage:
+    parts = [PartImage(batch, name, list(part.runs), part.size) for (batch, name), part in sink.parts.items()]
+    return SinkImage(sink.name, sink.batch, sink.messages, sink.heard_ms, parts)
+
+
+def carry(ledger: Ledger, command: Carry, now_ms: int) -> Decision:
+    """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
+    chunks: list[int] = []
+    count = 0
+    for chunk in ledger.chunks.values():
+        if chunk.home >= ledger.baseline or count >= command.count:
+            break
+        chunks.append(chunk.number)
+        count += chunk.live
+    messages = [_image(message) for message in _messages_of(ledger, chunks)]
+    dedups, before = _old_dedups(ledger, command.count, now_ms)
+    if not messages and not before:
+        return Decision([])
+    records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before)]
+    return Decision(records)
+
+
+def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
+    """Return the messages of chunks. A chunk's messages have consecutive numbers, and may be in several queues."""
+    found = []
+    for number in chunks:
+        chunk = ledger.chunks[number]
+        queues = (ledger.queues[chunk.queue], ledger.queues[dlq_of(chunk.queue)])
+        for messages in (*(queue.messages for queue in queues), *(queue.staged for queue in queues)):
+            if not messages:
+                continue
+            for at in range(number, number + CHUNK_COUNT_MAX):
+                message = messages.get(at)
+                if message is not None and message.chunk is chunk:
+                    found.append(message)
+    return found
+
+
+def _old_dedups(ledger: Ledger, count: int, now_ms: int) -> tuple[list[DedupImage], int]:
+    images: list[DedupImage] = []
+    before = 0
+    for home in ledger.dedup_homes:
+        # What has one home goes together: the record says only up to where it speaks for all.
+        if home.home >= ledger.baseline or (len(images) >= count and home.home >= before):
+            break
+        before = home.home + 1
+        if home.until_ms > now_ms:
+            images.append(DedupImage(home.queue, home.until_ms, home.numbers))
+    return images, before
+
+
+def _image(message: Message) -> MessageImage:
+    after = message.after
+    return MessageImage(
+        message.number,
+        message.queue.name,
+        message.chunk.number,
+        message.size,
+        message.key,
+        message.weight,
+        message.cost,
+        int(message.priority),
+        list(message.throttles),
+        message.due_ms,
+        message.deadline_ms,
+        after.cap if after is not None else None,
+        message.enqueued_ms,
+        message.line,
+        message.attempts,
+        message.failures,
+        message.token,
+        message.expires_ms,
+        message.owner,
+        list(after.errors) if after is not None else [],
+        after.origin if after is not None else None,
+        after.dead_reason if after is not None else None,
+        after.dead_ms if after is not None else 0,
+        after.state if after is not None else None,
+    )

@@ -1,0 +1,163 @@
+"""Queues and config: made, changed, paused, emptied, removed."""
+
+from __future__ import annotations
+
+import math
+
+from fairlane.core.checks import is_text, key_fault, text_fault
+from fairlane.core.commands import CreateQueue, DeleteQueue, Pause, Purge, SetConfig, UpdateQueue
+from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.ledger import Ledger
+from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
+from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
+from fairlane.model import limits
+from fairlane.model.message import canonical
+from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
+from fairlane.model.partitions import place_in
+from fairlane.model.policy import QueuePolicy
+
+THROTTLE_PREFIX = "throttle:"
+WEIGHT_PREFIX = "weight:"
+CAP_PREFIX = "cap:"
+_RATE_LEAST = 1e-6
+_NUMBER_MOST = 1e9
+
+
+def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
+    """Make a queue and its dead-letter queue."""
+    name = command.queue
+    if (fault := queue_name_fault(name) or command.policy.fault()) is not None:
+        return refuse(InvalidArgument(fault))
+    if is_dlq(name):
+        return refuse(
+            InvalidArgument(f"A name that ends in {DLQ_SUFFIX} is for dead letters; it comes with its queue.")
+        )
+    if len(dlq_of(name)) > limits.QUEUE_NAME_LENGTH_MAX:
+        most = limits.QUEUE_NAME_LENGTH_MAX - len(DLQ_SUFFIX)
+        return refuse(InvalidArgument(f"A queue's name has at most {most} characters, not {len(name)}."))
+    if (place_in(name)[1] or 0) != ledger.partition:  # ids would tell another
+        fault = "would be in the journal of a partition" if ledger.partition else "is the name of a partition"
+        return refuse(InvalidArgument(f"{name!r} {fault}; partitions are made by splitting their queue."))
+    if name in ledger.queues:
+        return refuse(QueueExists(f"There is a queue {name!r} already."))
+    sequence = ledger.next_sequence
+    dlq_policy = QueuePolicy(visibility_timeout_ms=command.policy.visibility_timeout_ms, max_attempts=0)
+    return Decision(
+        [
+            QueueSet(sequence, name, command.policy, command.by),
+            QueueSet(sequence + 1, dlq_of(name), dlq_policy, command.by),
+        ]
+    )
+
+
+def update(ledger: Ledger, command: UpdateQueue, _now_ms: int) -> Decision:
+    """Give a queue another policy."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if (fault := command.policy.fault()) is not None:
+        return refuse(InvalidArgument(fault))
+    return Decision([QueueSet(ledger.next_sequence, queue.name, command.policy, command.by)])
+
+
+def delete(ledger: Ledger, command: DeleteQueue, _now_ms: int) -> Decision:
+    """Remove a queue and its dead letters, and with them everything in them. The outcome is whether it is removed."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if is_dlq(queue.name):
+        return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
+    if command.is_for_empty and (queue.messages or queue.staged or ledger.queues[dlq_of(queue.name)].messages):
+        return Decision([], outcome=False)
+    sequence = ledger.next_sequence
+    records: list[AnyRecord] = [
+        QueueRemoved(sequence, queue.name, command.by),
+        QueueRemoved(sequence + 1, dlq_of(queue.name), command.by),
+    ]
+    return Decision(records, outcome=True)
+
+
+def pause(ledger: Ledger, command: Pause, _now_ms: int) -> Decision:
+    """Stop or resume handing out."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if command.key is not None and (fault := key_fault(command.key)) is not None:
+        return refuse(InvalidArgument(fault))
+    key = None if command.key is None else canonical(command.key)
+    is_so_already = (
+        queue.is_paused == command.is_paused if key is None else (key in queue.paused_keys) == command.is_paused
+    )
+    if is_so_already:
+        return Decision([])
+    return Decision([QueuePaused(ledger.next_sequence, queue.name, command.is_paused, key, command.by)])
+
+
+def purge(ledger: Ledger, command: Purge, _now_ms: int) -> Decision:
+    """Remove what is not leased. The outcome is how many messages that were."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    numbers = [message.number for message in queue.messages.values() if not message.token]
+    records: list[AnyRecord] = []
+    if numbers:
+        records.append(Removed(ledger.next_sequence, queue.name, numbers, "purged"))
+    return Decision(records, len(numbers))
+
+
+def set_config(ledger: Ledger, command: SetConfig, _now_ms: int) -> Decision:
+    """Set or remove config values. Those that the broker itself acts on must make sense."""
+    for key, value in command.values.items():
+        fault = text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX)
+        if fault is None and value is not None:
+            fault = value_fault(key, value)
+        if fault is not None:
+            return refuse(InvalidArgument(fault))
+    changed = [(key, value) for key, value in command.values.items() if ledger.config.get(key) != value]
+    records: list[AnyRecord] = [
+        ConfigSet(sequence, key, value, command.by)
+        for sequence, (key, value) in enumerate(changed, ledger.next_sequence)
+    ]
+    return Decision(records)
+
+
+def value_fault(key: str, value: object) -> str | None:
+    """Return what is wrong with a config value, or None if nothing is."""
+    if not isinstance(value, str) or len(value) > limits.CONFIG_VALUE_LENGTH_MAX or not is_text(value):
+        return f"A config value is a text of at most {limits.CONFIG_VALUE_LENGTH_MAX} characters."
+    if key.startswith(THROTTLE_PREFIX):
+        return _throttle_fault(key, value)
+    for prefix, least, most in ((WEIGHT_PREFIX, 1, limits.WEIGHT_MAX), (CAP_PREFIX, 0, limits.CAP_MAX)):
+        if key.startswith(prefix):
+            return _key_setting_fault(key, value, least=least, most=most)
+    return None
+
+
+def _throttle_fault(key: str, value: str) -> str | None:
+    name, _, setting = key[len(THROTTLE_PREFIX) :].rpartition(":")
+    if not name or setting not in ("rate", "burst"):
+        return f"A throttle is set by throttle:NAME:rate and throttle:NAME:burst, not {key!r}."
+    try:
+        number = float(value)
+    except ValueError:
+        return f"{key} is a number, not {value!r:.60}."
+    if not math.isfinite(number) or number > _NUMBER_MOST:
+        return f"{key} is a finite number of at most 1e9, not {value!r:.60}."
+    if setting == "burst" and not (number == 0 or number >= 1):
+        return f"{key} is at least 1, or 0 to let nothing through, not {value!r:.60}."
+    if setting == "rate" and not (number == 0 or number >= _RATE_LEAST):
+        return f"{key} is 0 or at least 0.000001, not {value!r:.60}."
+    return None
+
+
+def _key_setting_fault(key: str, value: str, *, least: int, most: int) -> str | None:
+    parts = key.split(":", 2)
+    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - the three parts named in the text
+        return f"A setting of a fairness key is named {parts[0]}:QUEUE:KEY, not {key!r}."
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        return f"{key} is a whole number from {least} to {most}, not {value!r:.60}."
+    return None

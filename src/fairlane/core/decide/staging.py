@@ -1,0 +1,217 @@
+"""Staging and publishing: batches whose messages come in by and by, and are in the queue all at once, and once only.
+
+A part grows by what is appended to it, and every request says where it begins, so one that is repeated changes nothing.
+A sink remembers the latest batch it has published, so a batch that is published again changes nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
+from fairlane.core.commands import DropSink, Publish, Stage, Unstage
+from fairlane.core.decide.enqueue import packed, refusals
+from fairlane.core.decide.room import Room
+from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.ledger import Ledger, Message, Queue, Sink
+from fairlane.core.terms import collapse, resolve
+from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
+from fairlane.journal import records
+from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
+from fairlane.model import limits, staging
+from fairlane.model.message import NewMessage
+
+_BATCH_MOST = 1 << 53
+
+
+# ------------------------------------------------------------------------------------------------------------- staging
+
+
+def stage(ledger: Ledger, command: Stage, now_ms: int) -> Decision:
+    """Append messages to a part, unless they are there already. The outcome is how many it has then."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if (fault := _stage_fault(queue, command)) is not None:
+        return refuse(InvalidArgument(fault))
+    sink = queue.sinks.get(command.sink)
+    part = None if sink is None else sink.parts.get((command.batch, command.part))
+    there, messages = (0 if part is None else part.count), command.messages
+    answer = staging.Staged(count=command.at + len(messages))
+    if _is_published(sink, command.batch) or answer.count <= there:
+        return Decision([], answer)
+    if command.at != there:
+        cause = f"Part {command.part!r} of batch {command.batch} has {there} messages, and these begin at {command.at}."
+        return refuse(StageMismatch(cause))
+    if (error := _first_fault(ledger, command)) is not None:
+        return refuse(error)
+    terms = resolve(queue, messages, command.answers, now_ms, is_bare=are_bare(messages))
+    refused = refusals(Room(ledger, queue), messages, terms)
+    if refused:
+        return refuse(next(iter(refused.values())))
+    sequence = ledger.next_sequence
+    sizes, starts, bodies = packed(messages, sequence)
+    record = records.Staged(
+        sequence,
+        queue.name,
+        sizes,
+        starts,
+        terms,
+        command.sink,
+        command.batch,
+        command.part,
+        _correlation_ids(messages),
+    )
+    return Decision([record], answer, bodies)
+
+
+def _is_published(sink: Sink | None, batch: int) -> bool:
+    return sink is not None and sink.batch is not None and batch <= sink.batch
+
+
+def _stage_fault(queue: Queue, command: Stage) -> str | None:
+    fault = (
+        _sink_fault(queue, command.sink)
+        or whole_fault("batch", command.batch, least=0, most=_BATCH_MOST)
+        or text_fault("A part", command.part, most=limits.PART_NAME_LENGTH_MAX)
+        or whole_fault("at", command.at, least=0, most=_BATCH_MOST)
+    )
+    if fault is None and len(command.messages) > limits.BATCH_MAX:
+        fault = f"One request stages at most {limits.BATCH_MAX} messages, not {len(command.messages)}."
+    sink = queue.sinks.get(command.sink)
+    is_new = sink is not None and (command.batch, command.part) not in sink.parts
+    if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
+        fault = f"Sink {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
+    return fault
+
+
+def _sink_fault(queue: Queue, name: str) -> str | None:
+    fault = text_fault("A sink's name", name, most=limits.SINK_NAME_LENGTH_MAX)
+    if fault is None and name not in queue.sinks and len(queue.sinks) >= limits.SINKS_MAX:
+        fault = f"Queue {queue.name!r} has SINKS_MAX sinks, {limits.SINKS_MAX}: drop one first."
+    return fault
+
+
+def _first_fault(ledger: Ledger, command: Stage) -> FairlaneError | None:
+    faults: Iterable[FairlaneError | None] | None = command.faults
+    if faults is None:
+        faults = (message_fault(message, ledger.limits.payload_bytes_max) for message in command.messages)
+    error = next((fault for fault in faults if fault is not None), None)
+    if error is None and any(message.dedup_id is not None for message in command.messages):
+        error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
+    return error
+
+
+def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
+    ids = [message.correlation_id for message in messages]
+    return ids if ids.count(None) < len(ids) else None
+
+
+# ---------------------------------------------------------------------------------------------------------- publishing
+
+
+def publish(ledger: Ledger, command: Publish, now_ms: int) -> Decision:
+    """Let the named parts of a batch be in the queue, and all else staged up to this batch be gone."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if (fault := _publish_fault(queue, command)) is not None:
+        return refuse(InvalidArgument(fault))
+    sink = queue.sinks.get(command.sink) or Sink(command.sink)
+    if _is_published(sink, command.batch):
+        count = sink.messages if command.batch == sink.batch else 0
+        return Decision([], staging.Published(count=count, was_published=True))
+    missing = [part for part in command.parts if (command.batch, part) not in sink.parts]
+    if missing:
+        cause = f"Of batch {command.batch} of sink {sink.name!r} nothing is staged as part {missing[0]!r:.150}."
+        return refuse(StageMismatch(cause))
+    numbers = [number for part in command.parts for number in sink.parts[command.batch, part].numbers()]
+    found = _unstaged(ledger, queue, sink, through=command.batch, but=(command.batch, set(command.parts)))
+    sequence = ledger.next_sequence + sum(record.count for record in found)
+    if numbers:
+        messages = [queue.staged[number] for number in numbers]
+        sizes, terms = [message.size for message in messages], _terms_of(messages, now_ms)
+        found.append(records.Published(sequence, queue.name, numbers, sink.name, command.batch, sizes, terms))
+        sequence += len(numbers)
+    found.append(SinkSet(sequence, queue.name, sink.name, command.batch, len(numbers), command.batch))
+    return Decision(found, staging.Published(count=len(numbers), was_published=False))
+
+
+def _publish_fault(queue: Queue, command: Publish) -> str | None:
+    fault = _sink_fault(queue, command.sink) or whole_fault("batch", command.batch, least=0, most=_BATCH_MOST)
+    if fault is not None:
+        return fault
+    parts = command.parts
+    if not isinstance(parts, (list, tuple)) or not all(type(part) is str for part in parts):
+        return f"The parts are a list of their names, not {parts!r:.100}."
+    if len(set(parts)) < len(parts):
+        return "A part is named once."
+    if len(parts) > limits.PARTS_MAX:
+        return f"One batch has at most PARTS_MAX parts, {limits.PARTS_MAX}, not {len(parts)}."
+    return None
+
+
+def _unstaged(
+    ledger: Ledger, queue: Queue, sink: Sink, *, through: int | None, but: tuple[int, set[str]] = (0, set())
+) -> list[AnyRecord]:
+    """Return the records by which what is staged up to a batch, but for some parts of one, is gone."""
+    numbers = [
+        number
+        for (batch, name), part in sink.parts.items()
+        if (through is None or batch <= through) and not (batch == but[0] and name in but[1])
+        for number in part.numbers()
+    ]
+    return [Removed(ledger.next_sequence, queue.name, numbers, "unstaged")] if numbers else []
+
+
+def _terms_of(messages: Sequence[Message], now_ms: int) -> Terms:
+    """Return the terms of staged messages, with delays and deadlines counted from now."""
+    terms = Terms(
+        [message.key for message in messages],
+        [message.weight for message in messages],
+        [message.cost for message in messages],
+    )
+    if not all([message.after is None for message in messages]):  # noqa: C419 - a list is faster, and this may be long
+        terms.caps = [None if message.after is None else message.after.cap for message in messages]
+    if not all([message.plain for message in messages]):  # noqa: C419 - see above
+        terms.priorities = [int(message.priority) for message in messages]
+        terms.throttles = [list(message.throttles) for message in messages]
+        terms.due_ms = [None if m.due_ms is None else m.due_ms + now_ms - m.enqueued_ms for m in messages]
+        terms.deadlines_ms = [
+            None if m.deadline_ms is None else m.deadline_ms + now_ms - m.enqueued_ms for m in messages
+        ]
+    return collapse(terms)
+
+
+def _later(instants_ms: list[int | None], by_ms: list[int]) -> list[int | None]:
+    return [None if at_ms is None else at_ms + more for at_ms, more in zip(instants_ms, by_ms, strict=True)]
+
+
+# -------------------------------------------------------------------------------------------------------- letting go
+
+
+def unstage(ledger: Ledger, command: Unstage, _now_ms: int) -> Decision:
+    """Let go of what is staged for a sink, which still knows what it has published."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    sink = queue.sinks.get(command.sink)
+    if sink is None or not sink.parts:
+        return Decision([])
+    found = _unstaged(ledger, queue, sink, through=None)
+    sequence = ledger.next_sequence + sum(record.count for record in found)
+    through = max(batch for batch, _ in sink.parts)
+    return Decision([*found, SinkSet(sequence, queue.name, sink.name, sink.batch, sink.messages, through)])
+
+
+def drop(ledger: Ledger, command: DropSink, _now_ms: int) -> Decision:
+    """Let go of what is staged for a sink, and forget it. The outcome is how many messages were staged."""
+    queue = known_queue(ledger, command.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    sink = queue.sinks.get(command.sink)
+    if sink is None:
+        return refuse(SinkNotFound(f"Queue {queue.name!r} has no sink {command.sink!r:.150}."))
+    found = _unstaged(ledger, queue, sink, through=None)
+    count = sum(record.count for record in found)
+    return Decision([*found, SinkRemoved(ledger.next_sequence + count, queue.name, sink.name, command.by)], count)

@@ -1,0 +1,362 @@
+"""The ledger: all that is true and durable, in memory. A pure fold over the journal; only ``apply`` changes it.
+
+Bodies are not here, only the number of the chunk that holds them. A chunk counts its messages that are not done; with
+the last of them it is dropped from the store.
+
+Recovery folds the journal from the *base* on, which is a ``Baseline``: a record of everything besides messages. Every
+chunk has a *home*, the record that describes its messages, and so has every batch of dedup ids. To move the base, a new
+baseline is written; what has an older home and still lives is *carried*, a little with each commit, that is written
+down again as it is now; and once nothing has a home before the new baseline, that is the base. So recovery reads a
+bounded multiple of what is alive, and no commit ever waits for a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from fairlane.core.sources import Declared
+from fairlane.journal.records import ReaderImage, SegmentImage
+from fairlane.model.limits import PAYLOAD_BYTES_MAX
+from fairlane.model.message import NEVER_MS, FailedAttempt, Key
+from fairlane.model.names import DLQ_SUFFIX
+from fairlane.model.partitions import NUMBER_BITS
+from fairlane.model.policy import QueuePolicy
+from fairlane.scheduler.item import Item, Priority
+
+PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
+_NORMAL = Priority.NORMAL
+
+Row = tuple[Key, int, int, Priority, tuple[str, ...], int | None, int | None]
+"""Key, weight, cost, priority, throttles, due and deadline of one message."""
+
+
+class ChunkHome:
+    """A chunk of bodies, and where in the journal its messages are described.
+
+    All its messages are in one queue or in the dead letters of that queue.
+    """
+
+    __slots__ = ("home", "live", "number", "queue")
+
+    def __init__(self, queue: str, number: int, home: int, live: int) -> None:
+        self.queue = queue.removesuffix(DLQ_SUFFIX)
+        self.number = number
+        self.home = home
+        self.live = live
+
+
+class Aftermath:
+    """What few messages have: failed attempts, a past in another queue, workflow state."""
+
+    __slots__ = ("cap", "dead_ms", "dead_reason", "errors", "origin", "state")
+
+    def __init__(self) -> None:
+        self.errors: tuple[FailedAttempt, ...] = ()
+        self.origin: str | None = None
+        self.dead_reason: str | None = None
+        self.dead_ms = 0
+        self.state: int | None = None
+        self.cap: int | None = None
+
+
+class Message(Item):
+    """A message without its body. What it has as an ``Item`` is the schedule's, the rest is the ledger's.
+
+    Attributes:
+        weight: the weight it brought for its key, 0 for none.
+        line: the sequence at which it joined its line; the order of recovery. 0 while it is staged.
+        token: the fencing token of its lease, 0 when it has none.
+    """
+
+    __slots__ = (
+        "after",
+        "attempts",
+        "chunk",
+        "enqueued_ms",
+        "expires_ms",
+        "failures",
+        "line",
+        "number",
+        "owner",
+        "queue",
+        "size",
+        "token",
+        "weight",
+    )
+
+    def __init__(self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: Row) -> None:
+        # Not through Item.__init__: what comes from a record has been checked before it became one.
+        key, self.weight, self.cost, priority, throttles, due_ms, deadline_ms = terms
+        self.key = key
+        self.priority = priority
+        self.throttles = throttles
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.plain = not throttles and due_ms is None and deadline_ms is None and priority is _NORMAL
+        self.held = None
+        self.lane = None
+        self.next = None
+        self.previous = None
+        self.sequence = 0
+        self.number = number
+        self.queue = queue
+        self.chunk = chunk
+        self.size = size
+        self.enqueued_ms = enqueued_ms
+        self.line = number
+        self.attempts = 0
+        self.failures = 0
+        self.token = 0
+        self.expires_ms = 0
+        self.owner: str | None = None
+        self.after: Aftermath | None = None
+
+    def set_times(self, *, due_ms: int | None, deadline_ms: int | None) -> None:
+        """Give the message other instants. It must not be waiting, or its kernel would not know."""
+        self.due_ms = due_ms
+        self.deadline_ms = deadline_ms
+        self.plain = self._is_plain()
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a registered consumer has it, under a lease that no timer ends."""
+        return self.expires_ms == NEVER_MS
+
+    def aftermath(self) -> Aftermath:
+        """Return what few messages have, made when first needed."""
+        if self.after is None:
+            self.after = Aftermath()
+        return self.after
+
+
+class KeyTally:
+    """How much one fairness key has in a queue."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+
+
+class OpenClaim:
+    """A claim that is not over: its messages in order, the first leased under ``token``, the others under the next."""
+
+    __slots__ = ("number", "numbers", "token")
+
+    def __init__(self, number: int, token: int, numbers: list[int]) -> None:
+        self.number = number
+        self.token = token
+        self.numbers = numbers
+
+    def held(self, queue: Queue, start: int = 0, end: int | None = None) -> list[Message]:
+        """Return the messages that are still leased under it, of some of its places."""
+        get = queue.messages.get
+        places = enumerate(self.numbers[start:end], self.token + start)
+        found = ((token, get(number)) for token, number in places)
+        return [message for token, message in found if message is not None and message.token == token]
+
+
+class RegisteredConsumer:
+    """A consumer that is known by its name for good.
+
+    Attributes:
+        claimed: the number of its latest claim. There is at most one open: ``claim``, of this very number.
+        done: its claims up to this number are over.
+        heard_ms: when the journal last spoke of it.
+    """
+
+    __slots__ = ("claim", "claimed", "done", "epoch", "heard_ms", "idle_ms", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.epoch = 0
+        self.claimed = 0
+        self.done = 0
+        self.heard_ms = 0
+        self.idle_ms: int | None = None
+        self.claim: OpenClaim | None = None
+
+
+class Part:
+    """What one writer has staged for a batch: runs of consecutive messages, each as its first number and its length."""
+
+    __slots__ = ("count", "runs", "size")
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, int]] = []
+        self.count = 0
+        self.size = 0
+
+    def add(self, first: int, count: int) -> None:
+        """Let so many messages follow."""
+        self.runs.append((first, count))
+        self.count += count
+
+    def numbers(self) -> list[int]:
+        """Return its messages in order."""
+        return [number for first, count in self.runs for number in range(first, first + count)]
+
+
+class Sink:
+    """Where batches are staged and published, each once.
+
+    Attributes:
+        batch: the latest that was published, None before the first.
+        messages: how many messages that had.
+        parts: what is staged, by batch and name.
+        heard_ms: when the journal last spoke of it.
+    """
+
+    __slots__ = ("batch", "heard_ms", "messages", "name", "parts")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batch: int | None = None
+        self.messages = 0
+        self.heard_ms = 0
+        self.parts: dict[tuple[int, str], Part] = {}
+
+
+class Queue:
+    """A queue: its policy, its messages by number, and what they add up to."""
+
+    __slots__ = (
+        "claimed",
+        "consumers",
+        "created_ms",
+        "declared",
+        "dedups",
+        "is_paused",
+        "leased",
+        "messages",
+        "name",
+        "paused_keys",
+        "policy",
+        "sinks",
+        "size",
+        "staged",
+        "staged_size",
+        "tallies",
+    )
+
+    def __init__(self, name: str, policy: QueuePolicy, created_ms: int) -> None:
+        self.name = name
+        self.created_ms = created_ms
+        self.set_policy(policy)
+        self.is_paused = False
+        self.paused_keys: set[Key] = set()
+        self.messages: dict[int, Message] = {}
+        self.leased = 0
+        self.claimed = 0  # of those that are leased
+        self.size = 0
+        self.consumers: dict[str, RegisteredConsumer] = {}
+        self.sinks: dict[str, Sink] = {}
+        self.staged: dict[int, Message] = {}  # not among the messages, but within the limits
+        self.staged_size = 0
+        self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
+        self.tallies: dict[Key, KeyTally] | None = None  # only where a limit on keys asks for it
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Let the queue have a policy."""
+        self.policy = policy
+        self.declared = Declared(policy)
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether the policy limits keys, so that they are counted."""
+        return self.policy.key_waiting_max is not None or self.policy.key_waiting_bytes_max is not None
+
+
+class DedupHome:
+    """A batch of dedup ids, and where in the journal they are written."""
+
+    __slots__ = ("home", "numbers", "queue", "until_ms")
+
+    def __init__(self, queue: str, numbers: dict[str, int], until_ms: int, home: int) -> None:
+        self.queue = queue
+        self.numbers = numbers
+        self.until_ms = until_ms
+        self.home = home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What holds for all queues together, as the broker was opened with."""
+
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    waiting_max: int | None = None
+    waiting_bytes_max: int | None = None
+
+
+class Ledger:
+    """Queues with their messages, config, readers and segments of the journal.
+
+    Attributes:
+        limits: what holds for all queues together.
+        base: the sequence of the record that recovery begins with.
+        baseline: the sequence of the latest baseline, which is to be the next base.
+        dropped: bodies that have become unneeded since the writer last took this list.
+        trimmed: the journal before this sequence is gone.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, sequence: int = 1) -> None:
+        """Know of nothing.
+
+        Args:
+            limits: what holds for all queues together.
+            sequence: of the record that recovery begins with: the first of all, or one that tells what was before it.
+        """
+        self.limits = limits if limits is not None else Limits()
+        self.next_sequence = sequence
+        self.at_ms = 0
+        self.queues: dict[str, Queue] = {}
+        self.config: dict[str, str] = {}
+        self.readers: dict[str, ReaderImage] = {}
+        self.segments: deque[SegmentImage] = deque()
+        self.segment_first = sequence
+        self.segment_first_ms = 0
+        self.trimmed = sequence
+        self.base = sequence
+        self.baseline = sequence
+        self.chunks: OrderedDict[int, ChunkHome] = OrderedDict()  # in the order of their homes
+        self.dedup_homes: deque[DedupHome] = deque()
+        self.dropped: list[int] = []
+        self.messages = 0
+        self.size = 0
+
+    @property
+    def partition(self) -> int:
+        """Which partition of a queue is kept here, which all sequences tell; 0 for whole queues."""
+        return self.next_sequence >> NUMBER_BITS
+
+    @property
+    def counts_from(self) -> int:
+        """What the sequences of this journal begin after."""
+        return self.partition << NUMBER_BITS
+
+    def settle_base(self) -> int:
+        """Let the latest baseline be the base if nothing alive has an older home, and return the base."""
+        if self.base != self.baseline and self.oldest_home() >= self.baseline:
+            self.base = self.baseline
+        return self.base
+
+    def oldest_home(self) -> int:
+        """Return the sequence of the oldest record that something alive is described in."""
+        oldest = self.next_sequence
+        if self.chunks:
+            oldest = next(iter(self.chunks.values())).home
+        if self.dedup_homes:
+            oldest = min(oldest, self.dedup_homes[0].home)
+        return oldest
+
+    def find(self, queue: str, number: int | None) -> Message | None:
+        """Return a message of a queue by its number."""
+        known = self.queues.get(queue)
+        return None if known is None or number is None else known.messages.get(number)
+
+    def token_of(self, queue: str, number: int | None) -> int:
+        """Return the token under which a message is leased, 0 if it is not."""
+        message = self.find(queue, number)
+        return 0 if message is None else message.token

@@ -1,0 +1,104 @@
+"""Presence: of whom nothing was heard for too long. Soft state, rebuilt from the ledger, never written down.
+
+That a consumer asked and nothing came of it is not worth a record, so it is only known here. After recovery everybody
+counts as having just been heard of: whoever was there could not speak while the broker was gone.
+"""
+
+from __future__ import annotations
+
+from fairlane.core.ledger import Ledger
+from fairlane.journal.records import (
+    AnyRecord,
+    ClaimsEnded,
+    ConsumerRemoved,
+    ConsumerSet,
+    Leased,
+    QueueRemoved,
+    SinkRemoved,
+    SinkSet,
+    Staged,
+)
+from fairlane.model.limits import SINK_SILENCE_MS_MAX
+
+Name = tuple[str, str]
+"""A queue, and the name of a consumer or sink there."""
+
+
+class Presence:
+    """Who was heard of when, and whose time is over: consumers that have claimed, sinks for which something is staged.
+
+    An instant kept here may be too early, because of a word heard since, and never too late.
+    """
+
+    def __init__(self, ledger: Ledger, now_ms: int) -> None:
+        self._ledger = ledger
+        self._opened_ms = now_ms
+        self._heard: dict[Name, int] = {}
+        self._consumers: dict[Name, int] = {}
+        self._sinks: dict[Name, int] = {}
+        for queue in ledger.queues.values():
+            for name in queue.consumers:
+                self._look_at_consumer((queue.name, name))
+            for name in queue.sinks:
+                self._look_at_sink((queue.name, name))
+
+    # ------------------------------------------------------------------------------------------------------- hearing
+
+    def hear(self, queue: str, consumer: str, now_ms: int) -> None:
+        """Take note of a word from a consumer."""
+        known = self._ledger.queues.get(queue)
+        if known is not None and consumer in known.consumers:
+            self._heard[queue, consumer] = now_ms
+
+    def heard_ms(self, queue: str, consumer: str) -> int:
+        """Return when something was last heard of a consumer that is there."""
+        return max(self._heard.get((queue, consumer), 0), self._ledger.queues[queue].consumers[consumer].heard_ms)
+
+    def follow(self, record: AnyRecord) -> None:
+        """Act on a record that has been applied."""
+        if isinstance(record, Leased):
+            self._look_at_consumer((record.queue, record.owner or ""))
+        elif isinstance(record, (ConsumerSet, ConsumerRemoved, ClaimsEnded)):
+            self._look_at_consumer((record.queue, record.name))
+        elif isinstance(record, Staged):
+            self._look_at_sink((record.queue, record.sink))
+        elif isinstance(record, (SinkSet, SinkRemoved)):
+            self._look_at_sink((record.queue, record.name))
+        elif isinstance(record, QueueRemoved):
+            for known in (self._heard, self._consumers, self._sinks):
+                for name in [name for name in known if name[0] == record.queue]:
+                    del known[name]
+
+    def _look_at_consumer(self, name: Name) -> None:
+        consumer = self._ledger.queues[name[0]].consumers.get(name[1])
+        if consumer is None:
+            self._heard.pop(name, None)
+        if consumer is None or consumer.idle_ms is None or consumer.claim is None:
+            self._consumers.pop(name, None)
+        else:
+            self._consumers[name] = max(self._opened_ms, self.heard_ms(*name)) + consumer.idle_ms
+
+    def _look_at_sink(self, name: Name) -> None:
+        sink = self._ledger.queues[name[0]].sinks.get(name[1])
+        if sink is None or not sink.parts:
+            self._sinks.pop(name, None)
+        else:
+            self._sinks[name] = max(self._opened_ms, sink.heard_ms) + SINK_SILENCE_MS_MAX
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def next_at(self) -> int | None:
+        """Return when somebody's time may be over next, None for never."""
+        if not self._consumers and not self._sinks:
+            return None
+        return min((*self._consumers.values(), *self._sinks.values()))
+
+    def idle_consumers(self, now_ms: int) -> list[Name]:
+        """Return the consumers that have claimed something and were not heard of for as long as they said."""
+        for name in [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]:
+            self._look_at_consumer(name)
+        return [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]
+
+    def silent_sinks(self, now_ms: int) -> list[Name]:
+        """Return the sinks for which something is staged and that were not heard of for too long."""
+        return [name for name, at_ms in self._sinks.items() if at_ms <= now_ms]

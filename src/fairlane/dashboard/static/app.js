@@ -1,0 +1,150 @@
+// The page around the pages: which one is shown, the live feed, logging in, asking before something is done.
+
+import { Live, hasKey, setKey } from "./api.js";
+import { clusterPage } from "./cluster.js";
+import { controlsPage } from "./controls.js";
+import { deadPage } from "./dead.js";
+import { el, field, setText } from "./dom.js";
+import { hooksPage } from "./hooks.js";
+import { messagePage } from "./message.js";
+import { pipelinePage } from "./pipeline.js";
+import { clear } from "./plots.js";
+import { queuePage } from "./queue.js";
+import { queuesPage } from "./queues.js";
+
+const HISTORY_MAX = 300, NOTICE_MS = 8000;
+const main = document.getElementById("main"), dialog = document.getElementById("dialog");
+const state = document.getElementById("state"), notice = document.getElementById("notice"), leave = document.getElementById("leave");
+const clusterTab = document.querySelector("nav a[data-page=cluster]");
+const histories = new Map();
+let page = null, fading = null;
+
+const app = {
+  live: new Live(),
+  watched: null,
+  now: Date.now(),
+  history: name => histories.get(name) ?? [],
+  confirm,
+  act,
+};
+
+const PAGES = { "": queuesPage, queue: queuePage, message: messagePage, dead: deadPage, pipeline: pipelinePage, cluster: clusterPage, controls: controlsPage, hooks: hooksPage };
+const TABS = { "": "queues", queue: "queues", hooks: "controls" };
+
+function route() {
+  if (!location.hash.startsWith("#/") && location.hash) return;
+  const [name = "", ...rest] = location.hash.slice(2).split("/").map(decoded);
+  const build = PAGES[name] ?? queuesPage;
+  clear(main);
+  page = build(app, ...rest);
+  document.title = `${page.title} · Fairlane`;
+  main.replaceChildren(el("h1", {}, page.title), ...page.nodes);
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.page === (TABS[name] ?? name)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (app.live.picture) page.update(app.live.picture);
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function take(picture) {
+  app.now = picture.at_ms;
+  clusterTab.hidden = !picture.node;
+  if (picture.queue) app.watched = picture.queue.name;
+  for (const queue of picture.queues) {
+    const history = histories.get(queue.name) ?? [];
+    if (picture.isFirst) queue.rates = history.at(-1) ?? queue.rates;  // nothing has been counted yet, which is not nothing
+    else history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
+    if (history.length > HISTORY_MAX) history.shift();
+    histories.set(queue.name, history);
+  }
+  page?.update(picture);
+}
+
+function tellState(word) {
+  state.className = word;
+  setText(state, word === "live" ? "live" : "reconnecting …");
+}
+
+function tell(error) {
+  notice.replaceChildren(el("b", {}, error.cause ?? String(error)), " ", error.remedy ?? "");
+  notice.hidden = false;
+  clearTimeout(fading);
+  fading = setTimeout(() => { notice.hidden = true; }, NOTICE_MS);
+}
+
+// Does something, and shows clearly if it was refused.
+async function act(work, { isSilent = false } = {}) {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (error.status === 401) logIn(error);
+    else if (!(isSilent && error.status === 0)) tell(error);
+    return false;
+  }
+}
+
+// Asks in a dialog; with an input, for a value too. Escape is no.
+function confirm(question, told, input = null) {
+  return new Promise(resolve => {
+    const form = el("form", { method: "dialog", onsubmit: () => { dialog.returnValue = "yes"; } },
+      el("h2", { id: "dialog-title" }, question), el("p", {}, told), input && el("p", {}, input),
+      el("p", { class: "actions" }, el("button", { value: "yes", class: "strong", id: "yes" }, "Yes"),
+        el("button", { type: "button", id: "no", onclick: () => dialog.close("no") }, "No")));
+    dialog.replaceChildren(form);
+    dialog.returnValue = "no";
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    dialog.showModal();
+  });
+}
+
+function logIn(error) {
+  app.live.stop();
+  if (document.getElementById("key")) return;
+  setKey(null);
+  leave.hidden = true;
+  const input = el("input", { id: "key", type: "password", required: true, autocomplete: "off" });
+  const form = el("form", { class: "panel login", onsubmit: event => {
+    event.preventDefault();
+    setKey(input.value.trim());
+    begin();
+  } }, el("h1", {}, "Log in"), el("p", {}, "This server asks for an API key. It is kept in this tab only, until the tab is closed."),
+  error.code === "unauthenticated" && error.hadKey ? el("p", { role: "alert" }, error.cause) : null, field("API key", input), el("button", {}, "Log in"));
+  main.replaceChildren(form);
+  page = null;
+  setText(state, "not logged in");
+  input.focus();
+}
+
+function refused(error) {
+  if (error.status === 401) { error.hadKey = hasKey(); logIn(error); return; }
+  if ([404, 409].includes(error.status) && !location.hash.startsWith("#/queue/")) {  // what was watched is gone or split, and others are there
+    app.watched = null;
+    app.live.watch(null);
+    return;
+  }
+  main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, { 403: "Not allowed", 409: "Split into partitions" }[error.status] ?? "Not there"),
+    el("p", {}, error.cause), el("p", { class: "faint" }, error.remedy)));
+  page = null;
+}
+
+function begin() {
+  leave.hidden = !hasKey();
+  route();
+}
+
+app.live.addEventListener("picture", event => take(event.detail));
+app.live.addEventListener("state", event => tellState(event.detail));
+app.live.addEventListener("refused", event => refused(event.detail));
+leave.addEventListener("click", () => { setKey(null); location.hash = "#/"; location.reload(); });
+document.getElementById("skip").addEventListener("click", event => { event.preventDefault(); main.focus(); });
+window.addEventListener("hashchange", () => { route(); main.focus({ preventScroll: true }); });
+begin();

@@ -1,0 +1,97 @@
+"""The journal's events in Arrow: the schema that Spark, Parquet and every other reader of tables share.
+
+Needs the extra ``fairlane[arrow]``. Nothing else of the journal imports it, so a broker runs without.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from fairlane.journal.codec import Page
+from fairlane.journal.events import ALWAYS, COLUMNS, EVENTS_VERSION, NUMBERED, Columns
+
+try:
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+except ImportError as error:
+    raise ImportError("Arrow and Parquet need the package pyarrow: install fairlane[arrow].") from error
+
+VERSION_FIELD = b"fairlane.events.version"
+"""The name under which the schema's metadata has the version."""
+
+_TEXTS = pa.list_(pa.string())
+_TYPES = {
+    **dict.fromkeys(("fairness_key", "throttles"), _TEXTS),
+    **dict.fromkeys(("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap"), pa.int64()),
+    **dict.fromkeys(
+        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked", "claim"), pa.int64()
+    ),
+    "is_paused": pa.bool_(),
+}
+SCHEMA = pa.schema(
+    [pa.field(name, _TYPES.get(name, pa.string()), nullable=name not in ALWAYS) for name in COLUMNS],
+    metadata={VERSION_FIELD: str(EVENTS_VERSION).encode()},
+)
+"""The columns of events. A number is an int64, a list one of texts, and all else is text or a truth value."""
+
+_ID_LENGTH = 16
+
+
+def to_batch(pages: Iterable[Page]) -> pa.RecordBatch:
+    """Return the events of pages."""
+    columns = Columns()
+    for page in pages:
+        columns.append(page)
+    return batch_of(columns)
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return events that are there as rows, such as a server sends them in JSON."""
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=SCHEMA)
+
+
+def batch_of(columns: Columns, *, names: Collection[str] | None = None) -> pa.RecordBatch:
+    """Return events that are there as columns: all columns, or only those named, in the order of the schema."""
+    schema = SCHEMA if names is None else schema_of(names)
+    return pa.RecordBatch.from_arrays([_array(columns, field) for field in schema], schema=schema)
+
+
+def schema_of(names: Collection[str]) -> pa.Schema:
+    """Return the schema of some of the columns, in their order."""
+    return pa.schema([field for field in SCHEMA if field.name in names], metadata=SCHEMA.metadata)
+
+
+def _array(columns: Columns, field: pa.Field) -> pa.Array:
+    values = columns.column(field.name)
+    if values is None:
+        return pa.nulls(columns.count, field.type)
+    if field.name in NUMBERED:
+        return _ids(values)
+    if field.type == _TEXTS:
+        return _lists(values)
+    return pa.array(values, field.type)
+
+
+def _ids(numbers: list[int | None]) -> pa.Array:
+    """Return the ids of messages, all formatted in one go: an id is its number's eight bytes in hexadecimal."""
+    count = len(numbers)
+    digits = struct.pack(f">{count}Q", *[number or 0 for number in numbers]).hex().encode()
+    offsets = pa.array(range(0, (count + 1) * _ID_LENGTH, _ID_LENGTH), pa.int32())
+    known = pa.array([number is not None for number in numbers], pa.bool_())
+    buffers = [known.buffers()[1], offsets.buffers()[1], pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def _lists(values: list[Any]) -> pa.Array:
+    """Return lists of texts, from one flat array: many times faster than having Arrow look at each list."""
+    offsets: list[int | None] = []
+    flat: list[str] = []
+    for texts in values:
+        if texts is None:
+            offsets.append(None)
+        else:
+            offsets.append(len(flat))
+            flat.extend(texts)
+    offsets.append(len(flat))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, pa.string()), type=_TEXTS)

@@ -1,0 +1,399 @@
+"""Events: the journal as a flat table, one row a sequence number, for everything outside the broker that reads it.
+
+A record speaks of many messages at once and leaves out what is a default, which is right for a log and wrong for a
+table. Here every message of a record becomes a row of its own, with defaults filled in, so that a row says the same
+whatever it was written together with. What a kind of event does not speak of is null.
+
+``Carried`` and ``Baseline`` repeat what earlier records said, for recovery's sake. They give no event, so the numbers
+they take are gaps: a reader must not conclude from a missing number that something is lost.
+
+The columns have a version of their own, ``EVENTS_VERSION``. A later version may add columns and kinds, and never
+changes the meaning of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from fairlane.journal.codec import Page
+from fairlane.journal.records import (
+    Acked,
+    AnyRecord,
+    ClaimsEnded,
+    ConfigSet,
+    ConsumerRemoved,
+    ConsumerSet,
+    Dead,
+    Enqueued,
+    Extended,
+    Leased,
+    OfMessages,
+    Opened,
+    Picking,
+    Published,
+    QueuePaused,
+    QueueRemoved,
+    QueueSet,
+    ReaderSet,
+    Redriven,
+    Removed,
+    Returned,
+    Sealed,
+    SinkRemoved,
+    SinkSet,
+    Staged,
+    StateRemoved,
+    StateSet,
+    Terms,
+    Trimmed,
+)
+from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
+from fairlane.model.names import dlq_of, id_of
+
+EVENTS_VERSION = 1
+
+ALWAYS = ("sequence", "at_ms", "kind", "record")
+"""The columns that every event fills."""
+COLUMNS = (
+    *ALWAYS,
+    *("queue", "message_id", "fairness_key", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms"),
+    *("cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "reason"),
+    *("ended", "error", "target", "name", "value", "position", "is_paused", "policy_json", "by"),
+    *("throttled_ms", "capped_ms", "asked", "claim"),
+)
+NUMBERED = ("message_id", "cause_id")
+"""The columns that ``Columns`` holds as numbers of messages; a table has their ids."""
+
+
+class Columns:
+    """Events as columns, filled page after page.
+
+    Whole columns of a record are copied at once, and a column that a record does not speak of costs nothing: it is
+    filled up with None only when it is next needed. Fairness keys are held as paths, messages as numbers.
+    """
+
+    __slots__ = ("_columns", "count")
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self.count = 0
+        """How many events there are."""
+
+    def append(self, page: Page) -> None:
+        """Add the events of a page."""
+        columns, at_ms = self._columns, page.at_ms
+        sequences, instants = columns["sequence"], columns["at_ms"]
+        kinds, records = columns["kind"], columns["record"]
+        for record in page.records:
+            told = _TELLERS.get(type(record))
+            if told is None:
+                continue
+            kind, tell = told
+            first, count = record.sequence, record.count
+            tell(self, record, count)
+            if count == 1:
+                sequences.append(first)
+                kinds.append(kind)
+                records.append(first)
+            else:
+                sequences += range(first, first + count)
+                kinds += [kind] * count
+                records += [first] * count
+            self.count += count
+        instants += [at_ms] * (self.count - len(instants))
+
+    def put(self, name: str, values: Iterable[Any]) -> None:
+        """Add what the events of the present record have in a column."""
+        column = self._columns[name]
+        if len(column) != self.count:
+            column += [None] * (self.count - len(column))
+        column += values
+
+    def fill(self, name: str, value: object, count: int) -> None:
+        """Add one value for all events of the present record."""
+        column = self._columns[name]
+        if len(column) != self.count:
+            column += [None] * (self.count - len(column))
+        if count == 1:
+            column.append(value)
+        else:
+            column += [value] * count
+
+    def column(self, name: str) -> list[Any] | None:
+        """Return a column, as long as there are events; None for one with nothing in it."""
+        column = self._columns[name]
+        if not column:
+            return None
+        column.extend([None] * (self.count - len(column)))
+        return column
+
+
+def rows(page: Page) -> list[dict[str, Any]]:
+    """Return the events of a page as rows that hold no nulls: what an event does not speak of is not in its row."""
+    columns = Columns()
+    columns.append(page)
+    filled = [(name, _as_shown(name, column)) for name in COLUMNS if (column := columns.column(name)) is not None]
+    names = [name for name, _ in filled]
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in zip(*(column for _, column in filled), strict=True)
+    ]
+
+
+def _as_shown(name: str, column: list[Any]) -> list[Any]:
+    if name in NUMBERED:
+        return [None if number is None else id_of(number) for number in column]
+    if name in ("fairness_key", "throttles"):
+        return [None if texts is None else list(texts) for texts in column]
+    return column
+
+
+# ------------------------------------------------------------------------------------------------- about messages
+
+
+def _enqueued(columns: Columns, record: Enqueued, count: int) -> None:
+    columns.fill("queue", record.queue, count)
+    columns.put("message_id", range(record.sequence, record.sequence + count))
+    columns.put("size_bytes", record.sizes)
+    _put_terms(columns, record.terms, count)
+    if record.dedup_ids is not None:
+        columns.put("dedup_id", record.dedup_ids)
+    if record.correlation_ids is not None:
+        columns.put("correlation_id", record.correlation_ids)
+    if record.cause is not None:
+        columns.fill("cause_id", record.cause, count)
+
+
+def _staged(columns: Columns, record: Staged, count: int) -> None:
+    columns.fill("queue", record.queue, count)
+    columns.put("message_id", range(record.sequence, record.sequence + count))
+    columns.put("size_bytes", record.sizes)
+    _put_terms(columns, record.terms, count)
+    if record.correlation_ids is not None:
+        columns.put("correlation_id", record.correlation_ids)
+    columns.fill("name", record.sink, count)
+    columns.fill("position", record.batch, count)
+    columns.fill("value", record.part, count)
+
+
+def _published(columns: Columns, record: Published, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.put("size_bytes", record.sizes)
+    _put_terms(columns, record.terms, count)
+    columns.fill("name", record.sink, count)
+    columns.fill("position", record.batch, count)
+
+
+def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
+    columns.put("fairness_key", map(_path, terms.keys))
+    if terms.weights is not None:
+        columns.put("weight", [weight or None for weight in terms.weights])  # a record's 0 is "none was brought"
+    _put_or_fill(columns, "cost", terms.costs, 1, count)
+    priorities = terms.priorities
+    names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]
+    _put_or_fill(columns, "priority", names, "normal", count)
+    _put_or_fill(columns, "throttles", terms.throttles, (), count)
+    if terms.due_ms is not None:
+        columns.put("due_ms", terms.due_ms)
+    if terms.deadlines_ms is not None:
+        columns.put("deadline_ms", terms.deadlines_ms)
+    if terms.caps is not None:
+        columns.put("cap", terms.caps)
+
+
+def _put_or_fill(columns: Columns, name: str, values: list[Any] | None, default: object, count: int) -> None:
+    if values is not None:
+        columns.put(name, values)
+    else:
+        columns.fill(name, default, count)
+
+
+def _path(key: Key) -> tuple[str, ...]:
+    return (key,) if type(key) is str else tuple(key)
+
+
+def _put_messages(columns: Columns, record: OfMessages, count: int) -> None:
+    columns.fill("queue", record.queue, count)
+    columns.put("message_id", record.numbers)
+
+
+def _leased(columns: Columns, record: Leased, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.put("token", range(record.sequence, record.sequence + count))
+    if record.expires_ms != NEVER_MS:
+        columns.fill("expires_ms", record.expires_ms, count)
+    if record.owner is not None:
+        columns.fill("owner", record.owner, count)
+    picking = record.picking
+    columns.fill("asked", count if picking is None else picking.asked, count)
+    if picking is not None:
+        _put_picking(columns, picking, count)
+    if record.claim is not None:
+        columns.fill("claim", record.claim, count)
+
+
+def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
+    if picking.throttled_ms is not None:
+        columns.put("throttled_ms", [held_ms or None for held_ms in picking.throttled_ms])
+    if picking.capped_ms is not None:
+        columns.put("capped_ms", [held_ms or None for held_ms in picking.capped_ms])
+    if picking.moves is not None:
+        columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
+
+
+def _extended(columns: Columns, record: Extended, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.fill("expires_ms", record.expires_ms, count)
+
+
+def _acked(columns: Columns, record: Acked, count: int) -> None:
+    _put_messages(columns, record, count)
+    if record.costs is not None:
+        columns.put("cost", record.costs)
+
+
+def _returned(columns: Columns, record: Returned, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.fill("reason", record.reason, count)
+    if record.due_ms is not None:
+        columns.put("due_ms", [due_ms or None for due_ms in record.due_ms])  # a record's 0 is "at once"
+    _put_errors(columns, record.errors)
+
+
+def _put_errors(columns: Columns, errors: list[str] | None) -> None:
+    if errors is not None:
+        columns.put("error", [error or None for error in errors])  # so that no text is null in every batch
+
+
+def _dead(columns: Columns, record: Dead, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.fill("reason", record.reason, count)
+    columns.fill("target", dlq_of(record.queue), count)
+    if record.ended is not None:
+        columns.fill("ended", record.ended, count)
+    _put_errors(columns, record.errors)
+
+
+def _removed(columns: Columns, record: Removed, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.fill("reason", record.reason, count)
+
+
+def _redriven(columns: Columns, record: Redriven, count: int) -> None:
+    _put_messages(columns, record, count)
+    columns.fill("target", record.target, count)
+    _put_terms(columns, record.terms, count)
+    if record.by is not None:
+        columns.fill("by", record.by, count)
+
+
+# -------------------------------------------------------------------------------------------------- about all else
+
+
+def _put_one(columns: Columns, **values: object) -> None:
+    for name, value in values.items():
+        if value is not None:
+            columns.fill(name, value, 1)
+
+
+def _state_set(columns: Columns, record: StateSet, _count: int) -> None:
+    _put_one(columns, queue=record.queue, message_id=record.number, size_bytes=record.size)
+
+
+def _state_removed(columns: Columns, record: StateRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, message_id=record.number)
+
+
+def _queue_set(columns: Columns, record: QueueSet, _count: int) -> None:
+    _put_one(columns, queue=record.queue, policy_json=_json(record.policy), by=record.by)
+
+
+def _queue_removed(columns: Columns, record: QueueRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, by=record.by)
+
+
+def _queue_paused(columns: Columns, record: QueuePaused, _count: int) -> None:
+    path = None if record.key is None else _path(record.key)
+    _put_one(columns, queue=record.queue, fairness_key=path, is_paused=record.is_paused, by=record.by)
+
+
+def _config_set(columns: Columns, record: ConfigSet, _count: int) -> None:
+    _put_one(columns, name=record.key, value=record.value, by=record.by)
+
+
+def _reader_set(columns: Columns, record: ReaderSet, _count: int) -> None:
+    _put_one(columns, name=record.name, position=record.position)
+
+
+def _consumer_set(columns: Columns, record: ConsumerSet, _count: int) -> None:
+    idle = None if record.idle_ms is None else _json({"idle_ms": record.idle_ms})
+    _put_one(columns, queue=record.queue, name=record.name, value=idle)
+
+
+def _consumer_removed(columns: Columns, record: ConsumerRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
+
+
+def _claims_ended(columns: Columns, record: ClaimsEnded, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, claim=record.through)
+
+
+def _sink_set(columns: Columns, record: SinkSet, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, position=record.batch)
+
+
+def _sink_removed(columns: Columns, record: SinkRemoved, _count: int) -> None:
+    _put_one(columns, queue=record.queue, name=record.name, by=record.by)
+
+
+def _opened(columns: Columns, record: Opened, _count: int) -> None:
+    _put_one(columns, value=_json({"built_ms": record.built_ms}) if record.built_ms else None)
+
+
+def _sealed(columns: Columns, record: Sealed, _count: int) -> None:
+    span = _json({"first_ms": record.first_ms, "last_ms": record.last_ms})
+    _put_one(columns, position=record.first, size_bytes=record.size, value=span)
+
+
+def _trimmed(columns: Columns, record: Trimmed, _count: int) -> None:
+    _put_one(columns, position=record.to, value=_json(record.passed))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_TELLERS: dict[type[AnyRecord], tuple[str, Callable[[Columns, Any, int], None]]] = {
+    Enqueued: ("enqueued", _enqueued),
+    Leased: ("leased", _leased),
+    Extended: ("extended", _extended),
+    Acked: ("acked", _acked),
+    Returned: ("returned", _returned),
+    Dead: ("dead", _dead),
+    Removed: ("removed", _removed),
+    Redriven: ("redriven", _redriven),
+    StateSet: ("state_set", _state_set),
+    StateRemoved: ("state_removed", _state_removed),
+    QueueSet: ("queue_set", _queue_set),
+    QueueRemoved: ("queue_removed", _queue_removed),
+    QueuePaused: ("queue_paused", _queue_paused),
+    ConfigSet: ("config_set", _config_set),
+    ReaderSet: ("reader_set", _reader_set),
+    ConsumerSet: ("consumer_set", _consumer_set),
+    ConsumerRemoved: ("consumer_removed", _consumer_removed),
+    ClaimsEnded: ("claims_ended", _claims_ended),
+    Staged: ("staged", _staged),
+    Published: ("published", _published),
+    SinkSet: ("sink_set", _sink_set),
+    SinkRemoved: ("sink_removed", _sink_removed),
+    Opened: ("opened", _opened),
+    Sealed: ("sealed", _sealed),
+    Trimmed: ("trimmed", _trimmed),
+}
+KIND_OF = {record: kind for record, (kind, _) in _TELLERS.items()}
+"""The kind of event that a record becomes."""
+KINDS = tuple(KIND_OF.values())
+"""The kinds of events."""

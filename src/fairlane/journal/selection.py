@@ -1,0 +1,65 @@
+"""Which events of the journal a reader wants, so that the others need not be made, sent or looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlane.journal.codec import Page
+from fairlane.journal.events import KIND_OF
+from fairlane.journal.records import AnyRecord
+from fairlane.model.names import number_of
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted: all of what is said must hold, and what is None is not asked for.
+
+    Attributes:
+        kinds: kinds of events.
+        queues: events of these queues; those of no queue are left out.
+        message_ids: events of these messages.
+        correlation_id: how messages came that have this correlation id; later events of theirs do not name it.
+        since_ms: not before this instant.
+        until_ms: not after this instant.
+        columns: the columns, in the order of the schema.
+    """
+
+    kinds: frozenset[str] | None = None
+    queues: frozenset[str] | None = None
+    message_ids: frozenset[str] | None = None
+    correlation_id: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    columns: tuple[str, ...] | None = None
+
+    def of_page(self, page: Page) -> Page:
+        """Return a page with those records that may have wanted events."""
+        if (self.since_ms is not None and page.at_ms < self.since_ms) or (
+            self.until_ms is not None and page.at_ms > self.until_ms
+        ):
+            return Page(page.version, page.at_ms, [])
+        records = page.records
+        if self.kinds is not None:
+            records = [record for record in records if KIND_OF.get(type(record)) in self.kinds]
+        if self.queues is not None:
+            records = [record for record in records if getattr(record, "queue", None) in self.queues]
+        if self.correlation_id is not None:
+            records = [record for record in records if self.correlation_id in _correlation_ids(record)]
+        return page if records is page.records else Page(page.version, page.at_ms, records)
+
+    def named(self) -> list[tuple[str, frozenset[str]]]:
+        """Return the columns that name messages, with what each must have: a record may have others beside those."""
+        correlation_ids = None if self.correlation_id is None else frozenset((self.correlation_id,))
+        columns = (("message_id", self.message_ids), ("correlation_id", correlation_ids))
+        return [(name, wanted) for name, wanted in columns if wanted is not None]
+
+    def first_sequence(self) -> int:
+        """Return the least sequence that a wanted event can have: none is older than the message it is about."""
+        if not self.message_ids:
+            return 0
+        return min(number_of(message_id) or 0 for message_id in self.message_ids)
+
+
+def _correlation_ids(record: AnyRecord) -> Sequence[str | None]:
+    return getattr(record, "correlation_ids", None) or ()

@@ -1,0 +1,72 @@
+"""Names of queues, and the ids of messages."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Sequence
+
+from fairlane.model.limits import QUEUE_NAME_LENGTH_MAX
+
+DLQ_SUFFIX = ".dlq"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(~[1-9][0-9]?)?", re.ASCII)
+"""With a number behind a tilde, as no user names a queue, it is a partition of a queue that is split."""
+_ID_LENGTH = 16
+_NUMBER_BYTES = _ID_LENGTH // 2
+
+
+def queue_name_fault(name: object) -> str | None:
+    """Return what is wrong with the name of a queue, or None if nothing is."""
+    if not isinstance(name, str) or not name:
+        return f"A queue's name is a non-empty string, not {name!r}."
+    if len(name) > QUEUE_NAME_LENGTH_MAX:
+        return f"A queue's name has at most {QUEUE_NAME_LENGTH_MAX} characters, not {len(name)}."
+    if _NAME.fullmatch(name) is None:
+        return (
+            f"A queue's name has letters, digits, and after the first sign dots, dashes, underscores, unlike {name!r}."
+        )
+    return None
+
+
+def dlq_of(queue: str) -> str:
+    """Return the name of the dead-letter queue of a queue."""
+    return queue + DLQ_SUFFIX
+
+
+def is_dlq(queue: str) -> bool:
+    """Tell whether a name is that of a dead-letter queue."""
+    return queue.endswith(DLQ_SUFFIX)
+
+
+def id_of(number: int) -> str:
+    """Return the id of a message from its number: sixteen hexadecimal digits, in order of enqueue."""
+    return number.to_bytes(_NUMBER_BYTES).hex()
+
+
+def ids_of(numbers: Collection[int]) -> list[str]:
+    """Return the ids of messages from their numbers, like ``id_of``, in a fraction of the time."""
+    return struct.pack(f">{len(numbers)}Q", *numbers).hex(" ", _NUMBER_BYTES).split()
+
+
+def number_of(message_id: object) -> int | None:
+    """Return the number of a message from its id, or None for what can't be one."""
+    if type(message_id) is not str or len(message_id) != _ID_LENGTH:
+        return None
+    try:
+        digits = bytes.fromhex(message_id)  # unlike int(), it takes nothing but digits and spaces
+    except ValueError:
+        return None
+    return int.from_bytes(digits) if len(digits) == _NUMBER_BYTES else None
+
+
+def numbers_of(message_ids: Sequence[str]) -> Sequence[int] | None:
+    """Return the numbers of messages from their ids, in a fraction of the time. None: ask ``number_of`` about each."""
+    for message_id in message_ids:
+        if type(message_id) is not str or len(message_id) != _ID_LENGTH:
+            return None
+    try:
+        digits = bytes.fromhex("".join(message_ids))
+    except ValueError:
+        return None
+    count = len(message_ids)
+    return struct.unpack(f">{count}Q", digits) if len(digits) == count * _NUMBER_BYTES else None

@@ -1,0 +1,360 @@
+"""From the tables to the sections of a report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from fairlane.report.histograms import Histogram
+from fairlane.report.reading import Tables
+from fairlane.report.sections import Cell, Heading, Report, Section
+
+QUEUE, KEY = Heading("queue", "Queue", "text"), Heading("key", "Tenant", "text")
+WAITS = ("turn_ms", "throttled_ms", "capped_ms", "paused_ms", "backoff_ms", "delayed_ms")
+"""Why messages wait, as columns of ``messages``: what the operator can change first, what was wished last."""
+
+Row = dict[str, Any]
+
+
+def report_of(tables: Tables) -> Report:
+    """Find all that a report says."""
+    days = [day.isoformat() for day in tables.days()] or ["", ""]
+    sections = (queues, shares, waits, neighbours, starvation, usage, throttles, dead_letters, deadlines, timeline)
+    return Report(
+        title="Who waited, and why",
+        first_day=days[0],
+        last_day=days[-1],
+        sections=tuple(section(tables) for section in sections),
+    )
+
+
+def queues(tables: Tables) -> Section:
+    """Each queue in one row."""
+    counted = _summed(tables, "tenant_usage", ("queue",), ("enqueued", "acked", "failed", "dead", "removed"))
+    waited = _waited(tables, lambda row: row["queue"])
+    jain = _weighted_mean(tables, "jain", by="queue", weight="served_cost")
+    rows: list[tuple[Cell, ...]] = [
+        (queue, *sums, waited[queue].percentile(0.5), waited[queue].percentile(0.99), jain.get(queue))
+        for (queue,), sums in counted.items()
+    ]
+    return Section(
+        name="queues",
+        title="Queues",
+        meaning="What came, what was done, how long it waited, and how fairly: an index of 1 is exactly by weight.",
+        headings=(
+            QUEUE,
+            Heading("enqueued", "Enqueued"),
+            Heading("acked", "Acked"),
+            Heading("failed", "Failed attempts"),
+            Heading("dead", "Dead"),
+            Heading("removed", "Removed"),
+            Heading("wait_p50_ms", "Wait p50", "ms"),
+            Heading("wait_p99_ms", "Wait p99", "ms"),
+            Heading("jain", "Jain index"),
+        ),
+        rows=_by(rows, -2),
+    )
+
+
+def shares(tables: Tables) -> Section:
+    """What each tenant got of a queue, and what it was entitled to."""
+    columns = ("queue", "top_key", "served_cost", "entitled_share", "window_ms", "waited_ms", "starved_ms", "weight")
+    windows: dict[tuple[str, int], int] = defaultdict(int)
+    found = tables.rows("fairness_keys", columns)
+    for row in found:
+        windows[row["queue"], row["window_ms"]] += row["served_cost"]
+    totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
+    weights: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in found:
+        who = (row["queue"], row["top_key"])
+        entitled = (row["entitled_share"] or 0.0) * windows[row["queue"], row["window_ms"]]
+        for at, value in enumerate((row["served_cost"], entitled, row["waited_ms"], row["starved_ms"])):
+            totals[who][at] += value
+        weights[who] = max(weights.get(who, (0, 1)), (row["window_ms"], row["weight"]))
+    served: dict[str, float] = defaultdict(float)
+    for (queue, _), sums in totals.items():
+        served[queue] += sums[0]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *who,
+            weights[who][1],
+            int(sums[0]),
+            _part(sums[0], served[who[0]]),
+            _part(sums[1], served[who[0]]),
+            int(sums[2]),
+            int(sums[3]),
+        )
+        for who, sums in totals.items()
+    ]
+    return Section(
+        name="shares",
+        title="Shares",
+        meaning="What each tenant was served of a queue, by cost, beside what its weight entitled it to: "
+        "among those that had work, and up to the work it had.",
+        headings=(
+            QUEUE,
+            KEY,
+            Heading("weight", "Weight"),
+            Heading("served_cost", "Served"),
+            Heading("share", "Share", "part"),
+            Heading("entitled_share", "Entitled", "part"),
+            Heading("waited_ms", "Waited for its turn", "ms"),
+            Heading("starved_ms", "Starved", "ms"),
+        ),
+        rows=_by(rows, 3),
+    )
+
+
+def waits(tables: Tables) -> Section:
+    """How long each tenant's messages waited, and why."""
+    waited = _waited(tables, lambda row: (row["queue"], row["top_key"]))
+    reasons = _summed(tables, "messages", ("queue", "top_key"), WAITS)
+    nothing = (0,) * len(WAITS)
+    rows: list[tuple[Cell, ...]] = [
+        (*who, found.count, found.percentile(0.5), found.percentile(0.99), found.most, *reasons.get(who, nothing))
+        for who, found in waited.items()
+    ]
+    return Section(
+        name="waits",
+        title="Waits",
+        meaning="How long messages waited to be handed out once they were due, "
+        "and all their waiting by reason, summed over messages.",
+        headings=(
+            QUEUE,
+            KEY,
+            Heading("handed_out", "Hand-outs"),
+            Heading("wait_p50_ms", "p50", "ms"),
+            Heading("wait_p99_ms", "p99", "ms"),
+            Heading("wait_max_ms", "Longest", "ms"),
+            Heading("turn_ms", "For its turn", "ms"),
+            Heading("throttled_ms", "Throttled", "ms"),
+            Heading("capped_ms", "At its cap", "ms"),
+            Heading("paused_ms", "Paused", "ms"),
+            Heading("backoff_ms", "Backing off", "ms"),
+            Heading("delayed_ms", "Delayed as wished", "ms"),
+        ),
+        rows=_by(rows, 4),
+    )
+
+
+def neighbours(tables: Tables) -> Section:
+    """Who made whom wait."""
+    columns = ("queue", "victim", "neighbour", "delay_ms")
+    delays: dict[tuple[str, str, str], int] = defaultdict(int)
+    for row in tables.rows("noisy_neighbours", columns):
+        delays[row["queue"], row["victim"], row["neighbour"]] += row["delay_ms"]
+    whole: dict[tuple[str, str], int] = defaultdict(int)
+    for (queue, victim, _), delay_ms in delays.items():
+        whole[queue, victim] += delay_ms
+    rows: list[tuple[Cell, ...]] = [
+        (queue, victim, neighbour, delay_ms, _part(delay_ms, whole[queue, victim]))
+        for (queue, victim, neighbour), delay_ms in delays.items()
+        if victim != neighbour
+    ]
+    return Section(
+        name="neighbours",
+        title="Noisy neighbours",
+        meaning="Whose messages were handed out while a tenant's messages waited for their turn, "
+        "and how much of that waiting falls to them.",
+        headings=(
+            QUEUE,
+            Heading("victim", "Who waited", "text"),
+            Heading("neighbour", "Who was served meanwhile", "text"),
+            Heading("delay_ms", "Delay", "ms"),
+            Heading("part", "Part of the waiting", "part"),
+        ),
+        rows=_by(rows, 3),
+    )
+
+
+def starvation(tables: Tables) -> Section:
+    """Who had work and got nothing for long."""
+    columns = ("queue", "top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
+    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("starvation", columns)]
+    return Section(
+        name="starvation",
+        title="Starvation",
+        meaning="Tenants that had work waiting and were handed out nothing for more than a minute.",
+        headings=(
+            QUEUE,
+            KEY,
+            Heading("from_ms", "From", "instant"),
+            Heading("until_ms", "Until", "instant"),
+            Heading("lasted_ms", "Lasted", "ms"),
+            Heading("served_meanwhile", "Hand-outs to others"),
+        ),
+        rows=_by(rows, 4),
+    )
+
+
+def usage(tables: Tables) -> Section:
+    """What each tenant used, for chargeback."""
+    sums = ("cost_true", "acked", "acked_bytes", "service_ms", "enqueued", "failed", "dead")
+    found = _summed(tables, "tenant_usage", ("top_key",), sums)
+    rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
+    return Section(
+        name="usage",
+        title="Usage",
+        meaning="What each tenant used in all queues: cost is the true one where it was told at ack.",
+        headings=(
+            KEY,
+            Heading("cost_true", "Cost"),
+            Heading("acked", "Messages done"),
+            Heading("acked_bytes", "Payloads", "bytes"),
+            Heading("service_ms", "Worked on", "ms"),
+            Heading("enqueued", "Enqueued"),
+            Heading("failed", "Failed attempts"),
+            Heading("dead", "Dead"),
+        ),
+        rows=_by(rows, 1),
+    )
+
+
+def throttles(tables: Tables) -> Section:
+    """What throttles cost."""
+    found = _summed(
+        tables, "throttle_waits", ("queue", "throttle", "top_key"), ("handed_out", "waited", "throttled_ms")
+    )
+    rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
+    return Section(
+        name="throttles",
+        title="Throttles",
+        meaning="How long hand-outs waited for a token. A message with several throttles counts under each.",
+        headings=(
+            QUEUE,
+            Heading("throttle", "Throttle", "text"),
+            KEY,
+            Heading("handed_out", "Hand-outs"),
+            Heading("waited", "Had to wait"),
+            Heading("throttled_ms", "Waited", "ms"),
+        ),
+        rows=_by(rows, 5),
+    )
+
+
+def dead_letters(tables: Tables) -> Section:
+    """Deaths by kind of error."""
+    columns = (
+        *("queue", "reason", "signature", "signature_id", "count", "first_seen_ms", "last_seen_ms", "keys"),
+        *("sample_error", "sample_message_ids", "redriven"),
+    )
+    kinds: dict[str, list[Row]] = defaultdict(list)
+    for row in tables.rows("dead_letters", columns):
+        kinds[row["signature_id"]].append(row)
+    return Section(
+        name="dead_letters",
+        title="Dead letters",
+        meaning="Deaths, by errors that differ only in numbers, names and places.",
+        headings=(
+            QUEUE,
+            Heading("reason", "Reason", "text"),
+            Heading("signature", "Error", "text"),
+            Heading("count", "Deaths"),
+            Heading("redriven", "Redriven"),
+            Heading("keys", "Tenants hit", "text"),
+            Heading("first_seen_ms", "First seen", "instant"),
+            Heading("last_seen_ms", "Last seen", "instant"),
+            Heading("sample_message_id", "For example", "text"),
+        ),
+        rows=_by([_death(rows) for rows in kinds.values()], 3),
+    )
+
+
+def _death(rows: list[Row]) -> tuple[Cell, ...]:
+    first = min(rows, key=lambda row: row["first_seen_ms"])
+    keys = sorted({key for row in rows for key in row["keys"] or ()})
+    return (
+        first["queue"],
+        first["reason"],
+        first["signature"],
+        sum(row["count"] for row in rows),
+        sum(row["redriven"] for row in rows),
+        ", ".join(keys),
+        first["first_seen_ms"],
+        max(row["last_seen_ms"] for row in rows),
+        (first["sample_message_ids"] or [None])[0],
+    )
+
+
+def deadlines(tables: Tables) -> Section:
+    """What became of messages with a deadline."""
+    found = _summed(tables, "sla", ("queue", "top_key"), ("with_deadline", "met", "late", "missed"))
+    rows: list[tuple[Cell, ...]] = [
+        (*who, *values, _part(values[2] + values[3], values[0])) for who, values in found.items()
+    ]
+    return Section(
+        name="deadlines",
+        title="Deadlines",
+        meaning="Messages with a deadline: done by it, done after it, or given up because it had passed.",
+        headings=(
+            QUEUE,
+            KEY,
+            Heading("with_deadline", "With a deadline"),
+            Heading("met", "Met"),
+            Heading("late", "Late"),
+            Heading("missed", "Missed"),
+            Heading("part", "Late or missed", "part"),
+        ),
+        rows=_by(rows, 6),
+    )
+
+
+def timeline(tables: Tables) -> Section:
+    """How fair each queue was, minute by minute."""
+    columns = ("queue", "window_ms", "jain", "served_cost", "waiting_cost", "keys", "lag_max_key", "lag_max_cost")
+    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("fairness", columns)]
+    return Section(
+        name="timeline",
+        title="Minute by minute",
+        meaning="How fairly each queue was served, what was served, and what could have been.",
+        headings=(
+            QUEUE,
+            Heading("window_ms", "Minute", "instant"),
+            Heading("jain", "Jain index"),
+            Heading("served_cost", "Served"),
+            Heading("waiting_cost", "Work there was"),
+            Heading("keys", "Tenants with work"),
+            Heading("lag_max_key", "Lagged most", "text"),
+            Heading("lag_max_cost", "By"),
+        ),
+        rows=sorted(rows, key=lambda row: (str(row[0]), row[1])),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- adding up
+
+
+def _summed(
+    tables: Tables, table: str, by: tuple[str, ...], columns: tuple[str, ...]
+) -> dict[tuple[str, ...], tuple[int, ...]]:
+    """Return the sums of columns over all rows that have the same ``by``; Arrow adds up, for tables may be long."""
+    found = tables.read(table, (*by, *columns)).group_by(list(by)).aggregate([(name, "sum") for name in columns])
+    return {
+        tuple(row[name] for name in by): tuple(row[f"{name}_sum"] or 0 for name in columns) for row in found.to_pylist()
+    }
+
+
+def _waited(tables: Tables, who: Callable[[Row], Any]) -> dict[Any, Histogram]:
+    found: dict[Any, Histogram] = defaultdict(Histogram)
+    for row in tables.rows("latency", ("queue", "top_key", "wait_histogram", "wait_max_ms")):
+        found[who(row)].add(row["wait_histogram"], most=row["wait_max_ms"])
+    return found
+
+
+def _weighted_mean(tables: Tables, column: str, *, by: str, weight: str) -> dict[str, float]:
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in tables.rows("fairness", (by, column, weight)):
+        if row[column] is not None and row[weight]:
+            sums[row[by]][0] += row[column] * row[weight]
+            sums[row[by]][1] += row[weight]
+    return {name: total / weights for name, (total, weights) in sums.items()}
+
+
+def _part(value: float, whole: float) -> float | None:
+    return value / whole if whole else None
+
+
+def _by(rows: list[tuple[Cell, ...]], column: int) -> list[tuple[Cell, ...]]:
+    """Return rows with the largest first; those alike in the order of their names, so that a report is repeatable."""
+    return sorted(rows, key=lambda row: (-float(row[column] or 0), str(row)))

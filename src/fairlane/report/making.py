@@ -1,0 +1,82 @@
+"""Making a report: from a folder of tables to files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from fairlane.errors import InvalidArgument
+from fairlane.report.finding import report_of
+from fairlane.report.page import page_data, page_of
+from fairlane.report.period import Period
+from fairlane.report.reading import Tables
+from fairlane.report.sections import Report, Section
+from fairlane.report.summary import summary_of
+
+FORMATS = ("html", "md", "json", "csv")
+
+
+def make_report(
+    tables: Path, folder: Path, *, period: Period | None = None, formats: Collection[str] = FORMATS
+) -> list[Path]:
+    """Write a report from the tables of the pipeline into a folder, and return its files.
+
+    ``report.html`` is a page that needs nothing else, ``report.md`` a summary, ``report.json`` has all numbers,
+    ``page.json`` what the page shows, for the dashboard, and the folder ``csv`` has them a file a section. Each file is
+    replaced at once or not at all. The same tables give the same files.
+
+    Raises:
+        InvalidArgument: there are no tables, or a format is not known.
+    """
+    unknown = sorted(set(formats) - set(FORMATS))
+    if unknown:
+        raise InvalidArgument(f"There is no format {unknown[0]!r}: it is one of {', '.join(FORMATS)}.")
+    report = report_of(Tables(tables, period or Period()))
+    contents: dict[Path, str] = {}
+    if "html" in formats:
+        contents[folder / "report.html"] = page_of(report)
+    if "md" in formats:
+        contents[folder / "report.md"] = summary_of(report)
+    if "json" in formats:
+        contents[folder / "report.json"] = _json(report)
+        contents[folder / "page.json"] = msgspec.json.encode(page_data(report)).decode() + "\n"
+    if "csv" in formats:
+        contents |= {folder / "csv" / f"{section.name}.csv": _csv(section) for section in report.sections}
+    for path, text in contents.items():
+        _write(path, text)
+    return list(contents)
+
+
+def _json(report: Report) -> str:
+    told = {
+        "title": report.title,
+        "first_day": report.first_day,
+        "last_day": report.last_day,
+        "sections": {section.name: section.dicts() for section in report.sections},
+    }
+    return msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n"
+
+
+def _csv(section: Section) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([heading.name for heading in section.headings])
+    writer.writerows([[_inert(value) for value in row] for row in section.rows])
+    return text.getvalue()
+
+
+def _inert(value: object) -> object:
+    """Keep a spreadsheet from taking a name for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(unfinished, path)  # noqa: PTH105 - it replaces on every platform

@@ -1,0 +1,79 @@
+"""Reading the tables of the pipeline: the days and the queue a report is about, a table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.dataset as ds  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.errors import InvalidArgument
+from fairlane.report.period import Period
+
+_PARTITIONS = ds.partitioning(pa.schema([("is_open", pa.bool_()), ("day", pa.date32())]), flavor="hive")
+
+
+class Tables:
+    """The tables in a folder, as far as a period goes."""
+
+    def __init__(self, folder: Path, period: Period) -> None:
+        """Look at a folder of tables.
+
+        Raises:
+            InvalidArgument: there are no tables in it.
+        """
+        if not (folder / "tenant_usage").is_dir():
+            raise InvalidArgument(f"There are no tables in {folder}: make them with 'fairlane pipeline run'.")
+        self._folder = folder
+        self._period = period
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some columns of all rows of a table."""
+        found: list[dict[str, Any]] = self.read(table, columns).to_pylist()
+        return found
+
+    def read(self, table: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of a table."""
+        folder = self._folder / table
+        if not any(folder.glob("**/*.parquet")):
+            return pa.table({name: [] for name in columns})
+        dataset = _delta(folder) if (folder / "_delta_log").is_dir() else _plain(folder)
+        return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
+
+    def days(self) -> list[date]:
+        """Return the days there are, in order."""
+        found = {date.fromisoformat(folder.name.removeprefix("day=")) for folder in self._day_folders()}
+        return sorted(day for day in found if self._is_wanted(day))
+
+    def _day_folders(self) -> Iterator[Path]:
+        return (self._folder / "tenant_usage").glob("day=*")
+
+    def _is_wanted(self, day: date) -> bool:
+        first, last = self._period.first_day, self._period.last_day
+        return (first is None or first <= day) and (last is None or day <= last)
+
+    def _wanted(self, schema: pa.Schema) -> ds.Expression:
+        wanted = ds.scalar(value=True)
+        if self._period.first_day is not None:
+            wanted &= ds.field("day") >= self._period.first_day
+        if self._period.last_day is not None:
+            wanted &= ds.field("day") <= self._period.last_day
+        if self._period.queue is not None and "queue" in schema.names:
+            wanted &= ds.field("queue") == self._period.queue
+        return wanted
+
+
+def _plain(folder: Path) -> ds.Dataset:
+    return ds.dataset(folder, format="parquet", partitioning=_PARTITIONS)
+
+
+def _delta(folder: Path) -> ds.Dataset:
+    """Return a table that is kept as Delta: which of its files count is in its log."""
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - only who has Delta needs the extra
+    except ImportError as error:
+        raise InvalidArgument(f"{folder} is a Delta table: install fairlane[delta] to read it.") from error
+    return DeltaTable(folder).to_pyarrow_dataset()

@@ -1,0 +1,116 @@
+"""What a report comes to, in sentences, for people in a hurry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fairlane.report.sections import Report, Section
+from fairlane.report.wording import shown, span
+
+_NAMED_MAX = 5
+_ROWS_MAX = 10
+_REASONS = {
+    "turn_ms": "for its turn",
+    "throttled_ms": "for a throttle",
+    "capped_ms": "at its cap",
+    "paused_ms": "while paused",
+    "backoff_ms": "backing off after failures",
+    "delayed_ms": "as wished",
+}
+
+
+def findings_of(report: Report) -> list[str]:
+    """Return what there is to know, the most pressing first."""
+    return [
+        *_longest_wait(report),
+        *_noisiest(report),
+        *_starved(report),
+        *_unfair(report),
+        *_dead(report),
+        *_missed(report),
+    ]
+
+
+def summary_of(report: Report) -> str:
+    """Return a report as Markdown: what it comes to, and the head of each section."""
+    period = report.first_day if report.first_day == report.last_day else f"{report.first_day} to {report.last_day}"
+    findings = (
+        "\n".join(f"- {_plain(finding)}" for finding in findings_of(report)) or "- Nothing happened in this period."
+    )
+    tables = "\n".join(_table(section) for section in report.sections if section.rows and section.name != "timeline")
+    return f"# {report.title}, {period}\n\n{findings}\n\n{tables}"
+
+
+def _longest_wait(report: Report) -> Iterator[str]:
+    rows = report.section("waits").dicts()
+    if not rows or not rows[0]["wait_p99_ms"]:
+        return
+    worst: dict[str, Any] = rows[0]
+    name = max(_REASONS, key=lambda reason: worst[reason])
+    reason = f", mostly {_REASONS[name]}" if worst[name] else ""
+    yield (
+        f"{worst['key']} waited longest in {worst['queue']}: p99 {span(worst['wait_p99_ms'])}, "
+        f"p50 {span(worst['wait_p50_ms'] or 0)}{reason}."
+    )
+
+
+def _noisiest(report: Report) -> Iterator[str]:
+    rows: list[dict[str, Any]] = report.section("neighbours").dicts()
+    if rows and rows[0]["delay_ms"]:
+        worst = rows[0]
+        yield (
+            f"{worst['neighbour']} was the noisiest neighbour: {shown(worst['part'], 'part')} of what "
+            f"{worst['victim']} waited for its turn in {worst['queue']} went by while {worst['neighbour']} was served."
+        )
+
+
+def _starved(report: Report) -> Iterator[str]:
+    rows: list[dict[str, Any]] = report.section("starvation").dicts()
+    if rows:
+        longest = rows[0]
+        names = ", ".join(list(dict.fromkeys(str(row["key"]) for row in rows))[:_NAMED_MAX])
+        yield (
+            f"{len(rows)} times a tenant had work and got nothing for over a minute ({names}); "
+            f"the longest lasted {span(longest['lasted_ms'])}, in {longest['queue']}."
+        )
+
+
+def _unfair(report: Report) -> Iterator[str]:
+    for row in report.section("queues").dicts():
+        jain = row["jain"]
+        if isinstance(jain, float):
+            yield f"{row['queue']} was served with a Jain index of {jain:.3f} (1 is exactly by weight)."
+
+
+def _dead(report: Report) -> Iterator[str]:
+    rows: list[dict[str, Any]] = report.section("dead_letters").dicts()
+    if rows:
+        deaths, worst = sum(row["count"] for row in rows), rows[0]
+        error = worst["signature"] or worst["reason"]
+        yield f"{deaths:,} messages died, of {len(rows)} kinds of error; most often, {worst['count']:,} times: {error}."
+
+
+def _missed(report: Report) -> Iterator[str]:
+    rows: list[dict[str, Any]] = report.section("deadlines").dicts()
+    with_deadline, missed = (sum(row[name] for row in rows) for name in ("with_deadline", "missed"))
+    late = sum(row["late"] for row in rows)
+    if with_deadline:
+        yield f"Of {with_deadline:,} messages with a deadline {missed:,} missed it and {late:,} were done late."
+
+
+def _table(section: Section) -> str:
+    head = " | ".join(heading.title for heading in section.headings)
+    rule = "|".join("---" if heading.unit == "text" else "---:" for heading in section.headings)
+    body = "\n".join(
+        "| "
+        + " | ".join(_plain(shown(value, heading.unit)) for heading, value in zip(section.headings, row, strict=True))
+        + " |"
+        for row in section.rows[:_ROWS_MAX]
+    )
+    return f"## {section.title}\n\n{section.meaning}\n\n| {head} |\n|{rule}|\n{body}\n"
+
+
+def _plain(text: str) -> str:
+    """Return text that means nothing to Markdown, and stays on its line."""
+    return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|" else char for char in " ".join(text.split()))

@@ -1,0 +1,41 @@
+"""Fair picking as a library that stands alone: who is next, and whether it may go.
+
+``Scheduler`` is the face for threads, ``AsyncScheduler`` the one for asyncio. ``Kernel`` is the scheduler itself, pure,
+for those who bring their own clock and loop.
+"""
+
+from fairlane.scheduler.aio import AsyncScheduler
+from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.explanation import Explanation, WaitReason
+from fairlane.scheduler.face import Options, TaskOptions
+from fairlane.scheduler.item import Item, ItemTerms, Key, Priority
+from fairlane.scheduler.kernel import Kernel
+from fairlane.scheduler.policy import Backpressure, Departure, DepartureReason, KeyPolicy, Refusal, RefusalReason
+from fairlane.scheduler.statistics import Counts, Statistics, WaitTimes
+from fairlane.scheduler.task import Task
+from fairlane.scheduler.threads import Scheduler
+
+__all__ = [
+    "AsyncScheduler",
+    "Backpressure",
+    "Counts",
+    "Departure",
+    "DepartureReason",
+    "Explanation",
+    "Item",
+    "ItemTerms",
+    "Kernel",
+    "Key",
+    "KeyPolicy",
+    "Options",
+    "Priority",
+    "Refusal",
+    "RefusalReason",
+    "Scheduler",
+    "Statistics",
+    "Task",
+    "TaskOptions",
+    "Throttles",
+    "WaitReason",
+    "WaitTimes",
+]

@@ -1,0 +1,155 @@
+"""Limits on what may wait, and who makes room when one is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+from fairlane.scheduler.item import Item, Key, path_of
+from fairlane.scheduler.keys import Keys
+from fairlane.scheduler.policy import Backpressure, Refusal, RefusalReason
+from fairlane.scheduler.tree import Node
+
+_REBUILD_FROM = 64
+_DROPPING = (Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST)
+
+
+class Admission:
+    """Decides whether an item may wait.
+
+    With a dropping policy the victim comes from the key that is at its limit, or, when it is the limit on everything,
+    from the outermost key with the most items; below that, at each level, again from the one with the most. If that one
+    has none to give, the newcomer is refused: a flood never pushes out the quiet. Victims are of the lowest priority
+    first, and never of a higher one than the newcomer. Items that are not due yet are not dropped.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        waiting_max: int | None,
+        backpressure: Backpressure,
+        drop: Callable[[Item], None],
+    ) -> None:
+        self._keys = keys
+        self._drop = drop
+        self._longest: list[tuple[int, int, str]] = []
+        self._pushed = 0
+        self._rebuild_at = _REBUILD_FROM
+        self.waiting_max = waiting_max
+        self.backpressure = backpressure
+
+    def admit(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
+        """Make room for an item of a leaf. Returns a refusal, with nothing changed, if there is none to be made."""
+        refusal = self._make_room(leaf, item, waiting)
+        if refusal is None and self._longest:
+            name = path_of(item.key)[0]
+            self._push(name, self._length(name) + 1)
+        return refusal
+
+    def has_room_for(self, count: int, waiting: int) -> bool:
+        """Tell whether so many items more may wait in all, and nobody needs to know which keys grow by them."""
+        return not self._longest and (self.waiting_max is None or waiting + count <= self.waiting_max)
+
+    def _make_room(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
+        full = self._full_key(leaf)
+        if full is not None:
+            node, limit, twins = full
+            return self._replace(
+                item, self._policy(node), twins, Refusal(item, RefusalReason.KEY_FULL, node.key, limit)
+            )
+        if self.waiting_max is not None and waiting >= self.waiting_max:
+            policy = self._policy(leaf)
+            twins = self._longest_twins() if policy in _DROPPING else []
+            return self._replace(item, policy, twins, Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max))
+        return None
+
+    def _full_key(self, leaf: Node) -> tuple[Node, int, list[Node]] | None:
+        """Return the first node, from a leaf up, that is at its limit, with the limit and the twins it counts.
+
+        To make room there is to make room above it too. The general limit is on a key's own items, in place of a
+        policy's, which counts those below as well.
+        """
+        named = leaf.parent if leaf.name is None else leaf
+        general = self._keys.key_waiting_max
+        if general is not None and named is not None and named.waiting_max is None:
+            own = self._keys.leaves_of(leaf.key)
+            if sum(twin.waiting for twin in own) >= general:
+                return leaf, general, own
+        node: Node | None = leaf
+        while node is not None:
+            if node.waiting_max is not None:
+                twins = self._keys.twins(node)
+                if sum(twin.waiting for twin in twins) >= node.waiting_max:
+                    return node, node.waiting_max, twins
+            node = node.parent
+        return None
+
+    def _replace(self, item: Item, policy: Backpressure, twins: list[Node], refusal: Refusal) -> Refusal | None:
+        """Drop an item under these nodes in favour of a new one, if the policy is to and there is one."""
+        if policy not in _DROPPING:
+            return replace(refusal, should_wait=policy is Backpressure.WAIT)
+        victim = self._victim_under(twins, item, policy)
+        if victim is None:
+            return refusal
+        self._drop(victim)
+        return None
+
+    def victim_for(self, item: Item, policy: Backpressure, key: Key | None) -> Item | None:
+        """Return who would have to make room for an item, under a key or with None under the one with the most."""
+        twins = self._keys.find(key) if key is not None else self._longest_twins()
+        return self._victim_under(twins, item, policy)
+
+    def _victim_under(self, twins: list[Node], item: Item, policy: Backpressure) -> Item | None:
+        while any(twin.ring is not None for twin in twins):
+            twins = self._keys.longest_child(twins)
+        lowest_first = sorted(twins, key=lambda leaf: leaf.priority, reverse=True)
+        victims = (_victim_of(leaf, item, policy) for leaf in lowest_first)
+        return next((victim for victim in victims if victim is not None), None)
+
+    def _policy(self, node: Node | None) -> Backpressure:
+        """Return what the nearest key from here up says, or the general rule."""
+        while node is not None:
+            if node.backpressure is not None:
+                return node.backpressure
+            node = node.parent
+        return self.backpressure
+
+    def _longest_twins(self) -> list[Node]:
+        """Return the nodes of the outermost key with the most items."""
+        if not self._longest:
+            names = dict.fromkeys(path_of(key)[0] for key in self._keys.leaf_keys())
+            self._longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
+            heapify(self._longest)
+            self._pushed = len(names)
+            self._rebuild_at = max(_REBUILD_FROM, 4 * len(names))
+        lengths = self._longest
+        if not lengths:
+            return []
+        while (length := self._length(lengths[0][2])) != -lengths[0][0]:
+            _, _, name = heappop(lengths)
+            self._push(name, length)
+        return self._keys.find(lengths[0][2])
+
+    def _length(self, name: str) -> int:
+        return sum(node.waiting for node in self._keys.find(name))
+
+    def _push(self, name: str, length: int) -> None:
+        if len(self._longest) >= self._rebuild_at:
+            self._longest = []  # mostly out of date by now: looked for anew when needed
+            return
+        self._pushed += 1
+        heappush(self._longest, (-length, self._pushed, name))
+
+
+def _victim_of(leaf: Node, item: Item, policy: Backpressure) -> Item | None:
+    """Return who of a leaf must go for a new item, or None if all that wait rank above it."""
+    lanes = leaf.lanes()
+    ranks = {lane.priority for lane in lanes if lane.head is not None and lane.priority >= item.priority}
+    if not ranks:
+        return None
+    lowest = [lane for lane in lanes if lane.priority == max(ranks)]
+    if policy is Backpressure.DROP_OLDEST:
+        return min((lane.head for lane in lowest if lane.head is not None), key=lambda head: head.sequence)
+    return max((lane.tail for lane in lowest if lane.tail is not None), key=lambda tail: tail.sequence)

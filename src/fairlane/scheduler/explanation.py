@@ -1,0 +1,104 @@
+"""Why an item waits, in fields and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fairlane.scheduler.item import Item, Key
+from fairlane.scheduler.tree import Node
+
+
+class WaitReason(Enum):
+    """The first thing that keeps an item from being handed out."""
+
+    ELIGIBLE = "eligible"
+    THROTTLED = "throttled"
+    CAPPED = "capped"
+    PAUSED = "paused"
+    NOT_DUE = "not_due"
+    EXPIRED = "expired"
+    NOT_WAITING = "not_waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an item waits.
+
+    Attributes:
+        reason: what holds it back, or that nothing does but its turn.
+        turns: for an eligible item, how many turns of other keys come before it is served, if nothing is offered or
+            changed meanwhile. An estimate when costs differ, or with several lanes or levels.
+        until_ms: when the reason ends by itself, where that is known.
+        wait_ms: how long that is from now.
+        key: the key that is capped or paused.
+        throttle: the throttle that has no token, the one that takes longest if there are several.
+    """
+
+    reason: WaitReason
+    turns: int | None = None
+    until_ms: int | None = None
+    wait_ms: int | None = None
+    key: Key | None = None
+    throttle: str | None = None
+
+    def __str__(self) -> str:
+        wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
+        match self.reason:
+            case WaitReason.ELIGIBLE:
+                return f"It may go, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
+            case WaitReason.THROTTLED:
+                return f"Throttle {self.throttle!r} has no token{wait or ', and gets none'}."
+            case WaitReason.CAPPED:
+                return f"Key {self.key!r} has as many items in use as its cap allows."
+            case WaitReason.PAUSED:
+                return f"Key {self.key!r} is paused."
+            case WaitReason.NOT_DUE:
+                return f"It is not due{wait}."
+            case WaitReason.EXPIRED:
+                return "Its deadline has just passed; it will not be handed out."
+            case WaitReason.NOT_WAITING:
+                return "It does not wait here: never offered, handed out, cancelled, dropped or expired."
+
+
+def explain(item: Item, now_ms: int, *, is_due: bool, leaf: Node | None) -> Explanation:
+    """Work out why an item of a leaf waits."""
+    lane = item.lane
+    if lane is None or leaf is None:
+        return Explanation(reason=WaitReason.NOT_WAITING)
+    if not is_due and item.due_ms is not None and item.due_ms > now_ms:
+        return Explanation(reason=WaitReason.NOT_DUE, until_ms=item.due_ms, wait_ms=item.due_ms - now_ms)
+    node: Node | None = lane.node if is_due else leaf
+    while node is not None and node.parent is not None:
+        if node.is_paused:
+            return Explanation(reason=WaitReason.PAUSED, key=node.key)
+        if node.cap is not None and node.in_use >= node.cap:
+            return Explanation(reason=WaitReason.CAPPED, key=node.key)
+        node = node.parent
+    shut = {bucket.name: bucket.token_at(now_ms) for bucket in lane.buckets if not bucket.has_token(now_ms)}
+    if shut:
+        throttle, until_ms = max(shut.items(), key=lambda entry: float("inf") if entry[1] is None else entry[1])
+        wait_ms = None if until_ms is None else until_ms - now_ms
+        return Explanation(reason=WaitReason.THROTTLED, throttle=throttle, until_ms=until_ms, wait_ms=wait_ms)
+    return Explanation(reason=WaitReason.ELIGIBLE, turns=_turns_before(item))
+
+
+def _turns_before(item: Item) -> int:
+    """Count the turns of other keys before an item's own, at every level of its path."""
+    before, node = _cost_up_to(item), item.lane.node if item.lane is not None else None
+    turns = 0
+    while node is not None and node.parent is not None and node.parent.ring is not None:
+        ring = node.parent.ring
+        own_turns = -((node.deficit - before) // node.share)
+        if own_turns > 0 or not node.is_open:
+            turns += ring.turns_before(node, max(1, own_turns))
+        node = node.parent
+    return turns
+
+
+def _cost_up_to(item: Item) -> int:
+    cost, before = item.cost, item.previous
+    while before is not None:
+        cost += before.cost
+        before = before.previous
+    return cost

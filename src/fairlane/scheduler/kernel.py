@@ -1,0 +1,503 @@
+"""The fair scheduler itself: who is next, and whether it may go.
+
+The kernel is pure. It is handed the present instant, owns no clock, thread, lock or I/O, and answers every call from
+what it has been told. Faces for threads and asyncio, the broker, and simulations on virtual time all drive this class.
+
+Instants are whole milliseconds from any fixed origin. They should not run backwards; where they do, the kernel stays
+at the latest it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, cast
+
+from fairlane.scheduler.admission import Admission
+from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.explanation import Explanation, WaitReason, explain
+from fairlane.scheduler.holdups import NOT_HELD, Holdup
+from fairlane.scheduler.item import Item, Key, Priority, canonical_key
+from fairlane.scheduler.keys import Keys, PolicyProvider
+from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.parking import Parking
+from fairlane.scheduler.policy import (
+    Backpressure,
+    Departure,
+    DepartureReason,
+    I,
+    KeyPolicy,
+    Refusal,
+    RefusalReason,
+    require_whole,
+)
+from fairlane.scheduler.survey import Survey, survey
+from fairlane.scheduler.timers import Timers
+from fairlane.scheduler.tree import Node
+from fairlane.scheduler.turns import serve_next, serve_plain
+
+_LONG_AGO_MS = -(1 << 62)
+
+
+class Kernel(Generic[I]):
+    """Deficit round robin over fairness keys, with throttles, caps, priorities, delays, deadlines and limits.
+
+    Order: fair between keys, by weight, level by level; within a key higher priority first, then first in first out
+    among items with the same throttles. Nothing is durable. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        quantum: int = 1,
+        waiting_max: int | None = None,
+        key_waiting_max: int | None = None,
+        backpressure: Backpressure = Backpressure.REJECT,
+        strict_priority: bool = False,
+        counts_use: bool = False,
+        idle_keys_max: int = 1024,
+        throttles: Throttles | None = None,
+    ) -> None:
+        """Make an empty kernel.
+
+        Args:
+            quantum: what one turn of a key is worth at weight 1.
+            waiting_max: how many items may wait in all, None for any number.
+            key_waiting_max: how many items of one key may wait, unless its policy says otherwise.
+            backpressure: what happens beyond these limits.
+            strict_priority: let higher priority go first across all keys, not only within one.
+            counts_use: count items in use from hand-out to ``release``. Caps need it, and it needs every item handed
+                out to be released.
+            idle_keys_max: how many keys without items are remembered, with their debts, before the first is forgotten.
+            throttles: the table of throttles, to share one between kernels.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        require_whole("quantum", quantum, least=1)
+        require_whole("idle_keys_max", idle_keys_max, least=0)
+        for name, limit in (("waiting_max", waiting_max), ("key_waiting_max", key_waiting_max)):
+            if limit is not None:
+                require_whole(name, limit, least=1)
+        self.throttles = throttles if throttles is not None else Throttles()
+        self._keys = Keys(
+            self.throttles,
+            quantum=quantum,
+            key_waiting_max=key_waiting_max,
+            is_strict=strict_priority,
+            counts_use=counts_use,
+            idle_keys_max=idle_keys_max,
+        )
+        self._admission = Admission(
+            self._keys, waiting_max=waiting_max, backpressure=Backpressure(backpressure), drop=self._drop
+        )
+        self._counts_use = counts_use
+        self._parking = Parking(self._keys)
+        self._due: Timers[Item] = Timers(lambda at_ms, item: item.lane is self._not_due and item.due_ms == at_ms)
+        self._deadlines: Timers[Item] = Timers(
+            lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
+        )
+        self._not_due = Node("", None, None)
+        self._departures: list[Departure[I]] = []
+        self._dues = 0
+        self._holdups: dict[Item, Holdup] = {}
+        self._waiting = 0
+        self._sequence = 0
+        self._now_ms = _LONG_AGO_MS
+
+    # ------------------------------------------------------------------------------------------------ in and out
+
+    def offer(self, item: I, now_ms: int) -> Refusal | None:
+        """Let an item wait its turn. Returns None, or why it may not, with nothing changed."""
+        refusals = self.offer_many((item,), now_ms)
+        return refusals[0] if refusals else None
+
+    def offer_many(self, items: Iterable[I], now_ms: int) -> list[Refusal]:
+        """Let items wait their turns, in this order. Returns the refusals; all others are accepted.
+
+        Should a policy provider raise, the items before it are accepted and the rest are not.
+        """
+        self._move_to(now_ms)
+        batch = items if isinstance(items, (list, tuple)) else list(items)
+        try:
+            if self._admission.has_room_for(len(batch), self._waiting):
+                return self._offer_quickly(batch)
+            offers = (self._offer(item) for item in batch)
+            return [refusal for refusal in offers if refusal is not None]
+        except BaseException:
+            # Something of the caller's raised, such as its provider of policies. The items before it are accepted.
+            self._waiting = self._keys.count_waiting()
+            raise
+
+    def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
+        """Offer items while there is room for all; plain items of simple keys go the short way."""
+        refusals: list[Refusal] = []
+        leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
+        nobody = self._not_due
+        sequence = self._sequence
+        slow = 0
+        for item in items:
+            try:
+                leaf = leaves[item.key]
+            except KeyError:
+                leaf = nobody
+            if leaf.is_simple and item.plain and item.lane is None:
+                tail = leaf.tail
+                if tail is not None:
+                    item.sequence = sequence
+                    item.lane = leaf
+                    item.key = tail.key  # all of a key share one string, which takes less memory and is found quicker
+                    item.previous = tail
+                    tail.next = leaf.tail = item
+                    leaf.waiting += 1
+                else:
+                    item.sequence = sequence
+                    item.lane = leaf
+                    item.key = leaf.key
+                    leaf.head = leaf.tail = item
+                    leaf.waiting += 1
+                    leaf.list_lane(leaf)
+                    self._keys.refresh(leaf)
+                continue
+            slow += 1
+            refusal = self._offer(item)
+            sequence = self._sequence
+            if refusal is not None:
+                refusals.append(refusal)
+        self._waiting += len(items) - slow
+        return refusals
+
+    def _offer(self, item: Item) -> Refusal | None:
+        if item.lane is not None:
+            return Refusal(item, RefusalReason.ALREADY_WAITING)
+        leaf = self._keys.leaf_of(item)
+        departed = len(self._departures)
+        refusal = self._admission.admit(leaf, item, self._waiting)
+        if refusal is not None:
+            self._keys.note_idle(leaf)
+            return refusal
+        if len(self._departures) > departed:
+            leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
+        item.key = leaf.key
+        # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
+        item.sequence = self._sequence + 1
+        self._sequence += 2
+        self._waiting += 1
+        is_due = item.due_ms is None or item.due_ms <= self._now_ms
+        self._count(leaf, waiting=1, delayed=0 if is_due else 1)
+        if item.deadline_ms is not None:
+            self._deadlines.push(item.deadline_ms + 1, item)
+        if is_due:
+            self._enter_lane(leaf, item)
+        else:
+            item.lane = self._not_due
+            self._due.push(cast("int", item.due_ms), item)
+        if item.deadline_ms is not None and item.deadline_ms < self._now_ms:
+            self._expire()
+        return None
+
+    def take(self, count: int, now_ms: int) -> list[I]:
+        """Hand out up to ``count`` items, in the order of their turns.
+
+        Fewer come back only if nothing else may go now. Tokens are taken, deficits charged and, if the kernel counts
+        use, caps filled by the hand-out itself.
+        """
+        self._move_to(now_ms)
+        self._holdups.clear()
+        out: list[Item] = []
+        for root in self._keys.roots:
+            self._serve(root, out, count)
+        while len(out) < count and self._parking.open_stocked(self._now_ms):
+            for root in self._keys.roots:
+                self._serve(root, out, count)
+        self._waiting -= len(out)
+        return cast("list[I]", out)
+
+    def holdups(self) -> Mapping[I, Holdup]:
+        """Return how long those of the items last taken were held up that were, for reading until the next ``take``.
+
+        Counted from when the item was offered, or from when it was due.
+        """
+        return cast("Mapping[I, Holdup]", self._holdups)
+
+    def cancel(self, item: I) -> bool:
+        """Take a waiting item out; its place is free at once. Returns False if it does not wait here."""
+        if not self._holds(item):
+            return False
+        self._withdraw(item)
+        return True
+
+    def victim(self, item: I, policy: Backpressure, *, key: Key | None = None) -> I | None:
+        """Return who would have to make room for an item: one of a key, or with None of the key with the most.
+
+        Nothing is dropped. None if nobody who ranks no higher than the item waits there.
+        """
+        return cast("I | None", self._admission.victim_for(item, policy, key))
+
+    def has_departures(self) -> bool:
+        """Whether ``reap`` has something to tell already."""
+        return bool(self._departures)
+
+    def reap(self, now_ms: int | None = None) -> list[Departure[I]]:
+        """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come.
+
+        Without an instant no time passes.
+        """
+        if now_ms is not None:
+            self._move_to(now_ms)
+        departures, self._departures = self._departures, []
+        return departures
+
+    # ------------------------------------------------------------------------------------------- after hand-out
+
+    def release(self, key: Key, count: int = 1) -> None:
+        """Note that items of a key are no longer in use. Every item handed out is released once.
+
+        Raises:
+            ValueError: more are released than are in use, or the kernel does not count use.
+        """
+        require_whole("count", count, least=1)
+        if not self._counts_use or not self._keys.release(key, count):
+            raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
+        if self._parking.is_stocked:
+            self._parking.open_stocked(self._now_ms)
+
+    def release_many(self, counts: Mapping[Key, int], now_ms: int) -> None:
+        """Release so many items of each key, in this order, once the instant has come.
+
+        Raises:
+            ValueError: see ``release``; the keys before are released.
+        """
+        self._move_to(now_ms)
+        release, parking = self._keys.release, self._parking
+        for key, count in counts.items():
+            if count < 1 or not self._counts_use or not release(key, count):
+                raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
+            if parking.is_stocked:
+                parking.open_stocked(self._now_ms)
+
+    def occupy(self, key: Key, count: int = 1) -> None:
+        """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.
+
+        Raises:
+            ValueError: the kernel does not count use.
+        """
+        require_whole("count", count, least=1)
+        if not self._counts_use:
+            raise ValueError("This kernel does not count items in use.")
+        leaf = node = self._keys.leaf_for(key, Priority.NORMAL)
+        while node.parent is not None:
+            self._keys.use(node, count)
+            node = node.parent
+        self._keys.note_idle(leaf)
+
+    def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
+        """Correct the cost of an item after the fact: true cost less the cost it was handed out with.
+
+        The priority matters only where it is strict, because a key then has a deficit for each.
+
+        A debt is worked off in later turns and outlasts an empty queue, as long as the key is remembered. A refund to a
+        key that has nothing waiting is lost, like any deficit.
+        """
+        leaf = node = self._keys.leaf_for(key, priority if type(priority) is Priority else Priority(priority))
+        while node.parent is not None and node.parent.ring is not None:
+            node.deficit -= difference
+            if node.is_idle and node.deficit > 0:
+                node.deficit = 0
+            node.parent.ring.reconsider(node)
+            node = node.parent
+        self._keys.note_idle(leaf)
+
+    # ------------------------------------------------------------------------------------------------- policies
+
+    def set_policy(self, key: Key, policy: KeyPolicy) -> None:
+        """Set what a key is entitled to; it acts on the backlog at once and lasts until cleared.
+
+        Raises:
+            ValueError: the policy has a cap and the kernel does not count use.
+        """
+        self._keys.set_policy(key, policy)
+        self._parking.open_stocked(self._now_ms)
+
+    def clear_policy(self, key: Key) -> None:
+        """Go back to the provider's policy for a key, or the default."""
+        self._keys.set_policy(key, None)
+        self._parking.open_stocked(self._now_ms)
+
+    def set_policy_provider(self, provider: PolicyProvider | None) -> None:
+        """Set a function that is asked for the policy of each key without one of its own.
+
+        It is asked when the key is first seen, for all known keys now, and again by ``refresh_policy``.
+        """
+        self._keys.set_provider(provider)
+        self._parking.open_stocked(self._now_ms)
+
+    def refresh_policy(self, key: Key) -> None:
+        """Ask the provider again about one key."""
+        self._keys.refresh_policy(key)
+        self._parking.open_stocked(self._now_ms)
+
+    def pause(self, key: Key) -> None:
+        """Hand out nothing of a key, or of the keys below it, until it is resumed. New items may still be offered."""
+        self._keys.set_paused(key, is_paused=True)
+
+    def resume(self, key: Key) -> None:
+        """Undo ``pause``; the key goes on where it stopped."""
+        self._keys.set_paused(key, is_paused=False)
+        self._parking.open_stocked(self._now_ms)
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def __len__(self) -> int:
+        """Return how many items wait, the delayed ones included."""
+        return self._waiting
+
+    def throttles_in_force(self) -> list[str]:
+        """Return the throttles that hold back some of what waits."""
+        return self._parking.throttles()
+
+    def waiting_items(self) -> list[I]:
+        """Return all items that wait, key by key. Costs time in proportion."""
+        items = [item for leaf in self._keys.all_leaves() for lane in leaf.lanes() for item in lane]
+        return cast("list[I]", items + list(self._due))
+
+    def waiting(self, key: Key) -> int:
+        """Return how many items of a key, or of the keys below it, wait."""
+        return sum(node.waiting for node in self._keys.find(key))
+
+    def in_use(self, key: Key) -> int:
+        """Return how many items of a key, or of the keys below it, are in use."""
+        return max((node.in_use for node in self._keys.find(key)), default=0)
+
+    def deficit(self, key: Key) -> int:
+        """Return what a key may still spend in its turn, or, if negative, owes."""
+        return max((node.deficit for node in self._keys.find(key)), default=0, key=abs)
+
+    def known_keys(self) -> int:
+        """Return how many keys are remembered, idle ones included."""
+        return sum(len(leaves) for leaves in self._keys.leaves)
+
+    def has_ready(self) -> bool:
+        """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
+        return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
+
+    def stirrings(self) -> int:
+        """Return how often time alone has let throttled or delayed items go on: if more than before, it just did."""
+        return self._parking.openings + self._dues
+
+    def next_event_at(self) -> int | None:
+        """Return when something will change by itself: a token, a due item, a deadline. None for never.
+
+        When ``take`` has come back short, nothing more can be taken before this instant or the next call that changes
+        something, so nobody has to poll.
+        """
+        instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
+        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+
+    def survey(self, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
+        """Return so many keys with the most items, and what holds them back. Costs time in proportion to the keys."""
+        return survey(self._keys, count, now_ms, wanted=wanted)
+
+    def explain(self, item: I, now_ms: int) -> Explanation:
+        """Tell why an item waits."""
+        was_waiting = self._holds(item)
+        self._move_to(now_ms)
+        if not was_waiting:
+            return Explanation(reason=WaitReason.NOT_WAITING)
+        if not item.is_waiting:
+            return Explanation(reason=WaitReason.EXPIRED)
+        return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _serve(self, root: Node, out: list[Item], count: int) -> None:
+        ring = root.ring
+        if ring is None:
+            return
+        while ring.ready and len(out) < count:
+            if ring.serving is None and ring.is_plain_next():
+                serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
+            else:
+                lane_of, tell = self._parking.first_open_lane, self._note_holdups
+                serve_next(root, out, count, self._keys, lane_of, tell, counts_use=self._counts_use)
+
+    def _move_to(self, now_ms: int) -> None:
+        """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""
+        if now_ms <= self._now_ms:
+            return
+        self._now_ms = self._keys.now_ms = now_ms
+        if self._deadlines.entries:
+            self._expire()
+        if self._due.entries:
+            for item in self._due.pop_due(now_ms):
+                self._dues += 1
+                leaf = self._keys.leaf_of(item)
+                self._count(leaf, waiting=0, delayed=-1)
+                self._enter_lane(leaf, item)
+        self._parking.open_due(now_ms)
+
+    def _holds(self, item: Item) -> bool:
+        lane = item.lane
+        return lane is self._not_due or (lane is not None and lane.node.root() in self._keys.roots)
+
+    def _expire(self) -> None:
+        for item in self._deadlines.pop_due(self._now_ms):
+            self._withdraw(item)
+            self._departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
+
+    def _drop(self, item: Item) -> None:
+        self._withdraw(item)
+        self._departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
+
+    def _withdraw(self, item: Item) -> None:
+        lane = item.lane
+        leaf = self._keys.leaf_of(item)
+        self._waiting -= 1
+        if lane is self._not_due:
+            item.lane = None
+            self._count(leaf, waiting=-1, delayed=-1)
+        elif lane is not None:
+            was_head = lane.head is item
+            lane.remove(item)
+            self._count(leaf, waiting=-1, delayed=0)
+            if lane.head is None:
+                self._keys.lane_emptied(lane)
+            if was_head:
+                self._keys.refresh(leaf)
+        self._keys.note_idle(leaf)
+
+    def _enter_lane(self, leaf: Node, item: Item) -> None:
+        lane = self._keys.lane_of(leaf, item)
+        was_empty = lane.head is None
+        lane.append(item)
+        if self._keys.has_clocks:
+            item.held = self._shown(lane)
+        if was_empty:
+            leaf.list_lane(lane)
+            self._keys.refresh(leaf)
+
+    def _shown(self, lane: Lane) -> Holdup | None:
+        """Return what the clocks of a lane and of the keys above it show; None if they have never run."""
+        now_ms = self._now_ms
+        parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
+        return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
+
+    def _note_holdups(self, lane: Lane, items: list[Item]) -> None:
+        shown = self._shown(lane)
+        if shown is None:
+            return
+        for item in items:
+            before, item.held = item.held or NOT_HELD, None
+            held = Holdup(shown.throttled_ms - before.throttled_ms, shown.capped_ms - before.capped_ms)
+            if held != NOT_HELD:
+                self._holdups[item] = held
+
+    def _count(self, leaf: Node, *, waiting: int, delayed: int) -> None:
+        node = leaf
+        while node.parent is not None:
+            node.waiting += waiting
+            node.delayed += delayed
+            node = node.parent
+
+    def _leaf(self, key: Key) -> Node | None:
+        key = canonical_key(key)
+        return next((leaves[key] for leaves in self._keys.leaves if key in leaves), None)

@@ -1,0 +1,432 @@
+"""The keys a kernel knows: made when an item names them, ruled by policies, forgotten when idle."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.gates import WaitQueue
+from fairlane.scheduler.holdups import StopWatch
+from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
+from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.policy import KeyPolicy
+from fairlane.scheduler.tree import Node, Ring
+
+PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
+"""Asked for the policy of a key when the key is first seen; None means the default."""
+
+_DEFAULT_POLICY = KeyPolicy()
+_LANES_KEPT = 16
+_HASHABLE = (str, tuple)
+
+
+class Keys:
+    """One tree of keys, or with strict priority one for each priority, whose nodes for the same key are *twins*.
+
+    Weight, cap, pause and items in use are the same for all twins of a key.
+
+    Attributes:
+        now_ms: the present instant, as the kernel was told.
+        has_clocks: whether anything has ever been parked or at its cap.
+    """
+
+    def __init__(
+        self,
+        throttles: Throttles,
+        *,
+        quantum: int,
+        key_waiting_max: int | None,
+        is_strict: bool,
+        counts_use: bool,
+        idle_keys_max: int,
+    ) -> None:
+        self._counts_use = counts_use
+        self._has_twins_to_tell = is_strict and counts_use
+        self._throttles = throttles
+        self.roots = [_root(priority) for priority in (Priority if is_strict else (Priority.NORMAL,))]
+        self.leaves: list[dict[Key, Node]] = [{} for _ in self.roots]
+        self._provider: PolicyProvider | None = None
+        self._is_strict = is_strict
+        self._quantum = quantum
+        self.key_waiting_max = key_waiting_max
+        self._policies: dict[Key, KeyPolicy] = {}
+        self._paused: set[Key] = set()
+        self._idle: deque[Node] = deque()
+        self.now_ms = 0
+        self.has_clocks = False
+        self._idle_keys_max = idle_keys_max
+
+    def band(self, priority: Priority) -> int:
+        """Return which tree holds the items of a priority."""
+        return int(priority) if self._is_strict else 0
+
+    def leaf_of(self, item: Item) -> Node:
+        """Return the leaf an item belongs to, made if there is none."""
+        band: int = item.priority if self._is_strict else 0
+        leaf = self.leaves[band].get(item.key)
+        return leaf if leaf is not None else self._make_leaf(band, item.key)
+
+    def leaf_for(self, key: Key, priority: Priority) -> Node:
+        """Return the leaf that items of a key and a priority belong to, made if there is none."""
+        band = self.band(priority)
+        leaf = self.leaves[band].get(key) if type(key) in _HASHABLE else None
+        if leaf is None:
+            key = canonical_key(key)
+            leaf = self.leaves[band].get(key)
+        return leaf if leaf is not None else self._make_leaf(band, key)
+
+    def find(self, key: Key) -> list[Node]:
+        """Return the nodes of a key, one a tree, as far as they exist. Inner keys have nodes too."""
+        path = path_of(canonical_key(key))
+        found = []
+        for root in self.roots:
+            node: Node | None = root
+            for name in path:
+                node = node.ring.children.get(name) if node is not None and node.ring is not None else None
+            if node is not None:
+                found.append(node)
+        return found
+
+    def twins(self, node: Node) -> list[Node]:
+        """Return the nodes that stand for the same key as this one, itself included."""
+        if not self._is_strict:
+            return [node]
+        twins = self.find(node.key)
+        if node.name is None:
+            return [child for twin in twins if (child := _children(twin).get(None)) is not None]
+        return twins
+
+    def set_policy(self, key: Key, policy: KeyPolicy | None) -> None:
+        """Set the policy of a key, or with None go back to the provider's; it acts on the backlog at once."""
+        key = canonical_key(key)
+        before = self._policies.pop(key, None)
+        try:
+            if policy is not None:
+                self._policies[key] = self._allow(policy)
+            self.refresh_policy(key)
+        except BaseException:
+            if before is not None:
+                self._policies[key] = before
+            raise
+
+    def refresh_policy(self, key: Key) -> None:
+        """Ask again for the policy of a key."""
+        for node in self.find(key):
+            self._apply_policy(node, self._policy_for(node))
+
+    def set_provider(self, provider: PolicyProvider | None) -> None:
+        """Set the function that knows the policies; it acts on the backlog at once."""
+        before, self._provider = self._provider, provider
+        try:
+            policies = [(node, self._policy_for(node)) for node in self.nodes()]
+        except BaseException:
+            self._provider = before
+            raise
+        for node, policy in policies:
+            self._apply_policy(node, policy)
+
+    def set_paused(self, key: Key, *, is_paused: bool) -> None:
+        """Hold back or let go everything under a key."""
+        key = canonical_key(key)
+        (self._paused.add if is_paused else self._paused.discard)(key)
+        for node in self.find(key):
+            node.is_paused = is_paused
+            self.refresh(node)
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield every node but the roots."""
+        stack = [child for root in self.roots for child in _children(root).values()]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(_children(node).values())
+
+    def count_waiting(self) -> int:
+        """Count all items that wait, key by key."""
+        return sum(child.waiting for root in self.roots for child in _children(root).values())
+
+    def all_leaves(self) -> Iterator[Node]:
+        """Yield every leaf."""
+        for leaves in self.leaves:
+            yield from leaves.values()
+
+    def leaf_keys(self) -> list[Key]:
+        """Return the keys that have a leaf, each once, in an order that a replay repeats."""
+        return list(dict.fromkeys(key for leaves in self.leaves for key in leaves))
+
+    def leaves_of(self, key: Key) -> list[Node]:
+        """Return the leaves of a key, one a tree, the lowest priority first."""
+        return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
+
+    def longest_child(self, twins: list[Node]) -> list[Node]:
+        """Return, of what is below these twins, the one with the most items; a leaf among them counts as its own."""
+        below: dict[str | None, list[Node]] = {}
+        for twin in twins:
+            children = {None: twin} if twin.ring is None else _children(twin)
+            for name, child in children.items():
+                below.setdefault(name, []).append(child)
+        return max(below.values(), key=lambda nodes: sum(node.waiting for node in nodes))
+
+    def lane_of(self, leaf: Node, item: Item) -> Lane:
+        """Return the lane of a leaf an item belongs to, made if there is none."""
+        if not item.throttles and (item.priority == Priority.NORMAL or self._is_strict):
+            return leaf
+        extra = leaf.extra
+        if extra is None:
+            extra = leaf.begin_lanes()
+            self._classify(leaf)
+        sort = (item.priority, item.throttles)
+        lane = extra.get(sort)
+        if lane is None:
+            lane = extra[sort] = Lane(leaf, item.priority, self._throttles.join(item.throttles))
+        return lane
+
+    def refresh(self, node: Node) -> None:
+        """Bring a node's readiness, and that of the nodes above it, in line with what it holds."""
+        parent = node.parent
+        while parent is not None and parent.ring is not None:
+            if node.cap is not None or node.capped is not None:
+                self._note_cap(node)
+            ready = node.can_serve()
+            if ready == node.is_ready:
+                if ready:
+                    parent.ring.reconsider(node)
+                elif node.waiting == node.delayed and not node.is_idle:
+                    parent.ring.empty(node)
+            else:
+                node.is_ready = ready
+                (parent.ring.enter if ready else parent.ring.leave)(node)
+            self._classify(node)
+            self.note_idle(node)
+            node, parent = parent, parent.parent
+
+    def _note_cap(self, node: Node) -> None:
+        is_capped = node.cap is not None and node.in_use >= node.cap
+        if node.capped is None and is_capped:
+            node.capped = StopWatch()
+            self.has_clocks = True
+        if node.capped is not None:
+            node.capped.note(self.now_ms, is_so=is_capped)
+
+    def emptied(self, ring: Ring, node: Node) -> None:
+        """Note that a plain key has been served its last item."""
+        node.tail = None
+        node.deficit = 0
+        node.is_ready = node.is_plain = node.is_queued = False
+        node.is_idle = True
+        ring.ready -= 1
+        if not node.is_forgettable:
+            self.note_idle(node)
+
+    def use(self, node: Node, count: int) -> None:
+        """Count items of a key as in use, for all its twins alike. What is an inner key's own is counted there."""
+        if node.name is None:
+            return
+        for twin in self.twins(node):
+            twin.in_use += count
+            if twin.cap is not None:
+                self.refresh(twin)
+
+    def hand_out(self, node: Node, count: int) -> None:
+        """Count items of a key whose turn it is as in use. Short of its cap nothing else depends on it."""
+        if self._is_strict:
+            self.use(node, count)
+        elif node.name is not None:
+            node.in_use += count
+            if node.cap is not None and node.in_use >= node.cap:
+                self.refresh(node)
+
+    def release(self, key: Key, count: int) -> bool:
+        """Count items of a key as no longer in use. Returns False, with nothing changed, if there are fewer."""
+        leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
+        if leaf is None:
+            return self._release_path(path_of(canonical_key(key)), count)
+        node = leaf if leaf.name is not None else leaf.parent
+        if node is None or node.in_use < count:
+            return False
+        if _is_undisturbed(node):  # then nothing else depends on what is in use
+            while (parent := node.parent) is not None:
+                node.in_use -= count
+                if node.ring is not None and not node.in_use:
+                    self._prune(node)
+                node = parent
+            if not leaf.waiting and not leaf.is_forgettable:
+                self.note_idle(leaf)
+            return True
+        while (parent := node.parent) is not None:
+            self._release_node(node, count)
+            node = parent
+        return True
+
+    def _release_path(self, path: tuple[str, ...], count: int) -> bool:
+        if not any(node.in_use >= count for node in self.find(path)):
+            return False
+        for depth in range(len(path), 0, -1):
+            for node in self.find(path[:depth]):
+                self._release_node(node, count)
+        return True
+
+    def _release_node(self, node: Node, count: int) -> None:
+        node.in_use -= count
+        self.refresh(node)
+        if node.ring is not None:
+            self._prune(node)
+
+    def note_idle(self, node: Node) -> None:
+        """Put a key, if it has no items, on the list of those to forget; who has been there longest goes first."""
+        if node.is_forgettable or node.waiting or node.ring is not None:
+            return
+        node.is_forgettable = True
+        self._idle.append(node)
+        if len(self._idle) > self._idle_keys_max:
+            oldest = self._idle.popleft()
+            oldest.is_forgettable = False
+            if oldest.waiting == 0 and oldest.in_use == 0:
+                self._forget(oldest)
+
+    def lane_emptied(self, lane: Lane) -> None:
+        """Let an empty lane wait for no token, and forget it if its key has many, as with one for every recipient."""
+        if lane.gate is not None:
+            lane.gate.leave(lane)
+        lane.parked = None  # whoever comes next was never held up
+        extra = lane.node.extra
+        if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
+            del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
+            self._throttles.leave(lane.buckets)
+
+    def _forget(self, node: Node) -> None:
+        # Entries it may still have in the ring or at a gate are harmless: whoever meets them finds it empty.
+        node.is_forgettable = True  # whoever still holds it must not put it on the list again
+        for lane in (node.extra or {}).values():
+            self._throttles.leave(lane.buckets)
+        del self.leaves[self.band(node.priority)][node.key]
+        parent = node.parent
+        if parent is not None:
+            del _children(parent)[node.name]
+            self._prune(parent)
+
+    def _prune(self, node: Node) -> None:
+        """Forget an inner key that has nothing below it any more, and those above it of which that is then true."""
+        while (parent := node.parent) is not None and not _children(node) and not node.in_use:
+            _children(parent).pop(node.name, None)
+            node = parent
+
+    def _make_leaf(self, band: int, key: Key) -> Node:
+        path = path_of(key)
+        node = self.roots[band]
+        try:
+            for depth, name in enumerate(path, start=1):
+                node = self._make_step(node, name, path[:depth], is_inner=depth < len(path))
+        except BaseException:
+            self._prune(node)
+            raise
+        if node.ring is not None:
+            node = self._make_node(node, None, path, None)
+        self.leaves[band][key] = node
+        self._classify(node)
+        return node
+
+    def _make_step(self, parent: Node, name: str, path: tuple[str, ...], *, is_inner: bool) -> Node:
+        child = _children(parent).get(name)
+        if child is None:
+            return self._make_node(parent, name, path, Ring() if is_inner else None)
+        return self._grow(child) if is_inner and child.ring is None else child
+
+    def _make_node(self, parent: Node, name: str | None, path: tuple[str, ...], ring: Ring | None) -> Node:
+        node = Node(canonical_key(path), name, parent)
+        policy = self._policy_for(node)
+        node.priority = parent.priority
+        node.ring = ring
+        _children(parent)[name] = node
+        self._set_terms(node, policy)
+        node.is_paused = name is not None and node.key in self._paused
+        node.in_use = max((twin.in_use for twin in self.twins(node)), default=0)
+        return node
+
+    def _grow(self, leaf: Node) -> Node:
+        """Turn a leaf into an inner key. Its own items become one child beside the sub-keys to come."""
+        parent = leaf.parent
+        if parent is None or parent.ring is None:
+            raise AssertionError("A root is never a leaf.")
+        policy = self._policy_for(leaf)
+        group = Node(leaf.key, leaf.name, parent)
+        group.priority = leaf.priority
+        group.ring = Ring()
+        group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
+        group.is_paused = leaf.is_paused
+        group.capped, leaf.capped = leaf.capped, None
+        _children(parent)[leaf.name] = group
+        parent.ring.replace(leaf, group)
+        for gate in leaf.waits:
+            group.wait_at(gate, WaitQueue(leaf))
+            parent.waits[gate].replace(leaf, group)
+        leaf.name, leaf.parent = None, group
+        leaf.detach()
+        group.ring.children[None] = leaf
+        self._apply_policy(group, policy)
+        self._apply_policy(leaf, _DEFAULT_POLICY)
+        return group
+
+    def _policy_of(self, key: Key) -> KeyPolicy:
+        """Return the policy in force: the one set for the key, else the provider's, else the default."""
+        policy = self._policies.get(key)
+        if policy is None and self._provider is not None:
+            policy = self._provider(key)
+        return self._allow(policy) if policy is not None else _DEFAULT_POLICY
+
+    def _policy_for(self, node: Node) -> KeyPolicy:
+        return _DEFAULT_POLICY if node.name is None else self._policy_of(node.key)
+
+    def _allow(self, policy: KeyPolicy) -> KeyPolicy:
+        if policy.cap is not None and not self._counts_use:
+            raise ValueError("A cap needs counts_use=True: items counted from hand-out until they are released.")
+        return policy
+
+    def _apply_policy(self, node: Node, policy: KeyPolicy) -> None:
+        if node.wake_round and node.parent is not None and node.parent.ring is not None:
+            node.parent.ring.reconsider(node)
+        self._set_terms(node, policy)
+        self.refresh(node)
+
+    def _set_terms(self, node: Node, policy: KeyPolicy) -> None:
+        share = policy.weight * (policy.quantum or self._quantum)
+        if node.is_open:
+            node.deficit = min(node.deficit, share)  # of the turn that goes on; what was saved up for an item stays
+        node.share = share
+        node.cap = policy.cap
+        node.backpressure = policy.backpressure
+        node.waiting_max = policy.waiting_max
+
+    def _classify(self, node: Node) -> None:
+        """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
+        is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
+        is_unlimited = node.waiting_max is None and self.key_waiting_max is None
+        node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
+        node.is_plain = (
+            is_flat and node.is_ready and node.cap is None and not self._has_twins_to_tell and node.has_one_lane()
+        )
+
+
+def _is_undisturbed(node: Node) -> bool:
+    """Tell whether it is a flat key without a cap, or neither it nor a key above it ever had one or is asleep."""
+    if node.parent is not None and node.parent.parent is None and node.ring is None:
+        return node.cap is None
+    at: Node | None = node
+    while at is not None:
+        if at.cap is not None or at.capped is not None or at.wake_round:
+            return False
+        at = at.parent
+    return True
+
+
+def _root(priority: Priority) -> Node:
+    root = Node("", None, None)
+    root.priority = priority
+    root.ring = Ring()
+    return root
+
+
+def _children(node: Node) -> dict[str | None, Node]:
+    return node.ring.children if node.ring is not None else {}

@@ -1,0 +1,227 @@
+"""What happened so far, in all and by key: counts, and how long tasks waited."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from fairlane.scheduler.item import Key
+
+_LOOK_PAST = 8
+_STEP_BITS = 3  # eight steps to each doubling: a percentile is never more than an eighth too high
+
+
+class Happening(IntEnum):
+    """What is counted."""
+
+    ENQUEUED = 0
+    DEQUEUED = 1
+    REJECTED = 2
+    DROPPED = 3
+    EXPIRED = 4
+    CANCELLED = 5
+
+
+_WAYS_OUT = (Happening.DEQUEUED, Happening.DROPPED, Happening.EXPIRED, Happening.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTimes:
+    """How long the tasks handed out had waited.
+
+    Attributes:
+        count: how many there were.
+        sum_ns: their waits added up.
+        max_ns: the longest wait.
+        buckets: counts by upper bound in nanoseconds, ascending, empty ones left out.
+    """
+
+    count: int = 0
+    sum_ns: int = 0
+    max_ns: int = 0
+    buckets: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def mean_ns(self) -> float:
+        """The average wait, 0 when nothing has been handed out."""
+        return self.sum_ns / self.count if self.count else 0.0
+
+    def percentile_ns(self, percent: float) -> int:
+        """Return a wait that at least this percentage did not exceed; at most an eighth above the least such wait."""
+        rank = percent / 100 * self.count
+        seen = 0
+        for bound_ns, count in self.buckets.items():
+            seen += count
+            if seen >= rank:
+                return min(bound_ns, self.max_ns)
+        return self.max_ns
+
+    def count_up_to(self, bound_ns: int) -> int:
+        """Return how many waited no longer than this, as far as the scale tells."""
+        return sum(count for upper_ns, count in self.buckets.items() if upper_ns <= bound_ns)
+
+    @property
+    def p50_ns(self) -> int:
+        """The median wait."""
+        return self.percentile_ns(50)
+
+    @property
+    def p95_ns(self) -> int:
+        """The wait that 95 of 100 did not exceed."""
+        return self.percentile_ns(95)
+
+    @property
+    def p99_ns(self) -> int:
+        """The wait that 99 of 100 did not exceed."""
+        return self.percentile_ns(99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What happened to the tasks of one key, or of all.
+
+    Attributes:
+        enqueued: accepted.
+        dequeued: handed out.
+        rejected: refused because of a limit.
+        dropped: accepted, then pushed out by a newcomer.
+        expired: accepted, then past their deadline.
+        cancelled: accepted, then taken back by the caller.
+        cost: the cost handed out.
+        waiting: waiting now.
+        wait: how long those handed out had waited.
+    """
+
+    enqueued: int
+    dequeued: int
+    rejected: int
+    dropped: int
+    expired: int
+    cancelled: int
+    cost: int
+    waiting: int
+    wait: WaitTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """A snapshot of a scheduler.
+
+    Attributes:
+        total: all keys together, those no longer remembered included.
+        keys: each remembered key, most recently active last.
+        waiting_max: the limit on what may wait in all.
+    """
+
+    total: Counts
+    keys: Mapping[Key, Counts]
+    waiting_max: int | None
+
+    def top_keys(self, count: int = 10, *, by: str = "dequeued") -> list[tuple[Key, Counts]]:
+        """Return the keys that lead in one of the counts, the first one first."""
+        return sorted(self.keys.items(), key=lambda entry: getattr(entry[1], by), reverse=True)[:count]
+
+
+class Tally:
+    """Counts of one key, growing. The number waiting follows from the others."""
+
+    __slots__ = ("_cost", "_counts", "_max_ns", "_steps", "_sum_ns")
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(Happening)
+        self._cost = 0
+        self._sum_ns = 0
+        self._max_ns = 0
+        self._steps: dict[int, int] = {}
+
+    def count(self, happening: Happening, number: int = 1) -> None:
+        """Add to a count."""
+        self._counts[happening] += number
+
+    def count_dequeued(self, wait_ns: int, cost: int, step: int) -> None:
+        """Add one that was handed out after a wait, which is on this step of the scale."""
+        self._counts[1] += 1  # DEQUEUED, by number because this is per task
+        self._cost += cost
+        self._sum_ns += wait_ns
+        if wait_ns > self._max_ns:
+            self._max_ns = wait_ns
+        self._steps[step] = self._steps.get(step, 0) + 1
+
+    def snapshot(self) -> Counts:
+        """Return the counts as they are now."""
+        return Counts(
+            **{happening.name.lower(): self._counts[happening] for happening in Happening},
+            cost=self._cost,
+            waiting=self.waiting,
+            wait=WaitTimes(
+                count=self._counts[Happening.DEQUEUED],
+                sum_ns=self._sum_ns,
+                max_ns=self._max_ns,
+                buckets={bound_of(step): self._steps[step] for step in sorted(self._steps)},
+            ),
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many were accepted and have not gone."""
+        return self._counts[Happening.ENQUEUED] - sum(self._counts[way_out] for way_out in _WAYS_OUT)
+
+
+class Tallies:
+    """The total and a bounded number of keys. Beyond it the key that has been inactive longest is forgotten."""
+
+    def __init__(self, keys_max: int) -> None:
+        self._total = Tally()
+        self._keys: OrderedDict[Key, Tally] = OrderedDict()
+        self._keys_max = keys_max
+
+    def count(self, key: Key, happening: Happening) -> None:
+        """Add one to a count of a key and of all."""
+        self._total.count(happening)
+        self._of(key).count(happening)
+
+    def count_dequeued(self, key: Key, wait_ns: int, cost: int) -> None:
+        """Add one of a key that was handed out after a wait."""
+        step = step_of(wait_ns)
+        self._total.count_dequeued(wait_ns, cost, step)
+        self._of(key).count_dequeued(wait_ns, cost, step)
+
+    def snapshot(self, waiting_max: int | None) -> Statistics:
+        """Return everything as it is now."""
+        keys = {key: tally.snapshot() for key, tally in self._keys.items()}
+        return Statistics(total=self._total.snapshot(), keys=keys, waiting_max=waiting_max)
+
+    def _of(self, key: Key) -> Tally:
+        tally = self._keys.get(key)
+        if tally is None:
+            if len(self._keys) >= self._keys_max:
+                self._forget_idle()
+            tally = self._keys[key] = Tally()
+        else:
+            self._keys.move_to_end(key)
+        return tally
+
+    def _forget_idle(self) -> None:
+        """Forget the keys inactive longest; those that still have tasks waiting are looked past, a few at a time."""
+        for _ in range(min(_LOOK_PAST, len(self._keys))):
+            key, tally = next(iter(self._keys.items()))
+            if tally.waiting:
+                self._keys.move_to_end(key)
+            else:
+                del self._keys[key]
+            if len(self._keys) < self._keys_max:
+                return
+
+
+def step_of(wait_ns: int) -> int:
+    """Return the number of the step of the scale that a wait falls on."""
+    shift = max(0, wait_ns.bit_length() - _STEP_BITS - 1)
+    return (shift << _STEP_BITS) + (wait_ns >> shift)
+
+
+def bound_of(step: int) -> int:
+    """Return the longest wait on a step of the scale."""
+    shift = max(0, (step >> _STEP_BITS) - 1)
+    return ((step - (shift << _STEP_BITS) + 1) << shift) - 1

@@ -1,0 +1,117 @@
+"""Which keys have the most items, and what holds all of theirs back. Costs time in proportion to the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fairlane.scheduler.item import Key
+from fairlane.scheduler.keys import Keys
+from fairlane.scheduler.lanes import Lane
+from fairlane.scheduler.tree import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyState:
+    """One key at one instant.
+
+    Attributes:
+        waiting: its items that wait, the delayed ones included.
+        in_use: its items that are handed out and not released, if the kernel counts them.
+        throttle: what holds back everything of the key that is due, of several the first to have a token; None if
+            something may go.
+        until_ms: when that has a token; None if it never will.
+    """
+
+    key: Key
+    waiting: int
+    in_use: int
+    throttle: str | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The keys with the most items, the first one first.
+
+    Attributes:
+        active: how many keys have items, waiting or in use.
+        throttles: the names of all throttles that items wait for, or could.
+    """
+
+    keys: tuple[KeyState, ...]
+    active: int
+    throttles: frozenset[str]
+
+
+def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
+    """Look at all keys, and more closely at so many, of all or of those that are wanted."""
+    groups = _twins(keys)
+    sizes = _sizes(groups) if len(keys.leaves) > 1 else _sizes_of_single(keys.leaves[0].values())
+    places = range(len(groups)) if wanted is None else [at for at, twins in enumerate(groups) if wanted(twins[0].key)]
+    top = sorted(places, key=sizes.__getitem__, reverse=True)[:count]
+    throttles = {
+        bucket.name
+        for leaf in keys.all_leaves()
+        if leaf.extra is not None
+        for lane in leaf.extra.values()
+        if lane.head is not None
+        for bucket in lane.buckets
+    }
+    return Survey(
+        keys=tuple(_state(groups[at], now_ms) for at in top if sizes[at]),
+        active=len(sizes) - sizes.count(0),
+        throttles=frozenset(throttles),
+    )
+
+
+def _twins(keys: Keys) -> list[tuple[Node, ...]]:
+    """Return the leaves of each key: one, or one a tree where priorities are strict."""
+    if len(keys.leaves) == 1:
+        return list(zip(keys.leaves[0].values(), strict=True))
+    groups: dict[Key, list[Node]] = {}
+    for leaf in keys.all_leaves():
+        groups.setdefault(leaf.key, []).append(leaf)
+    return [tuple(twins) for twins in groups.values()]
+
+
+def _sizes(groups: Iterable[tuple[Node, ...]]) -> list[int]:
+    return [sum(leaf.waiting for leaf in twins) + max(map(_in_use, twins)) for twins in groups]
+
+
+def _sizes_of_single(leaves: Iterable[Node]) -> list[int]:
+    """Return the same for leaves that have no twins, in a fraction of the time."""
+    return [leaf.waiting + (leaf.in_use if leaf.name is not None else _in_use(leaf)) for leaf in leaves]
+
+
+def _in_use(leaf: Node) -> int:
+    """Return what a leaf has in use. What is an inner key's own is counted there, together with what is below it."""
+    if leaf.name is not None or leaf.parent is None or leaf.parent.ring is None:
+        return leaf.in_use
+    others = (child.in_use for child in leaf.parent.ring.children.values() if child is not leaf)
+    return leaf.parent.in_use - sum(others)
+
+
+def _state(twins: tuple[Node, ...], now_ms: int) -> KeyState:
+    key, waiting, in_use = twins[0].key, sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))
+    shut: list[tuple[float, str, int | None]] = []
+    for lane in (lane for leaf in twins for lane in leaf.lanes() if lane.head is not None):
+        holder = _holder(lane, now_ms)
+        if holder is None:
+            return KeyState(key=key, waiting=waiting, in_use=in_use)
+        shut.append(holder)
+    if not shut:
+        return KeyState(key=key, waiting=waiting, in_use=in_use)
+    _, throttle, until_ms = min(shut, key=lambda each: each[0])
+    return KeyState(key=key, waiting=waiting, in_use=in_use, throttle=throttle, until_ms=until_ms)
+
+
+def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
+    """Return the throttle that keeps a lane longest, with the instant at which it has a token; None if none does."""
+    found = None
+    for bucket in lane.buckets:
+        if not bucket.has_token(now_ms):
+            until_ms = bucket.token_at(now_ms)
+            entry = (float("inf") if until_ms is None else float(until_ms), bucket.name, until_ms)
+            found = entry if found is None else max(found, entry, key=lambda each: each[0])
+    return found

@@ -1,0 +1,32 @@
+"""A server process: ``python -m fairlane.server [--name value ...]``, with the settings of ``server.settings``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from fairlane.errors import FairlaneError
+from fairlane.server.run import serve
+from fairlane.server.settings import NAMES, load
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to stop; return what the process ends with."""
+    parser = argparse.ArgumentParser(prog="python -m fairlane.server", description="Serve a Fairlane broker.")
+    parser.add_argument("--config", help="a TOML file with settings")
+    for name in NAMES:
+        parser.add_argument("--" + name.replace("_", "-"), dest=name, default=None)
+    flags = vars(parser.parse_args(arguments))
+    file = flags.pop("config")
+    try:
+        serve(load(Path(file).read_text() if file else None, os.environ, flags))
+    except (FairlaneError, OSError) as error:
+        sys.stderr.write(f"fairlane: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

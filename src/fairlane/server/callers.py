@@ -1,0 +1,116 @@
+"""Who calls, and what they may do: rights on patterns of queues, and for producers on patterns of fairness keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.model.message import Key, NewMessage
+from fairlane.model.partitions import queue_of
+from fairlane.wire.verbs import Right
+
+EVERY = "*"
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A right on queues. A pattern is a name, the beginning of names with a star behind it, or a star for all.
+
+    Attributes:
+        right: ``produce``, ``consume`` or ``admin``, which is the right to do everything.
+        queues: a pattern for the names of the queues.
+        keys: for ``produce``, patterns of which one must fit the fairness key of a message; None for any key. Of a
+            path of keys the first is looked at, since it is the tenant.
+    """
+
+    right: Right
+    queues: str = EVERY
+    keys: tuple[str, ...] | None = None
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls: a name for the journal, grants, and the id of the key. Without any nobody asks for keys here.
+
+    Attributes:
+        authorization: how the caller says who it is, for another node that is asked on its behalf; never shown.
+    """
+
+    name: str | None = None
+    grants: tuple[Grant, ...] | None = None
+    id: str | None = None
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Caller(name={self.name!r}, grants={self.grants!r}, id={self.id!r})"
+
+    def may(self, right: Right, queue: str) -> bool:
+        """Tell whether the caller has a right on a queue."""
+        return self.grants is None or any(self._fitting(right, queue))
+
+    def may_anywhere(self, right: Right) -> bool:
+        """Tell whether the caller has a right on some queues, whether or not there are such queues yet."""
+        return self.grants is None or any(grant.right in (right, "admin") for grant in self.grants)
+
+    def check(self, right: Right, queue: str) -> None:
+        """Refuse what the caller has no right to.
+
+        Raises:
+            Forbidden: it has no such right on the queue.
+        """
+        if not self.may(right, queue):
+            on = f"queue {queue!r:.150}" if queue != EVERY else "all queues"
+            raise Forbidden(f"Key {self.name!r} has no right to {right} on {on}.")
+
+    def check_producing(self, queue: str, messages: Iterable[NewMessage]) -> None:
+        """Refuse messages that the caller may not enqueue there.
+
+        Raises:
+            Forbidden: it has no right to produce on the queue, or not for a message's fairness key.
+        """
+        if self.grants is None:
+            return
+        self.check("produce", queue)
+        grants = list(self._fitting("produce", queue))
+        if any(grant.keys is None for grant in grants):
+            return
+        patterns = [pattern for grant in grants for pattern in grant.keys or ()]
+        for message in messages:
+            if not _is_among(message.fairness_key, patterns):
+                raise Forbidden(f"Key {self.name!r} may not produce for fairness key {message.fairness_key!r:.150}.")
+
+    def _fitting(self, right: Right, queue: str) -> Iterable[Grant]:
+        grants, queue = self.grants or (), queue_of(queue)
+        return (grant for grant in grants if grant.right in (right, "admin") and fits(grant.queues, queue))
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Tell whether a name fits a pattern."""
+    return name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern
+
+
+def check_grant(grant: Grant) -> None:
+    """Refuse a grant that makes no sense.
+
+    Raises:
+        InvalidArgument: it makes none.
+    """
+    for pattern in (grant.queues, *(grant.keys or ())):
+        if not pattern or EVERY in pattern[:-1]:
+            raise InvalidArgument(
+                f"A pattern is a name, a beginning with a star behind it, or a star, not {pattern!r}."
+            )
+    if grant.keys is not None and grant.right != "produce":
+        raise InvalidArgument("Only the right to produce can be limited to fairness keys.")
+
+
+def _is_among(key: Key | None, patterns: list[str]) -> bool:
+    """Tell whether a key fits one of the patterns. One that is left to the queue's policy fits only the star."""
+    if key is None:
+        return EVERY in patterns
+    tenant = key if isinstance(key, str) else key[0] if key else ""
+    return any(fits(pattern, tenant) for pattern in patterns)
+
+
+ANYBODY = Caller()
+"""The caller where no keys are asked for."""

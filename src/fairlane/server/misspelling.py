@@ -1,0 +1,46 @@
+"""What may have been meant by a field or a word of a request that is not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fairlane.model.spelling import did_you_mean
+
+_FIELD: Final = re.compile(r"unknown field `(.+?)`")
+_WORD: Final = re.compile(r"Invalid enum value '(.+?)'")
+
+
+def meant(shape: type[msgspec.Struct], fault: str, path: str) -> str:
+    """Return a question that names what may have been meant, or nothing.
+
+    Args:
+        shape: what the request should be.
+        fault: what msgspec says of it.
+        path: where in the request that is, such as ``policy.backpressure`` or ``messages[0]``.
+    """
+    kind: Any = shape
+    for name in re.findall(r"[A-Za-z_]\w*", path):
+        kind = next((hints[name] for hints in map(get_type_hints, _structs(kind)) if name in hints), None)
+    if (field := _FIELD.search(fault)) is not None:
+        return did_you_mean(field[1], [name for part in _structs(kind) for name in part.__struct_fields__])
+    if (word := _WORD.search(fault)) is not None:
+        return did_you_mean(word[1], _words(kind))
+    return ""
+
+
+def _parts(kind: Any) -> Iterator[Any]:  # noqa: ANN401 - types have no common type
+    yield kind
+    for part in get_args(kind):
+        yield from _parts(part)
+
+
+def _structs(kind: Any) -> list[type[msgspec.Struct]]:  # noqa: ANN401 - see above
+    return [part for part in _parts(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
+
+
+def _words(kind: Any) -> list[str]:  # noqa: ANN401 - see above
+    return [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]

@@ -1,0 +1,160 @@
+"""The OpenAPI description, made from the table of verbs, so that it can't say anything else than the server does."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from fairlane import __version__
+from fairlane.model.message import Delivery
+from fairlane.model.views import ClusterView, QueueView
+from fairlane.server import journal_page, live, reports_page
+from fairlane.server.exchange import JSON, MSGPACK
+from fairlane.server.keys import CreatedKey, CreateKey, Keys, RevokeKey
+from fairlane.server.raw import PARAMETERS, RAW
+from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
+from fairlane.wire.frames import Consume
+from fairlane.wire.verbs import VERBS, Config, Lease, Leased, Nothing, QueueRequest, Queues
+
+_Post: TypeAlias = tuple[str, type[msgspec.Struct], type[msgspec.Struct], str]
+_VERBS: Final[dict[str, _Post]] = {
+    f"/v1/{verb.path}": (name, verb.request, verb.answer, verb.right) for name, verb in VERBS.items()
+}
+_POSTS: Final[dict[str, _Post]] = _VERBS | {
+    "/v1/queue/dequeueWithState": ("dequeue_with_state", Lease, Leased, "consume"),
+    "/v1/keys/create": ("create_key", CreateKey, CreatedKey, "admin"),
+    "/v1/keys/list": ("list_keys", Nothing, Keys, "admin"),
+    "/v1/keys/revoke": ("revoke_key", RevokeKey, Nothing, "admin"),
+}
+_STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None, str, str]]] = {
+    "/v1/queue/subscribe": (
+        "subscribe",
+        Consume,
+        Delivery,
+        "application/jsonl",
+        "Deliveries as they come, a line each.",
+    ),
+    "/v1/queue/subscribeWithState": (
+        "subscribe_with_state",
+        Consume,
+        Delivery,
+        "application/jsonl",
+        "The same with state.",
+    ),
+    "/v1/queue/watch": ("watch", QueueRequest, None, "text/event-stream", "An event whenever messages have come."),
+}
+_KINDS: Final = (JSON, MSGPACK)
+_EVENTS: Final = ("application/jsonl", "application/vnd.apache.arrow.stream")
+_GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str, tuple[str, ...]]]] = {
+    "/v1/queues": ("get_queues", Queues, (), "All queues.", _KINDS),
+    "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
+    "/v1/cluster": ("get_cluster", ClusterView, (), "Nodes, and groups of queues with their owners.", _KINDS),
+    "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys.", _KINDS),
+    "/v1/journal": (
+        "get_journal",
+        None,
+        journal_page.PARAMETERS,
+        "Events of the journal, a line each, or Arrow.",
+        _EVENTS,
+    ),
+    "/v1/live": (
+        "live",
+        None,
+        live.PARAMETERS,
+        "Queues, rates and shares about once a second, as server-sent events.",
+        ("text/event-stream",),
+    ),
+    "/v1/reports": ("reports", reports_page.Reports, (), "What the data pipeline has made.", _KINDS),
+    "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
+    "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
+    "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
+}
+
+
+def description() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
+    shapes |= {Consume, Delivery, QueueRequest, Queues, QueueView, Config, ErrorAnswer, reports_page.Reports}
+    ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
+    refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    ref_of = dict(zip(ordered, refs, strict=True))
+    paths: dict[str, Any] = {}
+    for path, (name, asked, answered, right) in _POSTS.items():
+        paths.setdefault(path, {})["post"] = _post(name, asked, ref_of[asked], ref_of[answered], right)
+    _add_raw(paths)
+    for path, (name, asked, delivered, kind, told) in _STREAMS.items():
+        schema = ref_of[delivered] if delivered is not None else {"type": "string"}
+        operation = _post(name, asked, ref_of[asked], schema, "consume")
+        operation["summary"] = told
+        operation["responses"]["200"]["content"] = {kind: {"schema": schema}}
+        paths.setdefault(path, {})["post"] = operation
+    for path, (name, found, parameters, told, kinds) in _GETS.items():
+        operation = _get(name, path, parameters, told)
+        operation["responses"]["200"] = _content("Found.", ref_of[found] if found else {}, kinds)
+        paths.setdefault(path, {})["get"] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Fairlane", "version": __version__, "description": "A durable, fair, multi-tenant queue."},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "responses": {"error": _content("A refusal, with a code, a cause and a remedy.", ref_of[ErrorAnswer])},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _add_raw(paths: dict[str, Any]) -> None:
+    """Say that one payload may go in and out as it is."""
+    payload = {"schema": {"type": "string", "format": "binary"}}
+    enqueue = paths["/v1/queue/enqueue"]["post"]
+    enqueue["requestBody"]["content"][RAW] = payload
+    enqueue["parameters"] = [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in PARAMETERS
+    ]
+    responses = paths["/v1/queue/dequeue"]["post"]["responses"]
+    responses["200"]["content"][RAW] = payload
+    responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
+
+
+def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas
+    return {
+        "operationId": name,
+        "summary": (asked.__doc__ or "").strip().partition("\n")[0],
+        "description": f"Needs the right to {right}.",
+        "tags": [right],
+        "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in (JSON, MSGPACK)}},
+        "responses": {"200": _content("Done.", answer), **_refusals()},
+    }
+
+
+def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[str, Any]:
+    places = [("path", "name")] if "{name}" in path else []
+    places += [("query", parameter) for parameter in parameters]
+    return {
+        "operationId": name,
+        "summary": told,
+        "tags": ["look"],
+        "parameters": [
+            {
+                "name": parameter,
+                "in": place,
+                "required": place == "path",
+                "schema": {"type": "integer", "minimum": 0}
+                if parameter in (*journal_page.NUMBERS, "keys_max")
+                else {"type": "string"},
+            }
+            for place, parameter in places
+        ],
+        "responses": _refusals(),
+    }
+
+
+def _content(told: str, schema: Any, kinds: tuple[str, ...] = _KINDS) -> dict[str, Any]:  # noqa: ANN401 - see _post
+    return {"description": told, "content": {kind: {"schema": schema} for kind in kinds}}
+
+
+def _refusals() -> dict[str, Any]:
+    return {str(status): {"$ref": "#/components/responses/error"} for status in sorted(set(HTTP_STATUS.values()))}

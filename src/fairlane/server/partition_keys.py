@@ -1,0 +1,78 @@
+"""Which partition a new message belongs to, as a node finds out before it asks any broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from fairlane.cluster.entries import SplitEntry
+from fairlane.core.checks import message_fault
+from fairlane.core.sources import Declared
+from fairlane.model.message import Key, NewMessage
+from fairlane.model.names import is_dlq
+from fairlane.model.partitions import partition_of_key
+from fairlane.model.policy import QueuePolicy
+from fairlane.ports.hooks import EnqueueQuestion, Hooks
+
+
+class PartitionKeys:
+    """Finds fairness keys as brokers do: by the queue's script, by its policy, or as the producer says.
+
+    A message that it places wrongly, because a script answers otherwise this time, is handed out all the same.
+    """
+
+    def __init__(
+        self, hooks: Hooks, *, splits: Callable[[], Mapping[str, SplitEntry]], now_ms: Callable[[], int]
+    ) -> None:
+        """Find no key yet.
+
+        Args:
+            hooks: runs the scripts.
+            splits: tells how queues are split, and where their keys come from.
+            now_ms: tells the time.
+        """
+        self._hooks = hooks
+        self._splits = splits
+        self._now_ms = now_ms
+        self._known: dict[str, tuple[SplitEntry, Declared]] = {}
+
+    def places(self, queue: str, messages: Sequence[NewMessage], partitions: int) -> list[int]:
+        """Return the partition of each new message."""
+        known: dict[Key | None, int] = {}
+        places = []
+        for key in self._keys(queue, messages):
+            at = known.get(key)
+            if at is None:
+                at = known[key] = partition_of_key(key, partitions)
+            places.append(at)
+        return places
+
+    def _keys(self, queue: str, messages: Sequence[NewMessage]) -> list[Key | None]:
+        keys = [message.fairness_key for message in messages]
+        entry = None if is_dlq(queue) else self._splits().get(queue)
+        if entry is None or entry.split.by_message:
+            return keys
+        declared = self._declared(queue, entry)
+        if declared.has_key:
+            keys = [declared.key(message.headers) or key for message, key in zip(messages, keys, strict=True)]
+        if entry.on_enqueue is not None:
+            sound = [row for row, message in enumerate(messages) if message_fault(message, sys.maxsize) is None]
+            questions = [EnqueueQuestion(messages[row].headers, len(messages[row].payload)) for row in sound]
+            answers = self._hooks.on_enqueue(queue, questions, self._now_ms()) or []
+            for row, answer in zip(sound, answers, strict=False):  # all of them, or none if there is no script
+                if answer is not None and answer.fairness_key is not None:
+                    keys[row] = answer.fairness_key
+        return keys
+
+    def _declared(self, queue: str, entry: SplitEntry) -> Declared:
+        """Return what the policy declares, and let the script be ready that is in force now."""
+        known = self._known.get(queue)
+        if known is not None and known[0].key_from == entry.key_from and known[0].on_enqueue == entry.on_enqueue:
+            return known[1]
+        for name in self._known.keys() - self._splits().keys():
+            del self._known[name]
+            self._hooks.remove(name)
+        self._hooks.set(queue, on_enqueue=entry.on_enqueue, on_failure=None)
+        declared = Declared(QueuePolicy(fairness_key_from=entry.key_from))
+        self._known[queue] = entry, declared
+        return declared

@@ -1,0 +1,154 @@
+"""Views of partitions, put together to what the queue is as a whole. Nothing here asks anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from fairlane.model.partitions import Split, place_in
+from fairlane.model.views import HookStatistics, KeyView, QueueView, RedriveView, ThrottleView
+
+INSPECTED_KEYS: Final = 100
+"""Fairness keys that ``inspect`` shows."""
+JOINT: Final = ","
+"""Between the ids of redrives that are one for whoever has started them."""
+T = TypeVar("T")
+
+
+def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: int) -> QueueView:
+    """Return a queue from the views of its partitions, the first of them first."""
+    first = views[0]
+    keys, counted = _keys(views)
+    return msgspec.structs.replace(
+        first,
+        name=queue,
+        created_ms=min(view.created_ms for view in views),
+        is_paused=any(view.is_paused for view in views),
+        paused_keys=tuple(dict.fromkeys(key for view in views for key in view.paused_keys)),
+        waiting=sum(view.waiting for view in views),
+        leased=sum(view.leased for view in views),
+        size=sum(view.size for view in views),
+        dead=sum(view.dead for view in views),
+        oldest_ms=_least(view.oldest_ms for view in views),
+        active_keys=counted,
+        waiters=sum(view.waiters for view in views),
+        consumers=sum(view.consumers for view in views),
+        keys=tuple(sorted(keys, key=lambda view: -view.messages)[:keys_max]),
+        throttles=_throttles(views),
+        claimed=sum(view.claimed for view in views),
+        registered=tuple(each for view in views for each in view.registered),
+        staged=sum(view.staged for view in views),
+        sinks=tuple(each for view in views for each in view.sinks),
+        partitions=made,
+    )
+
+
+def _least(instants: Iterable[int | None]) -> int | None:
+    return min((instant for instant in instants if instant is not None), default=None)
+
+
+def _most(numbers: Iterable[int | None]) -> int | None:
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _by(name: Callable[[T], object], items: Iterable[T]) -> list[list[T]]:
+    """Return items in groups of the same name, in the order in which names come first."""
+    groups: dict[object, list[T]] = {}
+    for item in items:
+        groups.setdefault(name(item), []).append(item)
+    return list(groups.values())
+
+
+def _keys(views: Sequence[QueueView]) -> tuple[list[KeyView], int | None]:
+    """Return all keys that are told, and how many there are in all; one that is in several partitions counts once."""
+    groups = _by(lambda view: view.key, (key for view in views for key in view.keys))
+    twice = sum(len(group) - 1 for group in groups)
+    counts = [view.active_keys for view in views if view.active_keys is not None]
+    return [_key(group) for group in groups], sum(counts) - twice if counts else None
+
+
+def _key(parts: list[KeyView]) -> KeyView:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    is_held = all(part.throttle is not None for part in parts)
+    return msgspec.structs.replace(
+        first,
+        messages=sum(part.messages for part in parts),
+        leased=sum(part.leased for part in parts),
+        deficit=sum(part.deficit for part in parts),
+        is_paused=all(part.is_paused for part in parts),
+        wait_p50_ms=_most(part.wait_p50_ms for part in parts),
+        wait_p99_ms=_most(part.wait_p99_ms for part in parts),
+        throttle=first.throttle if is_held else None,
+        throttled_until_ms=_least(part.throttled_until_ms for part in parts) if is_held else None,
+    )
+
+
+def _throttles(views: Sequence[QueueView]) -> tuple[ThrottleView, ...]:
+    """Return throttles with what all partitions have of them: each has a part of the rate."""
+    groups = _by(lambda view: view.name, (throttle for view in views for throttle in view.throttles))
+    return tuple(
+        ThrottleView(
+            name=group[0].name,
+            rate=sum(part.rate for part in group),
+            burst=sum(part.burst for part in group),
+            tokens=sum(part.tokens for part in group),
+        )
+        for group in groups
+    )
+
+
+def queues_by_name(views: Iterable[QueueView], split_of: Callable[[str], Split | None]) -> list[QueueView]:
+    """Return queues by name, each that is split as one."""
+    found: dict[str, dict[int, QueueView]] = {}
+    for view in views:
+        queue, at = place_in(view.name)
+        split = split_of(queue)
+        if split is None or (at or 0) >= split.made:
+            found[view.name] = {0: view}  # what a deletion or a split has left half done is shown as it is
+        else:
+            found.setdefault(queue, {})[at or 0] = view
+    return [_one(name, found[name], split_of(name)) for name in sorted(found)]
+
+
+def _one(name: str, parts: Mapping[int, QueueView], split: Split | None) -> QueueView:
+    if split is None or place_in(name)[1] is not None:
+        return parts[0]
+    return queue_view(name, [parts[at] for at in sorted(parts)], made=split.made, keys_max=0)
+
+
+def redrive_view(queue: str, views: Sequence[RedriveView]) -> RedriveView:
+    """Return one redrive from those of the partitions."""
+    if len(views) == 1:
+        return msgspec.structs.replace(views[0], queue=queue)
+    statuses = [view.status for view in views]
+    status = next((each for each in ("running", "failed", "stopped") if each in statuses), "done")
+    return msgspec.structs.replace(
+        views[0],
+        id=JOINT.join(view.id for view in views),
+        queue=queue,
+        status=status,
+        total=sum(view.total for view in views),
+        scanned=sum(view.scanned for view in views),
+        matched=sum(view.matched for view in views),
+        moved=sum(view.moved for view in views),
+        started_ms=min(view.started_ms for view in views),
+        ended_ms=None if status == "running" else _most(view.ended_ms for view in views),
+        error=next((view.error for view in views if view.error is not None), None),
+    )
+
+
+def hook_statistics(parts: Sequence[HookStatistics]) -> HookStatistics:
+    """Return how the scripts of a queue have done from how they have done in the partitions."""
+    return HookStatistics(
+        calls=sum(part.calls for part in parts),
+        faults=sum(part.faults for part in parts),
+        bypassed=sum(part.bypassed for part in parts),
+        elapsed_us=sum(part.elapsed_us for part in parts),
+        is_open=any(part.is_open for part in parts),
+        last_fault=next((part.last_fault for part in parts if part.last_fault is not None), None),
+        trips=sum(part.trips for part in parts),
+    )

@@ -1,0 +1,36 @@
+"""Leasing for somebody who may not be there, or not be entitled, when the messages come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, cast
+
+from fairlane.wire.verbs import Leased
+
+
+async def leased_unless(
+    give_back: Callable[[Leased], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
+) -> Leased | None:
+    """Return what is leased, or None if the ending comes first: then the wait is over, and what was leased goes back.
+
+    Raises:
+        FairlaneError: leasing was refused.
+    """
+    lease, end = asyncio.ensure_future(leasing), asyncio.ensure_future(ending)
+    is_taken = False
+    try:
+        await asyncio.wait((lease, end), return_when=asyncio.FIRST_COMPLETED)
+        is_taken = not end.done()
+    finally:  # nothing is awaited from here on: whoever is cancelled meanwhile would lose what has come
+        end.cancel()
+        if not is_taken:
+            lease.cancel()
+            lease.add_done_callback(partial(_given_back, give_back))
+    return cast("Leased", lease.result()) if is_taken else None
+
+
+def _given_back(give_back: Callable[[Leased], None], lease: asyncio.Future[Any]) -> None:
+    if not lease.cancelled() and lease.exception() is None:
+        give_back(lease.result())

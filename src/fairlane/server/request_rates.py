@@ -1,0 +1,55 @@
+"""How often one caller may ask: a token bucket for each, on the broker's clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from fairlane.errors import RateLimited
+from fairlane.scheduler.buckets import Bucket
+
+CALLERS_MAX: Final = 65_536
+"""How many callers are remembered, those who asked last."""
+
+
+class RequestRates:
+    """The requests of each caller, by its key or, where no keys are asked for, by its address."""
+
+    def __init__(
+        self, rate: float, burst: int | None = None, *, now_ms: Callable[[], int], callers_max: int = CALLERS_MAX
+    ) -> None:
+        self._rate = rate
+        self._burst = max(1.0, rate) if burst is None else float(burst)
+        self._now_ms = now_ms
+        self._callers_max = callers_max
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def check(self, caller: str) -> None:
+        """Count a request.
+
+        Raises:
+            RateLimited: the caller has asked too often; nothing was done.
+        """
+        now_ms = self._now_ms()
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._new(caller, now_ms)
+        else:
+            self._buckets.move_to_end(caller)
+        if bucket.has_token(now_ms):
+            bucket.take()
+            return
+        again_ms = bucket.token_at(now_ms)
+        retry_after_ms = None if again_ms is None else max(1, again_ms - now_ms)
+        raise RateLimited(f"A caller may make {self._rate:g} requests a second.", retry_after_ms=retry_after_ms)
+
+    def _new(self, caller: str, now_ms: int) -> Bucket:
+        if len(self._buckets) >= self._callers_max:
+            self._buckets.popitem(last=False)
+        bucket = self._buckets[caller] = Bucket(caller)
+        bucket.limit(self._rate, self._burst, None, now_ms)
+        return bucket

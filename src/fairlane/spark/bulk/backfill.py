@@ -1,0 +1,178 @@
+"""Backfill: the rows of any table into a queue, each once, at a rate, and resumable.
+
+The rows are first written to a work folder, in files of a fixed size: so a run that is repeated sends the very same
+rows in the very same order, whatever becomes of their source meanwhile. Then they are sent, some files at a time, as
+the numbered batches of a sink. The broker remembers the last batch of each sink, so a batch is published once, and a
+run that was killed goes on where the broker says.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+from pyspark.sql import DataFrame, SparkSession
+
+from fairlane.errors import InvalidArgument
+from fairlane.spark.source.place import Place
+from fairlane.spark.source.rows import check_columns
+
+ROWS_PER_BATCH = 50_000
+"""So many rows are published in one commit, unless the rate is lower."""
+_ROWS_PER_FILE = 10_000
+_ABOUT = "about.json"
+_ROWS = "rows"
+
+
+class Pace(Protocol):
+    """A clock that can be waited for."""
+
+    def now_s(self) -> float:
+        """Return the present instant."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        ...
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files that are sent together, and how many rows they have."""
+
+    files: tuple[str, ...]
+    rows: int
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the rows in a work folder are, and how they are sent: the same in every run."""
+
+    queue: str
+    source: str
+    batches: tuple[Batch, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(batch.rows for batch in self.batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What is to be sent, and where to.
+
+    Attributes:
+        place: the server.
+        queue: the queue the rows go to.
+        name: the name of the backfill; under the same name it is the same one, and resumed.
+        source: what the rows are, in words; a folder with other rows is refused.
+        work: the folder the rows are kept in until all are sent; on a cluster it must be shared storage.
+        rate: at most so many messages a second; None for as fast as the broker takes them.
+    """
+
+    place: Place
+    queue: str
+    name: str
+    source: str
+    work: Path
+    rate: float | None = None
+
+    @property
+    def sink(self) -> str:
+        """The sink whose batches the broker counts."""
+        return f"backfill-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a backfill is."""
+
+    sent: int
+    total: int
+
+
+def run_backfill(
+    spark: SparkSession, rows: Callable[[], DataFrame], backfill: Backfill, *, pace: Pace
+) -> Iterator[Progress]:
+    """Send all rows of a frame that have not been sent yet, and yield how far it is, at the start and after each batch.
+
+    A row is sent once, however often this is interrupted and run again, as long as the work folder and the broker's
+    memory of the sink are there. ``rows`` is asked only if the folder has none yet.
+
+    Raises:
+        InvalidArgument: the rows have no such columns as messages have, or the work folder has rows of another source.
+        QueueNotFound: there is no such queue.
+    """
+    about = _snapshot(rows, backfill)
+    first = _next_batch(backfill)
+    before = sent = sum(batch.rows for batch in about.batches[:first])
+    yield Progress(sent, about.rows)
+    began_s = pace.now_s()
+    for number, batch in enumerate(about.batches[first:], first):
+        _send(spark, batch, backfill, number)
+        sent += batch.rows
+        yield Progress(sent, about.rows)
+        if backfill.rate is not None and sent < about.rows:
+            pace.wait(max(0.0, began_s + (sent - before) / backfill.rate - pace.now_s()))
+
+
+def forget_rows(backfill: Backfill) -> None:
+    """Remove the work folder of a backfill that is done."""
+    shutil.rmtree(backfill.work, ignore_errors=True)
+
+
+def _snapshot(rows: Callable[[], DataFrame], backfill: Backfill) -> About:
+    """Return what is in the work folder; written now if nothing is."""
+    path = backfill.work / _ABOUT
+    if path.exists():
+        about = msgspec.json.decode(path.read_bytes(), type=About)
+        if (about.queue, about.source) != (backfill.queue, backfill.source):
+            raise InvalidArgument(
+                f"{backfill.work} has rows of {about.source!r:.200} for queue {about.queue}: "
+                "give this backfill another name, or remove the folder if it is not to go on."
+            )
+        return about
+    frame = rows()
+    check_columns(frame.schema)
+    per_batch = ROWS_PER_BATCH if backfill.rate is None else min(ROWS_PER_BATCH, max(1, int(backfill.rate)))
+    place = backfill.work / _ROWS
+    shutil.rmtree(place, ignore_errors=True)
+    frame.write.option("maxRecordsPerFile", min(per_batch, _ROWS_PER_FILE)).parquet(str(place))
+    about = About(queue=backfill.queue, source=backfill.source, batches=tuple(_batches(place, per_batch)))
+    fresh = backfill.work / f".{_ABOUT}.new"
+    fresh.write_bytes(msgspec.json.encode(about))
+    fresh.replace(path)  # from here on the rows are these
+    return about
+
+
+def _batches(place: Path, per_batch: int) -> Iterator[Batch]:
+    """Yield the files of a folder in order, as many together as have so many rows."""
+    files: list[str] = []
+    rows = 0
+    for file in sorted(place.glob("[!._]*.parquet")):
+        count = pq.read_metadata(file).num_rows
+        if files and rows + count > per_batch:
+            yield Batch(files=tuple(files), rows=rows)
+            files, rows = [], 0
+        files.append(file.name)
+        rows += count
+    if files:
+        yield Batch(files=tuple(files), rows=rows)
+
+
+def _next_batch(backfill: Backfill) -> int:
+    """Return the first batch that the broker has not published."""
+    with backfill.place.client() as client:
+        latest = {sink.name: sink.batch for sink in client.sinks(backfill.queue)}.get(backfill.sink)
+    return 0 if latest is None else latest + 1
+
+
+def _send(spark: SparkSession, batch: Batch, backfill: Backfill, number: int) -> None:
+    frame = spark.read.parquet(*(str(backfill.work / _ROWS / name) for name in batch.files))
+    options = {name: str(value) for name, value in asdict(backfill.place).items() if value is not None}
+    writer = frame.write.format("fairlane").mode("append").options(**options)
+    writer.options(queue=backfill.queue, sink=backfill.sink, batch=str(number)).save()

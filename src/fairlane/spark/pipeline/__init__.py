@@ -1,0 +1,22 @@
+"""The pipeline: from the journal to its tables, incrementally.
+
+``run_pipeline`` brings a folder of tables up to date, ``read_table`` reads one.
+"""
+
+from __future__ import annotations
+
+from fairlane.spark.pipeline.manifest import Manifest, read_manifest
+from fairlane.spark.pipeline.reading import read_table
+from fairlane.spark.pipeline.run import CONF, RunReport, run_pipeline
+from fairlane.spark.pipeline.source import JournalFolder, LiveJournal
+
+__all__ = [
+    "CONF",
+    "JournalFolder",
+    "LiveJournal",
+    "Manifest",
+    "RunReport",
+    "read_manifest",
+    "read_table",
+    "run_pipeline",
+]

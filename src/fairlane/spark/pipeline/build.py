@@ -1,0 +1,77 @@
+"""Making the tables of some days, of the events of these days and what was carried on from the day before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from fairlane.spark.pipeline.folder import CARRIED
+from fairlane.spark.tables.attempts import attempts
+from fairlane.spark.tables.dead_letters import dead_letters
+from fairlane.spark.tables.events import carried, open_messages
+from fairlane.spark.tables.fairness import fairness, fairness_keys
+from fairlane.spark.tables.latency import latency
+from fairlane.spark.tables.messages import messages
+from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
+from fairlane.spark.tables.sla import sla
+from fairlane.spark.tables.starvation import starvation
+from fairlane.spark.tables.tenant_usage import tenant_usage
+from fairlane.spark.tables.throttle_waits import throttle_waits
+from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Span, pieces, windows
+from fairlane.spark.tables.weights import with_weights
+
+BROADCAST_MAX = 200_000
+"""With more open messages than this they are not sent to each task."""
+
+Write = Callable[[str, DataFrame], DataFrame]
+"""Writes a table under its name, and returns it as it is read back."""
+
+
+def build(events: DataFrame, span: Span, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
+    """Make all tables but ``events``.
+
+    Args:
+        events: those of the days, and before them what was carried on.
+        span: the days that are made, and how far events reach.
+        newest_day: the day of the latest event.
+        carry: the days whose ends are to be remembered.
+        write: writes a table; only its rows of these days are kept.
+    """
+    tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        write("messages", messages(tried, newest_day=newest_day))
+        for table in (tenant_usage, latency, throttle_waits, sla, dead_letters):
+            write(table.__name__, table(tried))
+        _carry(events, tried, carry, write)
+        _make_fairness(events, tried, span, write)
+    finally:
+        tried.unpersist()
+
+
+def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
+    """Write what the ends of days carry on. Few messages are open, mostly: then events need not be shuffled."""
+    still_open = open_messages(tried, days=days).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
+        write(CARRIED, carried(events, found, days=days).drop("day").withColumnRenamed("carried_on", "day"))
+    finally:
+        still_open.unpersist()
+
+
+def _make_fairness(events: DataFrame, tried: DataFrame, span: Span, write: Write) -> None:
+    """Make the tables of who waits for whom."""
+    waits = pieces(tried, span).persist(StorageLevel.MEMORY_AND_DISK)
+    busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        starving = write("starvation", starvation(waits, busy, span))
+        weighted = with_weights(busy, events, window_length_ms=WINDOW_LENGTH_MS)
+        shares = write("fairness_keys", fairness_keys(weighted, starving))
+        write("fairness", fairness(shares))
+        write("noisy_neighbours", noisy_neighbours(busy))
+    finally:
+        busy.unpersist()
+        waits.unpersist()

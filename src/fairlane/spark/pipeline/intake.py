@@ -1,0 +1,138 @@
+"""Taking in: new events become files of the table ``events``, by day.
+
+A segment that lies within one day is a file of that table already, so it is linked, or copied where that can't be.
+Others go through Spark, which cuts them by day. A day that has gathered many files is written anew as few.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+from pyspark.sql import SparkSession
+
+from fairlane.errors import StoreCorrupt
+from fairlane.spark.pipeline.folder import Shelf, day_in
+from fairlane.spark.pipeline.segments import Segment
+from fairlane.spark.pipeline.source import Source
+from fairlane.spark.tables.events import JOURNAL_SCHEMA
+from fairlane.spark.tables.schemas import EVENTS
+
+FILES_MAX = 32
+"""A day with more files than this is written anew."""
+COMPACT_ROWS = 2_000_000
+"""So many events a file then has, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a Parquet file says about itself."""
+
+    rows: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """New events, staged.
+
+    Attributes:
+        days: the days they are of, in order.
+        compacted: the days whose staged files hold all events of the day, old ones too.
+        events: how many new ones there are.
+        last_ms: the instant of the latest.
+    """
+
+    days: tuple[date, ...]
+    compacted: tuple[date, ...]
+    events: int
+    last_ms: int
+
+
+def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *, shelf: Shelf, root: Path) -> Intake:
+    """Stage the events of new segments.
+
+    Raises:
+        StoreCorrupt: a segment can't be read.
+    """
+    into = root / EVENTS.name
+    into.mkdir(parents=True)
+    cut = [segment for segment in segments if not _linked(segment, into)]
+    if cut:
+        in_order = source.read(spark, cut).sortWithinPartitions("day", "sequence")
+        in_order.write.mode("append").partitionBy("day").parquet(str(into))
+    footers = {path: footer_of(path) for path in sorted(into.glob("day=*/[!._]*.parquet"))}
+    days = tuple(sorted({day_in(path.parent) for path in footers}))
+    return Intake(
+        days=days,
+        compacted=tuple(day for day in days if _compacted(spark, shelf.events(day), into / f"day={day}")),
+        events=sum(footer.rows for footer in footers.values()),
+        last_ms=max((footer.last_ms for footer in footers.values()), default=0),
+    )
+
+
+def footer_of(path: Path) -> Footer:
+    """Return what a file of events says about itself.
+
+    Raises:
+        StoreCorrupt: it is damaged.
+    """
+    try:
+        known = pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreCorrupt(f"{path} is no whole segment of a journal: {error}.") from error
+    at = known.schema.to_arrow_schema().get_field_index("at_ms")
+    groups = [known.row_group(group).column(at).statistics for group in range(known.num_row_groups)]
+    return Footer(
+        rows=known.num_rows,
+        first_ms=min((group.min for group in groups), default=0),
+        last_ms=max((group.max for group in groups), default=0),
+    )
+
+
+def _linked(segment: Segment, root: Path) -> bool:
+    """Put a segment's own file in its place, if it is wanted whole and lies within one day."""
+    if segment.path is None or not segment.is_whole:
+        return False
+    footer = footer_of(segment.path)
+    if not footer.rows:
+        return True
+    day = _day(footer.first_ms)
+    if day != _day(footer.last_ms):
+        return False
+    target = root / f"day={day}" / segment.path.name
+    target.parent.mkdir(exist_ok=True)
+    try:
+        os.link(segment.path, target)
+    except OSError:
+        shutil.copyfile(segment.path, target)
+    return True
+
+
+def _day(at_ms: int) -> date:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).date()
+
+
+def _compacted(spark: SparkSession, known_files: list[Path], into: Path) -> bool:
+    """Write a day with too many files anew, as few; tell whether that was done."""
+    staged_files = list(into.glob("[!._]*.parquet"))
+    files = [*known_files, *staged_files]
+    if len(files) <= FILES_MAX:
+        return False
+    rows = sum(footer_of(file).rows for file in files)
+    frame = spark.read.schema(JOURNAL_SCHEMA).parquet(*map(str, files))
+    fresh = into.parent.parent / f"compacted-{into.name}"
+    count = max(1, round(rows / COMPACT_ROWS))
+    frame.repartitionByRange(count, "sequence").sortWithinPartitions("sequence").write.parquet(str(fresh))
+    for file in staged_files:
+        file.unlink()
+    for file in sorted(fresh.glob("[!._]*.parquet")):
+        file.replace(into / file.name)
+    return True

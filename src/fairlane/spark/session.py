@@ -1,0 +1,133 @@
+"""A Spark session that starts in seconds, keeps quiet and finds its Java and its Python."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from fairlane.spark.executors import check_executors
+from fairlane.spark.java import find_java, make_java_home
+
+_LOGGING: Final = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+ALWAYS: Final[Mapping[str, str]] = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What any session is set to: without the first, a Python data source that takes filters can't be read at all."""
+
+LOCAL: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+}
+"""What a session on this machine is set to as well."""
+
+
+def spark_session(
+    app_name: str = "fairlane",
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    log_level: str = "error",
+) -> SparkSession:
+    """Return the session of this process, made if there is none yet.
+
+    A variable of the environment that is set (JAVA_HOME, PYSPARK_PYTHON, SPARK_CONF_DIR, SPARK_LOCAL_IP) is kept as it
+    is; otherwise workers run this very Python, and Spark says nothing below ``log_level``. On a cluster the executors
+    are asked for their versions before anything else runs there.
+
+    Args:
+        app_name: what the session is called.
+        master: where it runs; ``local[2,4]`` is two threads here with up to four attempts at a task.
+        conf: settings of Spark that win over ours.
+        log_level: of Spark's own logging on standard error, unless SPARK_CONF_DIR is set.
+
+    Raises:
+        JavaNotFound: there is no Java that is new enough.
+        ExecutorMismatch: executors have no Fairlane, or another version of it, of PySpark or of Python.
+    """
+    if (active := SparkSession.getActiveSession()) is not None:
+        return _with_settings(active, conf or {})
+    is_local = master.startswith("local")
+    folder = _temporary_folder()
+    settings = {**ALWAYS, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    if is_local:
+        settings |= {**LOCAL, "spark.sql.shuffle.partitions": str(_threads(master))}
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    with _environment(_variables(folder, log_level=log_level, is_local=is_local)):
+        spark = builder.getOrCreate()
+    if not is_local:
+        check_executors(spark)
+    return spark
+
+
+def _with_settings(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    for name, value in {**ALWAYS, **conf}.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+    return spark
+
+
+def _threads(master: str) -> int:
+    """Return how many threads a local master has, at least two: as many parts has a shuffle."""
+    number = master.removeprefix("local").strip("[]").split(",")[0]
+    if number == "*":
+        return max(2, os.cpu_count() or 2)
+    return max(2, int(number)) if number.isdecimal() else 2
+
+
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fairlane-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _variables(folder: Path, *, log_level: str, is_local: bool) -> dict[str, str]:
+    """Return what the JVM is to find in its environment."""
+    logging = folder / "conf" / "log4j2.properties"
+    logging.parent.mkdir()
+    logging.write_text(_LOGGING.replace("{level}", log_level))
+    kept = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(logging.parent)}
+    if is_local:
+        kept["SPARK_LOCAL_IP"] = "127.0.0.1"
+    java = make_java_home(folder / "java", java=find_java(os.environ))
+    return kept | {name: os.environ[name] for name in kept if name in os.environ} | {"JAVA_HOME": str(java)}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while the JVM is started, which keeps them; this process has its own back afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

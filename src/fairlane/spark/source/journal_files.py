@@ -1,0 +1,116 @@
+"""The journal as exported segments: Parquet files, each named for the sequences it covers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.dataset as ds  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.fs  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.selection import Selection
+from fairlane.spark.source.span import Part, Span, first_of, split
+
+_NAME: Final = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
+_BATCH: Final = 32_768
+
+
+class JournalFiles:
+    """Reads exported segments from a folder that driver and executors see alike. It can be pickled."""
+
+    def __init__(self, path: str, *, on_trimmed: str) -> None:
+        self._path = path
+        self._on_trimmed = on_trimmed
+
+    def span(self, near: int = 0) -> Span:  # noqa: ARG002 - a server wants to know
+        """Return how far the files reach.
+
+        Raises:
+            InvalidArgument: there is no such folder.
+        """
+        files = self._files()
+        return Span(files[0].after, max(file.until for file in files)) if files else Span(0, 0)
+
+    def has_news(self, after: int, until: int) -> bool:
+        """Tell whether there is anything in a range: files hold what was sealed, so a quiet journal adds none."""
+        return until > after
+
+    def parts(self, after: int, until: int, *, least: int) -> list[Part]:
+        """Return a range in parts, each inside one file.
+
+        Raises:
+            JournalTrimmed: no file covers some of it.
+        """
+        parts: list[Part] = []
+        reached = after
+        for file in self._files():
+            if file.until <= reached or file.after >= until:
+                continue
+            if file.after > reached:
+                self._check_gap(reached, file.after)
+            first, last = max(reached, file.after), min(until, file.until)
+            share = max(1, least * (last - first) // (until - after))
+            parts += [replace(part, file=file.file) for part in split(first, last, least=share)]
+            reached = last
+        if reached < until:
+            self._check_gap(reached, until)
+        return parts
+
+    def _check_gap(self, reached: int, found: int) -> None:
+        if self._on_trimmed == "fail":
+            raise JournalTrimmed(f"No file in {self._path} covers the journal from {reached + 1} to {found}.")
+
+    def read(self, part: Part, selection: Selection) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a part."""
+        system, _ = _located(self._path)
+        data = ds.dataset(part.file, filesystem=system, format="parquet")
+        # Files of an older version lack columns that were added since; they read as nulls.
+        data = data.replace_schema(pa.unify_schemas([SCHEMA.remove_metadata()]))
+        columns = None if selection.columns is None else list(selection.columns)
+        for batch in data.to_batches(columns=columns, filter=_expression(part, selection), batch_size=_BATCH):
+            if batch.num_rows:
+                yield batch
+
+    def _files(self) -> list[Part]:
+        """Return what each file covers, in order."""
+        system, root = _located(self._path)
+        try:
+            found = system.get_file_info(pyarrow.fs.FileSelector(root))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InvalidArgument(f"There is no folder {self._path!r:.200} with exported segments.") from error
+        names = sorted((match, info.path) for info in found if (match := _covers(info.base_name)) is not None)
+        return [Part(after=max(first - 1, first_of(last)), until=last, file=path) for (first, last), path in names]
+
+
+def _covers(name: str) -> tuple[int, int] | None:
+    match = _NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _located(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    if "://" in path:
+        system, root = pyarrow.fs.FileSystem.from_uri(path)
+        return system, root
+    return pyarrow.fs.LocalFileSystem(), path
+
+
+def _expression(part: Part, selection: Selection) -> ds.Expression:
+    wanted = (pc.field("sequence") > part.after) & (pc.field("sequence") <= part.until)
+    for column, texts in (
+        ("kind", selection.kinds),
+        ("queue", selection.queues),
+        ("message_id", selection.message_ids),
+    ):
+        if texts is not None:
+            wanted &= pc.field(column).isin(pa.array(sorted(texts), pa.string()))
+    if selection.since_ms is not None:
+        wanted &= pc.field("at_ms") >= selection.since_ms
+    if selection.until_ms is not None:
+        wanted &= pc.field("at_ms") <= selection.until_ms
+    return wanted

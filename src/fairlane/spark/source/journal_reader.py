@@ -1,0 +1,243 @@
+"""The journal as a source of Spark: an offset is a sequence, and what lies between two offsets never changes.
+
+So a batch that is read again has the same rows, whatever was killed meanwhile, and with a sink that takes a batch once
+every event counts exactly once. A named reader tells the broker how far it is, so that the journal is kept for it and
+its lag shows. It moves on when Spark says that a batch is done, and whenever Spark asks for what comes after one: Spark
+says the former only once there is a next batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from fairlane.client import Client
+from fairlane.errors import FairlaneError, InvalidArgument, JournalTrimmed
+from fairlane.journal.events import COLUMNS
+from fairlane.journal.selection import Selection
+from fairlane.spark.executors import Versions, check_versions, versions
+from fairlane.spark.source.journal_files import JournalFiles
+from fairlane.spark.source.journal_server import ServerJournal
+from fairlane.spark.source.layout import laid_out
+from fairlane.spark.source.options import BEGINNING, END, JournalOptions
+from fairlane.spark.source.pushing import Wanted, pushed
+from fairlane.spark.source.span import Part, Span
+
+SEQUENCE: Final = "sequence"
+_FOR_EVER: Final = 2**63 - 1
+_IDLE_S: Final = 0.1
+"""While there is nothing new Spark asks forty times a second; it is made to wait a little."""
+
+
+@dataclass(frozen=True)
+class JournalPartition(InputPartition):
+    """What one task reads, and what it must run on."""
+
+    part: Part
+    selection: Selection
+    driver: Versions
+
+
+class _JournalReading:
+    """What batch and streaming share."""
+
+    def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
+        self._options = options
+        self._layout = layout
+        self._journal = _journal_of(options)
+        columns = {*layout.names, SEQUENCE}
+        self._selection = Selection(
+            kinds=options.kinds,
+            queues=options.queues,
+            message_ids=options.message_ids,
+            since_ms=options.since_ms,
+            until_ms=options.until_ms,
+            columns=_in_order(columns),
+        )
+
+    def _planned(self, after: int, until: int, selection: Selection) -> list[InputPartition]:
+        span = self._journal.span(max(0, min(after, until)))
+        after = max(after, span.first)
+        if after < span.beginning:
+            if self._options.on_trimmed == "fail":
+                raise JournalTrimmed(
+                    f"The journal begins after position {span.beginning}, and is to be read from {after}. "
+                    "What lies between is gone; with the option on_trimmed=skip it is left out."
+                )
+            after = span.beginning
+        parts = self._journal.parts(after, until, least=self._options.partitions)
+        return [JournalPartition(part, selection, versions()) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a partition; any number of times, anywhere, always the same."""
+        if not isinstance(partition, JournalPartition):  # Spark's way to say that there are none
+            return
+        check_versions(partition.driver)
+        for batch in self._journal.read(partition.part, partition.selection):
+            yield laid_out(batch, self._layout)
+
+
+class JournalReader(_JournalReading, DataSourceReader):
+    """Reads a range of the journal once."""
+
+    def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
+        super().__init__(options, layout)
+        if options.after == END:
+            raise InvalidArgument("After the end of the journal there is nothing to read in a batch.")
+        self._wanted = Wanted(
+            after=options.after if isinstance(options.after, int) else -1,
+            until=_FOR_EVER if options.until is None else options.until,
+            selection=self._selection,
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the range in parts. Without ``after`` it is all that is there."""
+        span = self._journal.span()
+        wanted = self._wanted
+        after = max(wanted.after, span.beginning) if self._options.after in (None, BEGINNING) else wanted.after
+        return self._planned(after, min(wanted.until, span.end), wanted.selection)
+
+
+class FilteringJournalReader(JournalReader):
+    """Reads a range of the journal once, and has filters applied where the events are.
+
+    For a frame that is used once only: Spark (seen in 4.3) keeps the filters of one use for the next uses of the frame,
+    and for the other uses in the same query, which then lack rows.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that save something; return the others."""
+        self._wanted, left = pushed(self._wanted, filters)
+        return left
+
+
+class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the journal."""
+
+    def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
+        super().__init__(options, layout)
+        if options.until is not None:
+            raise InvalidArgument("A stream has no end, so the option until is for batches.")
+        self._client: Client | None = None
+        self._told = -1
+        self._goal: int | None = None
+
+    # ----------------------------------------------------------------------------------------------- what Spark calls
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return where a new query begins: where it is told to, where its reader is, or at the beginning."""
+        after = self._options.after
+        if isinstance(after, int):
+            return _offset(after)
+        known = self._position_of_reader()
+        if known is not None:
+            return _offset(known)
+        span = self._journal.span()
+        position = span.end if after == END else span.beginning
+        self._tell(position)
+        return _offset(position)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much one batch takes."""
+        return ReadAllAvailable() if self._options.rows_max is None else ReadMaxRows(self._options.rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take what is there now for the end."""
+        self._goal = self._journal.span().end
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return how far the next batch reaches. All before ``start`` is done."""
+        position = start[SEQUENCE]
+        self._tell(position)
+        end = self._next_end(position, limit)
+        if end == position and self._goal is None:
+            threading.Event().wait(_IDLE_S)
+            end = self._next_end(position, limit)
+        return _offset(end)
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return how far the journal reaches."""
+        return _offset(self._journal.span().end)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Return the events between two offsets in parts."""
+        if start == end:
+            return []
+        return self._planned(start[SEQUENCE], end[SEQUENCE], self._selection)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Let the reader move on."""
+        self._tell(end[SEQUENCE])
+
+    def stop(self) -> None:
+        """Hang up."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(FairlaneError):
+                client.close()
+
+    # ------------------------------------------------------------------------------------------------------- positions
+
+    def _next_end(self, position: int, limit: ReadLimit) -> int:
+        span = self._journal.span(position)
+        if self._goal is not None:
+            span = Span(span.beginning, self._goal)
+        end = max(position, span.end)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, max(position, span.beginning) + limit.max_rows)
+        if end == position or not self._journal.has_news(max(position, span.beginning), end):
+            return position
+        return end
+
+    def _position_of_reader(self) -> int | None:
+        if self._options.reader is None:
+            return None
+        for reader in self._connected().readers(queue=self._options.queue):
+            if reader.name == self._options.reader:
+                return reader.position
+        return None
+
+    def _tell(self, position: int) -> None:
+        """Have the broker keep the journal from here on, for the reader."""
+        if self._options.reader is None or position <= self._told:
+            return
+        known = self._position_of_reader()
+        if known is None or known < position:
+            self._connected().set_reader(self._options.reader, position, queue=self._options.queue)
+        self._told = position
+
+    def _connected(self) -> Client:
+        """Return the client of the driver; it is not made before it is needed, since executors have this object too."""
+        if self._client is None:
+            if self._options.place is None:
+                raise InvalidArgument("A reader is registered with a server.")
+            client = self._options.place.client()
+            client.connect()
+            self._client = client
+        return self._client
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+
+def _journal_of(options: JournalOptions) -> ServerJournal | JournalFiles:
+    if options.path is not None:
+        return JournalFiles(options.path, on_trimmed=options.on_trimmed)
+    if options.place is None:
+        raise InvalidArgument("A journal is read from a server or from a path.")
+    return ServerJournal(options.place, on_trimmed=options.on_trimmed, queue=options.queue)
+
+
+def _in_order(columns: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in COLUMNS if name in columns)
+
+
+def _offset(position: int) -> dict[str, int]:
+    return {SEQUENCE: position}

@@ -1,0 +1,161 @@
+"""The journal of a live server, or of a queue's group in a cluster: ranges of it as Arrow batches over HTTP.
+
+In a cluster a journal is where its group is. The node that has it is found as the client of Fairlane finds it, and is
+remembered until it fails to answer or says that it has the journal no more; then it is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.client import Retries
+from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
+from fairlane.journal.selection import Selection
+from fairlane.spark.source.patience import Patience, is_of_the_moment
+from fairlane.spark.source.place import Place
+from fairlane.spark.source.span import Part, Span, first_of, split
+
+_PATH: Final = "/v1/journal"
+_OWN: Final = "reader_set"
+_TAIL: Final = 1_000
+"""So much of the journal's end is looked through for something other than readers that have moved on."""
+
+
+class ServerJournal:
+    """Reads the journal of a server. It can be pickled.
+
+    Attributes:
+        at: the address it is read at, as far as is known.
+    """
+
+    def __init__(
+        self, place: Place, *, on_trimmed: str, queue: str | None = None, retries: Retries | None = None
+    ) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            place: the server, or nodes of a cluster.
+            on_trimmed: what to do about a position that is gone: ``fail`` or ``skip``.
+            queue: in a cluster, a queue of the group whose journal is meant.
+            retries: how long to go on asking, once there was an answer.
+
+        Raises:
+            InvalidArgument: there are several nodes, and it is not said whose journal is meant.
+        """
+        if queue is None and len(place.addresses) > 1:
+            raise InvalidArgument(
+                "In a cluster every group has a journal of its own: say whose, by a queue of it, with the option queue."
+            )
+        self._place = place
+        self._on_trimmed = on_trimmed
+        self._queue = queue
+        self._retries = retries or Retries()
+        self.at = place.addresses[0]
+        self._has_answered = False
+
+    def span(self, near: int = 0) -> Span:
+        """Return how far the journal reaches. It is looked up at a position, best at one where little has to be read.
+
+        Raises:
+            InvalidArgument: the journal does not reach to that position; it was, say, restored from a backup.
+            Disconnected: the server does not answer: from the start, or for longer than the client has patience.
+        """
+        query = {"after": str(near), "count": "1", "columns": "sequence", "on_trimmed": "skip"}
+        patience = Patience(self._retries)
+        while True:
+            try:
+                with self._place.arrow(_PATH, self._of_queue(query), at=self.at) as answer:
+                    beginning, end = (int(answer.headers[f"x-fairlane-{name}"]) for name in ("beginning", "end"))
+            except FairlaneError as error:
+                self._seek(error, patience)
+            else:
+                self._has_answered = True
+                return Span(max(beginning, first_of(end)), end)
+
+    def has_news(self, after: int, until: int) -> bool:
+        """Tell whether there is anything in a range but readers that have moved on, as each of them does itself.
+
+        A range that is too long to be looked through is taken for news.
+        """
+        if until - after > _TAIL:
+            return True
+        selection = Selection(columns=("sequence", "kind"))
+        batches = self.read(Part(after=after, until=until), selection)
+        return any(kind != _OWN for batch in batches for kind in batch.column("kind").to_pylist())
+
+    def parts(self, after: int, until: int, *, least: int) -> list[Part]:
+        """Return a range in parts, for as many tasks, each with the address where the journal is now."""
+        return [replace(part, at=self.at) for part in split(after, until, least=least)]
+
+    def read(self, part: Part, selection: Selection) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a part; when the connection is lost it goes on after what has come, here or elsewhere.
+
+        Raises:
+            JournalTrimmed: they are gone.
+            Disconnected, QueueMoving: nobody has answered for longer than the client has patience.
+        """
+        self.at, self._has_answered = part.at or self.at, True  # whoever planned this part was answered
+        after, patience = part.after, Patience(self._retries)
+        while after < part.until:
+            try:
+                with self._place.arrow(_PATH, self._query(after, part.until, selection), at=self.at) as answer:
+                    for batch in _batches(answer):
+                        yield batch
+                        after = batch.column("sequence")[-1].as_py()
+                        patience.renew()
+                    after = max(after, int(answer.headers["x-fairlane-position"]))
+                if after < part.until:
+                    raise self._short(after, part.until)
+            except FairlaneError as error:
+                self._seek(error, patience)
+
+    def _seek(self, error: FairlaneError, patience: Patience) -> None:
+        """Find out where to ask after a failure, and wait a little; or raise it, if that won't help."""
+        if not is_of_the_moment(error):
+            raise error
+        is_found = self._has_answered
+        if self._queue is not None:
+            try:
+                self.at = self._place.owner_of(self._queue)
+                is_found = True
+            except FairlaneError as failed:
+                error = failed
+        if isinstance(error, Disconnected) and not is_found:
+            raise error
+        patience.wait(error)
+
+    def _short(self, reached: int, until: int) -> FairlaneError:
+        """Return the error for a journal that ends before a position up to which it was there."""
+        if self._queue is not None:
+            return QueueMoving(f"{self.at} has the journal up to {reached} only, and not up to {until}.")
+        return InvalidArgument(
+            f"The journal ends at {reached}, and there was more of it, up to {until}: was it restored from a backup?"
+        )
+
+    def _of_queue(self, query: dict[str, str]) -> dict[str, str]:
+        return query if self._queue is None else {**query, "queue": self._queue}
+
+    def _query(self, after: int, until: int, selection: Selection) -> dict[str, str]:
+        query = {"after": str(after), "until": str(until), "on_trimmed": self._on_trimmed}
+        for name in ("kinds", "queues", "message_ids", "columns"):
+            texts = getattr(selection, name)
+            if texts is not None:
+                query[name] = ",".join(texts if name == "columns" else sorted(texts))
+        for name in ("since_ms", "until_ms"):
+            if getattr(selection, name) is not None:
+                query[name] = str(getattr(selection, name))
+        return self._of_queue(query)
+
+
+def _batches(answer: object) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream, which must come to its end mark."""
+    try:
+        with closing(pa.ipc.open_stream(answer)) as stream:
+            yield from stream
+    except pa.ArrowInvalid as error:
+        raise Disconnected(f"The stream of events broke off: {error!s:.200}.") from error

@@ -1,0 +1,113 @@
+"""Rows of a frame as messages: which columns there may be, and what they become."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from fairlane.errors import InvalidArgument
+from fairlane.model.message import NewMessage
+
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_texts(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType) and _is_text(kind.elementType)
+
+
+def _is_whole(kind: DataType) -> bool:
+    return isinstance(kind, _WHOLE)
+
+
+_COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
+    "payload": ("binary or string", lambda kind: isinstance(kind, BinaryType) or _is_text(kind)),
+    "fairness_key": ("string or array<string>", lambda kind: _is_text(kind) or _is_texts(kind)),
+    "headers": (
+        "map<string,string>",
+        lambda kind: isinstance(kind, MapType) and _is_text(kind.keyType) and _is_text(kind.valueType),
+    ),
+    "weight": ("a whole number", _is_whole),
+    "cost": ("a whole number", _is_whole),
+    "priority": ("string: high, normal or low", _is_text),
+    "throttles": ("array<string>", _is_texts),
+    "delay_ms": ("a whole number", _is_whole),
+    "due_ms": ("a whole number", _is_whole),
+    "deadline_ms": ("a whole number", _is_whole),
+    "correlation_id": ("string", _is_text),
+}
+"""The columns that a message can be made of: fields of ``NewMessage``, and ``due_ms`` as an instant.
+
+A dedup id is none of them: what is staged and published once needs none, and the broker takes none for it.
+"""
+
+
+def check_columns(schema: StructType) -> None:
+    """Refuse a frame that no messages can be made of, before any task has run.
+
+    Raises:
+        InvalidArgument: a column is missing, unknown, there twice, or of a wrong type.
+    """
+    names = [field.name for field in schema.fields]
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            close = get_close_matches(field.name, _COLUMNS, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"There is {', '.join(_COLUMNS)}."
+            raise InvalidArgument(f"A message has no {field.name!r:.100}, so drop or rename that column. {hint}")
+        expected, fits = _COLUMNS[field.name]
+        if not fits(field.dataType):
+            raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
+        if names.count(field.name) > 1:
+            raise InvalidArgument(f"There are two columns {field.name}.")
+    if "payload" not in names:
+        raise InvalidArgument("A message needs a column payload, which is binary or string.")
+    if "delay_ms" in names and "due_ms" in names:
+        raise InvalidArgument("When a message is due is said by delay_ms or by due_ms, not by both.")
+
+
+def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
+    """Yield the messages of a batch whose columns are known to be right. A null is what was not said.
+
+    Raises:
+        InvalidArgument: a payload is null.
+    """
+    columns = {name: _values(batch.column(name), name) for name in batch.schema.names}
+    if "due_ms" in columns:
+        now_ms = time.time_ns() // 1_000_000
+        columns["delay_ms"] = [None if due is None else max(0, due - now_ms) for due in columns.pop("due_ms")]
+    names = tuple(columns)
+    for row in zip(*columns.values(), strict=True):
+        fields = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        if "payload" not in fields:
+            raise InvalidArgument("A payload is null; an empty one is an empty text or empty bytes.")
+        yield NewMessage(**fields)
+
+
+def _values(column: pa.Array, name: str) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if name == "payload" and not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
+        return [None if value is None else value.encode() for value in values]
+    if name == "headers":
+        return [None if value is None else dict(value) for value in values]
+    if name in ("throttles", "fairness_key"):
+        return [tuple(value) if isinstance(value, list) else value for value in values]
+    return values

@@ -1,0 +1,11 @@
+"""The tables of the pipeline: what the journal says about usage, waiting, fairness and failure.
+
+Each table is a pure function from frames to a frame, in a file of its own; ``schemas`` has the columns of all of them.
+"""
+
+from __future__ import annotations
+
+from fairlane.spark.tables.schemas import TABLES
+from fairlane.spark.tables.table import Table
+
+__all__ = ["TABLES", "Table"]

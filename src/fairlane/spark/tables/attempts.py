@@ -1,0 +1,179 @@
+"""Attempts: one row for each time a message waited, with the hand-out that ended the wait and how that ended.
+
+All tables but ``events`` are made of them. A wait begins when a message is enqueued or published, comes back, dies
+(it then waits in the dead-letter queue) or is redriven. It ends with a hand-out, or because the message leaves. What is
+not known, since the journal at hand begins later, is null.
+
+Everything is found in one pass over the events of each message in order, so the frame needs one shuffle by message and
+keeps that partitioning.
+
+Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of the enqueue (``size_bytes`` to
+``cause_id``):
+    message, queue: whose wait it is, as a number, and where; ``is_dlq`` if that is a dead-letter queue.
+    key, top_key: the fairness key, and its first name.
+    number: the sequence of the event with which the wait began; attempts of a message are in its order.
+    begun_by, begun_reason, begun_ms: the kind, reason and instant of that event.
+    ready_ms: when it was due, at the earliest when the wait began.
+    leased_ms, owner: the hand-out.
+    delayed_ms, backoff_ms, throttled_ms, capped_ms, paused_ms, turn_ms: the wait up to the hand-out, by reason.
+    service_ms: how long it was leased.
+    end_ms, ended_by, end_reason, error: what ended the attempt: instant, kind and reason of the event, and the text of
+        the error if it failed.
+    is_failed: whether it was a failed attempt.
+    cost_true: the cost told at ack.
+    last_sequence: the last event of the attempt.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from fairlane.model.names import DLQ_SUFFIX
+from fairlane.spark.tables.table import key_text, number_of
+
+BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
+TELLS_TERMS = ("enqueued", "staged", "published", "redriven")
+DONE = ("acked", "removed")
+STORY = (*BEGINS, "staged", "leased", *DONE)
+"""The kinds of events that make the story of a message; others, such as ``extended``, change nothing of it."""
+
+_TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
+_ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
+_HOLDS = ("throttled_ms", "capped_ms", "paused_ms")
+_STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *_HOLDS)
+TOLD_IN = tuple(dict.fromkeys(("message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
+"""The columns of events that the story of a message is told in."""
+
+
+def attempts(events: DataFrame) -> DataFrame:
+    """Return the attempts that events tell of."""
+    in_order = Window.partitionBy("message").orderBy("sequence")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
+    story = _steps(events).select(
+        "message",
+        "queue",
+        "due_ms",
+        "here",
+        F.lead("here", 1).over(in_order).alias("next"),
+        F.lead("here", 2).over(in_order).alias("second"),
+        F.lag("sequence").over(in_order).isNull().alias("is_first"),
+        F.last("told", ignorenulls=True).over(so_far).alias("terms"),
+        F.last("first", ignorenulls=True).over(so_far).alias("origin"),
+    )
+    return _measured(_ended_with_queue(_spans(story), _removals(events)))
+
+
+def _steps(events: DataFrame) -> DataFrame:
+    """Return the events of messages with nothing told twice: these rows are what is shuffled and sorted."""
+    known = events.where(F.col("kind").isin(*STORY) & F.col("message_id").isNotNull())
+    return known.select(
+        number_of("message_id").alias("message"),
+        "sequence",
+        F.when(F.col("kind").isin("dead", "redriven"), F.col("target")).otherwise(F.col("queue")).alias("queue"),
+        "due_ms",
+        F.struct(*_STEP).alias("here"),
+        F.when(F.col("kind").isin(*TELLS_TERMS) & F.col("fairness_key").isNotNull(), F.struct(*_TERMS)).alias("told"),
+        F.when(F.col("kind").isin("enqueued", "staged"), F.struct(*_ORIGIN)).alias("first"),
+    )
+
+
+def _spans(story: DataFrame) -> DataFrame:
+    """Return a row for each wait. A message whose beginning is not known begins with whatever is."""
+    here, following = F.col("here"), F.col("next")
+    is_wait = here.kind.isin(*BEGINS, "staged")
+    leased = F.when(here.kind == "leased", here).when(is_wait & (following.kind == "leased"), following)
+    end = (
+        F.when(here.kind == "leased", following)
+        .when(is_wait & (following.kind == "leased"), F.col("second"))
+        .when(is_wait, following)
+        .otherwise(here)
+    )
+    return story.where(is_wait | F.col("is_first")).select(
+        "message",
+        "queue",
+        F.when(is_wait, F.col("due_ms")).alias("due_ms"),
+        "here",
+        F.when(is_wait, here.at_ms).alias("begun_ms"),
+        leased.alias("leased"),
+        end.alias("end"),
+        F.greatest(here.sequence, leased.sequence, end.sequence).alias("last_sequence"),
+        "terms",
+        "origin",
+    )
+
+
+def _removals(events: DataFrame) -> DataFrame:
+    """Return when each queue was removed: its messages have no event of their own for that."""
+    gone = events.where(F.col("kind") == "queue_removed")
+    return gone.groupBy("queue").agg(F.array_sort(F.collect_list(F.struct("sequence", "at_ms"))).alias("removals"))
+
+
+def _ended_with_queue(spans: DataFrame, removals: DataFrame) -> DataFrame:
+    later = F.filter(F.col("removals"), lambda removal: removal.sequence > F.col("last_sequence"))
+    gone = F.when(F.col("end").isNull(), F.try_element_at(later, F.lit(1)))
+    return spans.join(F.broadcast(removals), "queue", "left").select(
+        *spans.columns,
+        F.coalesce(F.col("end").at_ms, gone.at_ms).alias("end_ms"),
+        F.coalesce(F.col("end").kind, F.when(gone.isNotNull(), "removed")).alias("ended_by"),
+        F.coalesce(F.col("end").reason, F.when(gone.isNotNull(), "queue_removed")).alias("end_reason"),
+    )
+
+
+def _measured(spans: DataFrame) -> DataFrame:
+    leased, end, terms, origin = F.col("leased"), F.col("end"), F.col("terms"), F.col("origin")
+    ended_by = F.col("ended_by")
+    is_lease_over = leased.isNotNull() & F.col("end_ms").isNotNull()
+    fails = (ended_by == "returned") & (F.col("end_reason") != "defer") | (ended_by == "dead") & end.ended.isNotNull()
+    frame = spans.select(
+        "message",
+        "queue",
+        F.endswith("queue", F.lit(DLQ_SUFFIX)).alias("is_dlq"),
+        F.col("here").sequence.alias("number"),
+        F.col("here").kind.alias("begun_by"),
+        F.col("here").reason.alias("begun_reason"),
+        "begun_ms",
+        F.greatest("begun_ms", "due_ms").alias("ready_ms"),
+        leased.at_ms.alias("leased_ms"),
+        leased.owner.alias("owner"),
+        *[F.coalesce(leased[name], F.lit(0)).alias(f"told_{name}") for name in _HOLDS],
+        F.when(is_lease_over, F.col("end_ms") - leased.at_ms).alias("service_ms"),
+        "end_ms",
+        "ended_by",
+        "end_reason",
+        F.when(fails, end.error).alias("error"),
+        fails.eqNullSafe(other=True).alias("is_failed"),
+        F.when(ended_by == "acked", end.cost).alias("cost_true"),
+        "last_sequence",
+        key_text(terms.fairness_key).alias("key"),
+        F.try_element_at(terms.fairness_key, F.lit(1)).alias("top_key"),
+        *[terms[name].alias(name) for name in _TERMS],
+        *[origin[name].alias(name) for name in _ORIGIN],
+    )
+    return _with_waits(frame)
+
+
+def _with_waits(frame: DataFrame) -> DataFrame:
+    """Split each wait by reason: what the broker told is believed as far as it fits into the wait."""
+    nothing = F.lit(0).cast("long")
+    before_due = F.when(F.col("leased_ms").isNotNull(), F.least("ready_ms", "leased_ms") - F.col("begun_ms"))
+    is_backoff = (F.col("begun_by") == "returned") & (F.col("begun_reason") != "defer")
+    rest = F.greatest(F.col("leased_ms") - F.col("ready_ms"), nothing)
+    throttled = F.least(F.col("told_throttled_ms"), rest)
+    capped = F.least(F.col("told_capped_ms"), rest - throttled)
+    paused = F.least(F.col("told_paused_ms"), rest - throttled - capped)
+    return frame.select(
+        *[name for name in frame.columns if not name.startswith("told_")],
+        F.when(is_backoff, nothing).otherwise(before_due).alias("delayed_ms"),
+        F.when(is_backoff, before_due).otherwise(nothing).alias("backoff_ms"),
+        throttled.alias("throttled_ms"),
+        capped.alias("capped_ms"),
+        paused.alias("paused_ms"),
+        (rest - throttled - capped - paused).alias("turn_ms"),
+    )
+
+
+def in_queues(frame: DataFrame) -> DataFrame:
+    """Return the attempts in queues proper, of messages whose terms are known: not those of dead or staged ones."""
+    is_proper = ~F.col("is_dlq") & (F.col("begun_by") != "staged") & F.col("fairness_key").isNotNull()
+    return frame.where(is_proper)

@@ -1,0 +1,93 @@
+"""The table ``dead_letters``: deaths, clustered by what their errors have in common."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from fairlane.spark.tables.schemas import DEAD_LETTERS
+from fairlane.spark.tables.table import day_of, id_of, shaped
+
+KEYS_MAX = 100
+SAMPLES_MAX = 5
+SIGNATURE_LENGTH_MAX = 300
+
+_REPLACED = (
+    (r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>)\]]+", "<url>"),
+    (r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", "<uuid>"),
+    (r"\"[^\"\n]*\"|`[^`\n]*`|(?<![A-Za-z0-9])'[^'\n]*'(?![A-Za-z0-9])", "<text>"),
+    (r"(?:[A-Za-z]:)?(?:[\\/][\w.@%+~-]+){2,}[\\/]?", "<path>"),
+    (r"0[xX][0-9a-fA-F]+|\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{6,}\b", "<hex>"),
+    (r"\d+(?:[.,:]\d+)*", "<n>"),
+    (r"\s+", " "),
+)
+
+
+def signature_of(error: Column) -> Column:
+    """Return an error text with all that varies from case to case replaced."""
+    found = F.substring(F.coalesce(error, F.lit("")), 1, 4 * SIGNATURE_LENGTH_MAX)
+    for pattern, replacement in _REPLACED:
+        found = F.regexp_replace(found, pattern, replacement)
+    return F.trim(F.substring(found, 1, SIGNATURE_LENGTH_MAX))
+
+
+def dead_letters(attempts: DataFrame) -> DataFrame:
+    """Return deaths by day, queue, reason and signature."""
+    deaths = _deaths(attempts)
+    first = F.row_number().over(Window.partitionBy("day", "signature_id").orderBy("number"))
+    kinds = (
+        deaths.withColumn("place", first)
+        .groupBy("day", "queue", "reason", "signature", "signature_id")
+        .agg(
+            F.count("*").alias("count"),
+            F.min("at_ms").alias("first_seen_ms"),
+            F.max("at_ms").alias("last_seen_ms"),
+            F.count_distinct("key").alias("keys_hit"),
+            F.slice(F.array_sort(F.collect_set("key")), 1, KEYS_MAX).alias("keys"),
+            F.min_by("error", "number").alias("sample_error"),
+            F.array_sort(F.collect_set(F.when(F.col("place") <= SAMPLES_MAX, F.col("message_id")))).alias(
+                "sample_message_ids"
+            ),
+            F.count_if(F.col("is_redriven")).alias("redriven"),
+        )
+    )
+    return shaped(kinds, DEAD_LETTERS)
+
+
+def _deaths(attempts: DataFrame) -> DataFrame:
+    """Return each death with its cause, and whether the letter was redriven on the day it died."""
+    died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq"))
+    back = attempts.where((F.col("ended_by") == "redriven") & F.col("is_dlq")).select(
+        F.col("number").alias("death"), day_of("end_ms").alias("redriven_on")
+    )
+    told = died.select(
+        id_of("message").alias("message_id"),
+        "queue",
+        "key",
+        F.col("last_sequence").alias("number"),
+        F.col("end_ms").alias("at_ms"),
+        day_of("end_ms").alias("day"),
+        F.col("end_reason").alias("reason"),
+        "error",
+        signature_of(F.col("error")).alias("signature"),
+    )
+    joined = told.join(back, F.col("death") == F.col("number"), "left")
+    named = F.substring(F.sha2(F.concat_ws("\x1f", "queue", "reason", "signature"), 256), 1, 12)
+    is_redriven = F.col("redriven_on").eqNullSafe(F.col("day"))
+    return joined.select("*", named.alias("signature_id"), is_redriven.alias("is_redriven"))
+
+
+def merged(dead_letters: DataFrame) -> DataFrame:
+    """Return the kinds of deaths over all days of the table, in the same columns without the day."""
+    return dead_letters.groupBy("queue", "reason", "signature", "signature_id").agg(
+        F.sum("count").alias("count"),
+        F.min("first_seen_ms").alias("first_seen_ms"),
+        F.max("last_seen_ms").alias("last_seen_ms"),
+        F.size(F.array_distinct(F.flatten(F.collect_list("keys")))).cast("long").alias("keys_hit"),
+        F.slice(F.array_sort(F.array_distinct(F.flatten(F.collect_list("keys")))), 1, KEYS_MAX).alias("keys"),
+        F.min_by("sample_error", "first_seen_ms").alias("sample_error"),
+        F.slice(F.array_sort(F.flatten(F.collect_list("sample_message_ids"))), 1, SAMPLES_MAX).alias(
+            "sample_message_ids"
+        ),
+        F.sum("redriven").alias("redriven"),
+    )

@@ -1,0 +1,92 @@
+"""What a table is: its name, its columns with their meaning, and how it is laid out in folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+TEXT, LONG, INT, REAL, FLAG, DATE = StringType(), LongType(), IntegerType(), DoubleType(), BooleanType(), DateType()
+TEXTS = ArrayType(StringType())
+HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count", LONG)]))
+"""A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
+
+DAY = ("day", DATE, "the UTC day, and the folder")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the pipeline.
+
+    Attributes:
+        name: its name, and that of its folder.
+        meaning: what one row is.
+        schema: its columns; what each means is in the column's metadata, as ``comment``.
+        partitions: the columns that are folders.
+    """
+
+    name: str
+    meaning: str
+    schema: StructType
+    partitions: tuple[str, ...] = ("day",)
+
+
+def columns(*told: tuple[str, DataType, str]) -> StructType:
+    """Return a schema of names, types and meanings."""
+    return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in told])
+
+
+def shaped(frame: DataFrame, table: Table) -> DataFrame:
+    """Return a frame with exactly the columns of a table, in order and with their types."""
+    return frame.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
+
+
+def key_text(path: Expression | str) -> Expression:
+    """Return a fairness key as people write it: a path with slashes."""
+    names = F.col(path) if isinstance(path, str) else path
+    return F.when(names.isNotNull(), F.concat_ws("/", names))
+
+
+def number_of(message_id: Expression | str) -> Expression:
+    """Return the id of a message as a number: ids differ in their last digits, which makes texts slow to sort."""
+    return F.conv(message_id, 16, 10).cast("long")
+
+
+def id_of(message: Expression | str) -> Expression:
+    """Return the id of a message of which ``number_of`` gave the number."""
+    return F.lower(F.lpad(F.hex(message), 16, "0"))
+
+
+def day_of(at_ms: Expression | str) -> Expression:
+    """Return the UTC day of an instant. It is arithmetic, so the session's time zone has no say."""
+    number = F.floor((F.col(at_ms) if isinstance(at_ms, str) else at_ms) / F.lit(DAY_MS)).cast("int")
+    return F.date_add(F.lit("1970-01-01").cast("date"), number)
+
+
+def start_of(day: Expression | str) -> Expression:
+    """Return the instant at which a day began."""
+    return F.datediff(day, F.lit("1970-01-01").cast("date")).cast("long") * DAY_MS
+
+
+def hour_of(at_ms: Expression | str) -> Expression:
+    """Return the instant at which the hour of an instant began."""
+    instant = F.col(at_ms) if isinstance(at_ms, str) else at_ms
+    return instant - F.pmod(instant, F.lit(HOUR_MS))
+
+
+HOUR_MS = 3_600_000
+DAY_MS = 86_400_000

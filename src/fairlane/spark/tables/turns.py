@@ -1,0 +1,149 @@
+"""Waiting for a turn: what each top key of a queue had to hand out in each window, and what was handed out.
+
+``pieces`` cuts the time a message waits for its turn into days, each as it was known at the day's end: so a day's
+tables don't depend on what happened later, and are the same whether days are made one by one or all at once.
+
+``windows`` adds the pieces up. It never multiplies waits by windows: arrivals and departures are summed where they
+happen, and what waits in between follows from running sums, so its size is that of keys times windows with work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+
+from fairlane.spark.tables.attempts import in_queues
+from fairlane.spark.tables.table import day_of, start_of
+
+WINDOW_LENGTH_MS = 60_000
+_KEY_DAY = ("queue", "top_key", "day")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The days that are looked at.
+
+    Attributes:
+        first_day: the first of them.
+        horizon_ms: the instant of the last event there is; its day is the last.
+    """
+
+    first_day: date
+    horizon_ms: int
+
+
+def pieces(attempts: DataFrame, span: Span) -> DataFrame:
+    """Return who waited for a turn on which day: from when, until when, and whether it was served.
+
+    ``until_ms`` is null for what still waited at the end of the day. What is not handed out on a day and has throttles
+    is left out, since nobody can tell then what it waited for.
+    """
+    proper = in_queues(attempts).where(F.col("ready_ms").isNotNull())
+    stop = F.coalesce("leased_ms", "end_ms")
+    last = F.least(F.coalesce(day_of(stop), day_of(F.lit(span.horizon_ms))), day_of(F.lit(span.horizon_ms)))
+    first = F.greatest(day_of("ready_ms"), F.lit(span.first_day))
+    days = F.when(first <= last, F.sequence(first, last))
+    spread = proper.select(
+        *("queue", "top_key", "ready_ms", "leased_ms", "turn_ms", "cost"),
+        stop.alias("stop_ms"),
+        (F.size("throttles") > 0).alias("is_throttled"),
+        F.explode(days).alias("day"),
+    )
+    starts_ms = start_of("day")
+    is_served = day_of("leased_ms").eqNullSafe(F.col("day"))
+    since = F.when(is_served, F.col("leased_ms") - F.col("turn_ms")).otherwise(F.col("ready_ms"))
+    until = F.when(day_of("stop_ms") == F.col("day"), F.col("stop_ms"))
+    return spread.where(is_served | ~F.col("is_throttled")).select(
+        *_KEY_DAY,
+        since.alias("since_ms"),
+        F.greatest(since, starts_ms).alias("from_ms"),
+        until.alias("until_ms"),
+        is_served.alias("is_served"),
+        "cost",
+    )
+
+
+def windows(pieces: DataFrame, span: Span, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
+    """Return for each queue, top key and window with work: its cost, what of it was served, and the waiting in it."""
+    summed = _moves(pieces, span, window_length_ms)
+    earlier = Window.partitionBy(*_KEY_DAY).orderBy("window_ms")
+    before = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    after = earlier.rowsBetween(Window.unboundedPreceding, 0)
+    known = summed.select(
+        "*",
+        F.coalesce(F.sum("change").over(before), F.lit(0)).alias("had"),
+        F.coalesce(F.sum("change_cost").over(before), F.lit(0)).alias("had_cost"),
+        F.sum("change").over(after).alias("left"),
+        F.sum("change_cost").over(after).alias("left_cost"),
+        F.lead("window_ms").over(earlier).alias("next_ms"),
+    )
+    return known.select(*_ROW, *_busy(span, window_length_ms)).unionByName(_quiet(known, span, window_length_ms))
+
+
+_ROW = (*_KEY_DAY, "window_ms", "served_cost", "handed_out")
+
+
+def _busy(span: Span, length_ms: int) -> list[Column]:
+    """Return the columns of windows in which something of a key begins to wait or stops."""
+    length = _end(F.col("window_ms"), span, length_ms) - F.col("window_ms")
+    return [
+        (F.col("had_cost") + F.col("came_cost")).alias("waiting_cost"),
+        (F.col("had") * length + F.col("area_ms")).alias("waited_ms"),
+    ]
+
+
+def _quiet(known: DataFrame, span: Span, length_ms: int) -> DataFrame:
+    """Return windows in which messages of a key wait and nothing else happens to it."""
+    ends_ms = F.least(
+        start_of(F.date_add("day", 1)) - length_ms,
+        F.lit(span.horizon_ms - span.horizon_ms % length_ms),
+    )
+    first = F.col("window_ms") + length_ms
+    last = F.coalesce(F.col("next_ms") - length_ms, ends_ms)
+    gaps = known.where((F.col("left") > 0) & (first <= last)).select(
+        *_KEY_DAY,
+        "left",
+        "left_cost",
+        F.explode(F.sequence(first, last, F.lit(length_ms).cast("long"))).alias("window_ms"),
+    )
+    nothing = F.lit(0).cast("long")
+    length = _end(F.col("window_ms"), span, length_ms) - F.col("window_ms")
+    return gaps.select(
+        *_KEY_DAY,
+        "window_ms",
+        nothing.alias("served_cost"),
+        nothing.alias("handed_out"),
+        F.col("left_cost").alias("waiting_cost"),
+        (F.col("left") * length).alias("waited_ms"),
+    )
+
+
+def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
+    """Return what came and went in each window; ``area_ms`` is what arrivals wait in it, less what departures don't."""
+    sign = F.col("sign")
+    is_arrival = sign > 0
+    moves = pieces.select(
+        *("queue", "top_key", "cost", "is_served", "from_ms", "until_ms"),
+        F.explode(F.array(F.lit(1), F.lit(-1))).alias("sign"),
+    ).withColumn("at_ms", F.when(is_arrival, F.col("from_ms")).otherwise(F.col("until_ms")))
+    window = F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))
+    told = moves.where(F.col("at_ms").isNotNull()).withColumn("window_ms", window)
+    is_service = ~is_arrival & F.col("is_served")
+    area_ms = _end(F.col("window_ms"), span, length_ms) - F.col("at_ms")
+    summed = told.groupBy("queue", "top_key", "window_ms").agg(
+        F.sum(sign).alias("change"),
+        F.sum(sign * F.col("cost")).alias("change_cost"),
+        F.sum(F.when(is_arrival, F.col("cost")).otherwise(0)).alias("came_cost"),
+        F.sum(F.when(is_service, F.col("cost")).otherwise(0)).alias("served_cost"),
+        F.count_if(is_service).alias("handed_out"),
+        F.sum(sign * area_ms).alias("area_ms"),
+    )
+    return summed.withColumn("day", day_of("window_ms"))
+
+
+def _end(window: Column, span: Span, length_ms: int) -> Column:
+    """Return where a window ends; the last one ends with the journal."""
+    return F.least(window + length_ms, F.lit(span.horizon_ms))

@@ -1,0 +1,143 @@
+"""Attempts: for how long a message was held under each of its leases, how that ended, and what that shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.model.message import Key
+from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, Parts, Rows, flags
+
+ACKED, RETURNED, DEAD, EXPIRED, EXPIRED_DEAD = range(5)
+"""How an attempt ended; the last two with the end of the lease, because its consumer was gone."""
+_LAST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """All attempts, those of a part one after the other.
+
+    Attributes:
+        first: which is the first of each part.
+        hold_ms, busy_ms, end, delay_ms, settle: see ``Recording``.
+        assumed: how many were never seen to end.
+    """
+
+    first: Ints
+    hold_ms: Ints
+    busy_ms: Ints
+    end: Ints
+    delay_ms: Ints
+    settle: Ints
+    assumed: int
+
+
+class Leases:
+    """The leases of all parts, in the order of messages, each with the row that ends it, if there is one."""
+
+    def __init__(self, rows: Rows, parts: Parts) -> None:
+        self._rows, self._parts = rows, parts
+        self.row: Ints = np.flatnonzero((rows.code == LEASE) & ~parts.unknown)
+        self.part: Ints = parts.of_row[self.row]
+        self.after: Ints = np.minimum(self.row + 1, max(0, rows.code.size - 1))
+        is_end = np.isin(rows.code[self.after], (ACK, RETURN, DEATH)) & (self.after > self.row)
+        self.is_closed: Flags = is_end & (parts.of_row[self.after] == self.part)
+        code, expired = rows.code[self.after], rows.is_expired[self.after]
+        self.end: Ints = np.select(
+            [code == ACK, (code == RETURN) & expired, code == RETURN, expired],
+            [ACKED, EXPIRED, RETURNED, EXPIRED_DEAD],
+            DEAD,
+        )
+
+    def attempts(self, keys: list[Key]) -> Attempts:
+        """Return all attempts. A part whose last one was not seen to end has one that does, as long as usual."""
+        rows, count = self._rows, self._parts.start.size
+        kept = np.flatnonzero(self.is_closed)
+        part, end, after = self.part[kept], self.end[kept], self.after[kept]
+        hold_ms = rows.at_ms[after] - rows.at_ms[self.row[kept]]
+        goes_back = (end == RETURNED) | (end == EXPIRED)
+        due_ms = rows.ints("due_ms", NEVER)[after]
+        delay_ms = np.where(goes_back & (due_ms != NEVER), due_ms - rows.first_ms - rows.at_ms[after], 0)
+        paid = rows.ints("cost", NEVER)[after]
+        settle = np.where((end == ACKED) & (paid != NEVER), paid - rows.ints("cost", 1)[self._parts.start][part], 0)
+        is_open = np.ones(count, dtype=np.bool_)
+        is_open[part[~goes_back]] = False
+        open_parts = np.flatnonzero(is_open)
+        usual = _usual_holds(keys, part[end == ACKED], hold_ms[end == ACKED])
+        nothing = np.zeros(open_parts.size, dtype=np.int64)
+        parts = np.concatenate([part, open_parts])
+        sequence = np.concatenate([rows.sequence[self.row[kept]], nothing + _LAST])
+        order = np.lexsort((sequence, parts))
+        parts = parts[order]
+        hold_ms, end = (
+            np.concatenate([hold_ms, usual[open_parts]])[order],
+            np.concatenate([end, nothing + ACKED])[order],
+        )
+        return Attempts(
+            first=np.searchsorted(parts, np.arange(count)),
+            hold_ms=hold_ms,
+            busy_ms=_busy(parts, hold_ms, end, usual),
+            end=end,
+            delay_ms=np.concatenate([delay_ms, nothing])[order],
+            settle=np.concatenate([settle, nothing])[order],
+            assumed=int(open_parts.size),
+        )
+
+    def first_of_parts(self) -> Ints:
+        """Return the row of each part's first lease, -1 for none."""
+        first = np.full(self._parts.start.size, NEVER, dtype=np.int64)
+        first[self.part[::-1]] = self.row[::-1]  # of several the last assignment stays, which is that of the first
+        return first
+
+    def use_of(self, queue: int, throttles: list[tuple[str, ...]]) -> tuple[Ints, Ints, Flags]:
+        """Return of a queue when how many more or fewer leases were held, and which show that no consumer was idle.
+
+        They do if the message had waited although nothing was missing but a consumer. Leases that ran out are left
+        out: whoever held them was gone.
+        """
+        rows, parts = self._rows, self._parts
+        is_here = (rows.queue[self.row] == queue) & ~(self.is_closed & (self.end >= EXPIRED))
+        leases, part, ends = self.row[is_here], self.part[is_here], self.after[is_here & self.is_closed]
+        is_free = np.array([not names for names in throttles], dtype=np.bool_)[part]
+        was_due = rows.ints("due_ms", NEVER)[parts.start][part] == NEVER
+        is_first = self.first_of_parts()[part] == leases
+        was_held = rows.ints("capped_ms")[leases] > 0
+        has_waited = rows.at_ms[leases] > rows.at_ms[parts.start][part]
+        shows = is_free & was_due & is_first & ~was_held & has_waited
+        order = np.argsort(np.concatenate([rows.sequence[leases], rows.sequence[ends]]), kind="stable")
+        steps = np.concatenate([np.ones(leases.size, dtype=np.int64), np.full(ends.size, -1, dtype=np.int64)])
+        at_ms = np.concatenate([rows.at_ms[leases], rows.at_ms[ends]])
+        return at_ms[order], steps[order], np.concatenate([shows, np.zeros(ends.size, dtype=np.bool_)])[order]
+
+
+def removals(rows: Rows, parts: Parts) -> Ints:
+    """Return the rows that tell of parts that somebody took out; what its deadline takes out goes by itself."""
+    by_somebody = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
+    return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & by_somebody)
+
+
+def _busy(part: Ints, hold_ms: Ints, end: Ints, usual: Ints) -> Ints:
+    """Return for how long each attempt takes a consumer's time; where a lease ran out nobody knows.
+
+    Whoever held it was gone before that. It is taken to have been at it for as long as the next attempt at the same
+    message took, or where there is none for as long as its key's usually do, and another to be in its place then.
+    """
+    busy_ms = hold_ms.copy()
+    gone = np.flatnonzero(end >= EXPIRED)
+    after = np.minimum(gone + 1, max(0, end.size - 1))
+    is_told = (after > gone) & (part[after] == part[gone]) & (end[after] < EXPIRED)
+    busy_ms[gone] = np.minimum(hold_ms[gone], np.where(is_told, hold_ms[after], usual[part[gone]]))
+    return busy_ms
+
+
+def _usual_holds(keys: list[Key], part: Ints, hold_ms: Ints) -> Ints:
+    """Return for each part the median time for which messages of its key were held; of all, for keys without any."""
+    known: dict[Key, int] = {}
+    codes = np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
+    medians = np.full(len(known), int(np.median(hold_ms)) if hold_ms.size else 0, dtype=np.int64)
+    for code in np.unique(codes[part]):
+        medians[code] = int(np.median(hold_ms[codes[part] == code]))
+    return medians[codes]

@@ -1,0 +1,181 @@
+"""The files of an exported journal: which there are, whether they follow on one another, and what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.errors import JournalIncomplete, QueueNotFound
+from fairlane.journal.arrow import SCHEMA
+from fairlane.model.names import is_dlq
+
+_NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
+MESSAGE_KINDS = ("enqueued", "published", "leased", "acked", "returned", "dead", "removed", "redriven")
+STAGING_KIND = "staged"
+"""Messages that are not yet in their queue; when they are, they are told again."""
+CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
+_COLUMNS = (
+    *("sequence", "at_ms", "kind", "record", "queue", "message_id", "fairness_key", "weight", "cost", "priority"),
+    *("throttles", "due_ms", "deadline_ms", "cap", "reason", "ended", "target", "name", "value", "is_paused"),
+    *("policy_json", "throttled_ms", "capped_ms", "asked", "position"),
+)
+
+
+def journal_files(folder: Path | str) -> list[Path]:
+    """Return the exported files of a folder, in order.
+
+    Raises:
+        JournalIncomplete: there are none, or sequences between them are missing.
+    """
+    folder = Path(folder)
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    matches = [match for name in names if (match := _NAME.fullmatch(name)) is not None]
+    if not matches:
+        raise JournalIncomplete(f"The folder {folder} holds no exported journal: no file is named journal-….parquet.")
+    covered = int(matches[0][1]) - 1
+    for match in matches:
+        if int(match[1]) > covered + 1:
+            missing = f"sequences {covered + 1} to {int(match[1]) - 1}"
+            raise JournalIncomplete(f"The exported journal in {folder} has a gap: {missing} are missing.")
+        covered = max(covered, int(match[2]))
+    return [folder / match[0] for match in matches]
+
+
+def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
+    """Return the events of queues, or with None of all, with what concerns all queues, in order of their sequences.
+
+    Files may overlap; what two of them hold is read once.
+    """
+    wanted = None if queues is None else pa.array(sorted(set(queues)), pa.string())
+    table = pa.concat_tables([_part(path, wanted) for path in files], promote_options="default")
+    sequences = table.column("sequence")
+    if table.num_rows and pc.any(pc.less_equal(sequences[1:], sequences[:-1])).as_py():
+        table = _each_once(table)
+    return table.combine_chunks()
+
+
+def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
+    present = pq.read_schema(path).names
+    table = pq.read_table(path, columns=[name for name in _COLUMNS if name in present])
+    for name in _COLUMNS:
+        if name not in present:  # an older version of the journal did not tell it
+            table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
+    return selected(table.select(list(_COLUMNS)), wanted)
+
+
+def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
+    """Return the events that decide about the order of hand-outs, of some queues or of all."""
+    is_kind = pc.is_in(table["kind"], pa.array([*MESSAGE_KINDS, *CHANGE_KINDS, STAGING_KIND], pa.string()))
+    if wanted is None:
+        return table.filter(is_kind)
+    is_ours = pc.or_(pc.is_in(table["queue"], wanted), pc.is_null(table["queue"]))
+    is_ours = pc.or_(is_ours, pc.and_(pc.equal(table["kind"], "redriven"), pc.is_in(table["target"], wanted)))
+    return table.filter(pc.and_(is_ours, is_kind))
+
+
+def _each_once(table: pa.Table) -> pa.Table:
+    """Return events in order, each sequence once."""
+    table = table.sort_by("sequence").combine_chunks()
+    sequences = table.column("sequence").to_numpy()
+    keep = [True, *(sequences[1:] != sequences[:-1]).tolist()]
+    return table.filter(pa.array(keep))
+
+
+class QueueFacts:
+    """What the driver has to know of each queue before it plans: how much there is, and what it shares.
+
+    Attributes:
+        messages: how many were enqueued or redriven there.
+        throttles: the buckets that they name.
+        policies: the policies it has had, as JSON, in order.
+    """
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.throttles: set[str] = set()
+        self.policies: list[str] = []
+
+
+def latest_config(files: Sequence[Path]) -> dict[str, str]:
+    """Return the config values that a journal tells, as they were in the end."""
+    found: dict[str, str] = {}
+    for path in files:
+        table = pq.read_table(path, columns=["kind", "name", "value"])
+        for row in table.filter(pc.equal(table["kind"], "config_set")).to_pylist():
+            if row["value"] is None:
+                found.pop(row["name"], None)
+            else:
+                found[row["name"]] = row["value"]
+    return found
+
+
+def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
+    """Return what there is to know of the queues in a journal, dead-letter queues left out."""
+    found: dict[str, QueueFacts] = {}
+    columns = ["kind", "queue", "target", "throttles", "policy_json"]
+    for path in files:
+        table = pq.read_table(path, columns=columns)
+        table = table.filter(pc.is_in(table["kind"], pa.array(["enqueued", "published", "redriven", "queue_set"])))
+        for row in _summed(table):
+            name = row["target"] if row["kind"] == "redriven" else row["queue"]
+            if name is None or is_dlq(name):
+                continue
+            facts = found.setdefault(name, QueueFacts())
+            if row["kind"] == "queue_set":
+                facts.policies.append(row["policy_json"])
+            else:
+                facts.messages += row["rows"]
+                facts.throttles.update(name for name in row["throttles"].split("\x1f") if name)
+    return found
+
+
+def _summed(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows that stand for all that are alike, with their number as ``rows``."""
+    joined = pc.fill_null(pc.binary_join(table["throttles"], "\x1f"), "")
+    table = table.set_column(table.schema.get_field_index("throttles"), "throttles", joined)
+    keys = ["kind", "queue", "target", "throttles", "policy_json"]
+    summed = table.group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    return [dict(row, rows=row["count_all"]) for row in summed.to_pylist()]
+
+
+def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:
+    """Return the queues to look at: those that were named, or all that had messages.
+
+    Raises:
+        QueueNotFound: the journal does not speak of a queue.
+        JournalIncomplete: there is nothing to replay, or a queue was made before the journal begins.
+    """
+    for name in queues:
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
+            raise QueueNotFound(f"The journal says nothing of a queue {name!r}; it speaks of {known}.")
+    names = [name for name in sorted(queues or found) if found[name].messages]
+    if not names:
+        raise JournalIncomplete("No message was enqueued in this journal, so there is nothing to replay.")
+    for name in names:
+        if not found[name].policies:
+            cause = f"The journal begins after queue {name!r} was made, so it does not tell the queue's policy."
+            raise JournalIncomplete(cause)
+    return names
+
+
+def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return queues in groups, with the others of the journal that share a throttle: they are replayed together."""
+    together: list[tuple[set[str], set[str]]] = []
+    for name in (name for name, facts in sorted(found.items()) if facts.messages and facts.policies):
+        throttles, members = set(found[name].throttles), {name}
+        apart = []
+        for others, theirs in together:
+            if others & throttles:
+                throttles |= others
+                members |= theirs
+            else:
+                apart.append((others, theirs))
+        together = [*apart, (throttles, members)]
+    return sorted(tuple(sorted(members)) for _, members in together if members & set(names))

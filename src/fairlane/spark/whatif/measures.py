@@ -1,0 +1,166 @@
+"""What a run means for each fairness key: waits, shares, what held messages up, deadlines missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlane.spark.whatif.places import Played
+from fairlane.spark.whatif.recording import Recording
+from fairlane.spark.whatif.rows import NEVER
+
+Ints: TypeAlias = NDArray[np.int64]
+ALL_KEYS = ""
+"""The key under which a queue as a whole is measured."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Which messages are measured: those that came from one instant up to and without another; None for no bound."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of one queue under one scenario. A wait is from when a message came, or was due, to its first lease.
+
+    Attributes:
+        scenario: the number of the scenario; -1 for what the journal itself tells.
+        key: the fairness key, a path with slashes; empty for all keys together.
+        messages: how many came.
+        leased: how many were leased.
+        misses: how many were not, because their deadlines passed.
+        left: how many still waited in the end.
+        wait_p50_ms: how long half of those leased waited at most.
+        wait_p99_ms: how long all but a hundredth waited at most.
+        wait_max_ms: the longest wait.
+        wait_mean_ms: the mean wait.
+        share: which part of all cost was the key's, of what was handed out while others had to wait for a consumer.
+        throttled_ms: for how long throttles held up its messages, in all.
+        capped_ms: for how long caps did.
+    """
+
+    scenario: int
+    queue: str
+    key: str
+    messages: int
+    leased: int
+    misses: int
+    left: int
+    wait_p50_ms: int
+    wait_p99_ms: int
+    wait_max_ms: int
+    wait_mean_ms: float
+    share: float
+    throttled_ms: int
+    capped_ms: int
+
+
+class Yardstick:
+    """Measures runs of one recording; what all of them have in common is worked out once."""
+
+    def __init__(self, recording: Recording, span: Span) -> None:
+        self._recording = recording
+        at_ms = np.array(recording.at_ms, dtype=np.int64)
+        due_ms = np.array([due_ms or 0 for due_ms in recording.due_ms], dtype=np.int64)
+        self._since = np.maximum(at_ms, due_ms)
+        self._cost = np.array(recording.cost, dtype=np.int64)
+        absolute = at_ms + recording.first_ms
+        counts = np.ones(at_ms.size, dtype=np.bool_)
+        if span.from_ms is not None:
+            counts &= absolute >= span.from_ms
+        if span.to_ms is not None:
+            counts &= absolute < span.to_ms
+        texts = [key if isinstance(key, str) else "/".join(key) for key in recording.key]
+        known: dict[str, list[int]] = {}
+        places = recording.queue
+        self._parts: dict[tuple[int, str], Ints] = {}
+        for place in range(len(recording.queues)):
+            known.clear()
+            for number in np.flatnonzero(counts & (np.array(places) == place)).tolist():
+                known.setdefault(texts[number], []).append(number)
+            self._parts[place, ALL_KEYS] = np.array(sorted(n for part in known.values() for n in part), dtype=np.int64)
+            for text in sorted(known):
+                self._parts[place, text] = np.array(known[text], dtype=np.int64)
+
+    def journalled(self) -> list[KeyMeasures]:
+        """Measure what the journal tells. What was contended is not in it, nor who was left at its end."""
+        recording = self._recording
+        return list(
+            self._measure(
+                NEVER,
+                recording.leased_ms,
+                throttled=recording.throttled_ms,
+                capped=recording.capped_ms,
+                contended=np.zeros(0, dtype=np.int64),
+                misses=frozenset(),
+                removed=frozenset(),
+            )
+        )
+
+    def measure(self, scenario: int, played: Played) -> list[KeyMeasures]:
+        """Measure a run."""
+        return list(
+            self._measure(
+                scenario,
+                np.array(played.leased_ms, dtype=np.int64),
+                throttled=_spread(played.throttled_ms, self._since.size),
+                capped=_spread(played.capped_ms, self._since.size),
+                contended=np.array(played.contended, dtype=np.int64),
+                misses=frozenset(played.missed),
+                removed=frozenset(played.removed),
+            )
+        )
+
+    def _measure(
+        self,
+        scenario: int,
+        leased_ms: Ints,
+        *,
+        throttled: Ints,
+        capped: Ints,
+        contended: Ints,
+        misses: frozenset[int],
+        removed: frozenset[int],
+    ) -> Iterator[KeyMeasures]:
+        wait = leased_ms - self._since
+        spent = np.zeros(self._since.size, dtype=np.int64)
+        np.add.at(spent, contended, self._cost[contended])
+        fate = _spread(dict.fromkeys(misses, 1) | dict.fromkeys(removed, 2), self._since.size)
+        for (place, key), parts in self._parts.items():
+            is_leased = leased_ms[parts] != NEVER
+            waits = np.sort(wait[parts][is_leased])
+            whole = int(spent[self._parts[place, ALL_KEYS]].sum())
+            missed = int(((fate[parts] == 1) & ~is_leased).sum())
+            gone = int(((fate[parts] == 2) & ~is_leased).sum())  # noqa: PLR2004 - see fate
+            yield KeyMeasures(
+                scenario=scenario,
+                queue=self._recording.queues[place],
+                key=key,
+                messages=parts.size,
+                leased=int(waits.size),
+                misses=missed,
+                left=int(parts.size - waits.size) - missed - gone,
+                wait_p50_ms=_at(waits, 0.5),
+                wait_p99_ms=_at(waits, 0.99),
+                wait_max_ms=_at(waits, 1.0),
+                wait_mean_ms=float(waits.mean()) if waits.size else 0.0,
+                share=int(spent[parts].sum()) / whole if whole else 0.0,
+                throttled_ms=int(throttled[parts].sum()),
+                capped_ms=int(capped[parts].sum()),
+            )
+
+
+def _at(waits: Ints, part: float) -> int:
+    """Return the least wait that so large a part of the waits does not exceed."""
+    return int(waits[max(0, -int(-waits.size * part // 1) - 1)]) if waits.size else 0
+
+
+def _spread(values: dict[int, int], size: int) -> Ints:
+    spread = np.zeros(size, dtype=np.int64)
+    spread[list(values)] = list(values.values())
+    return spread

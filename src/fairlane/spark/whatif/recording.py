@@ -1,0 +1,176 @@
+"""What a journal tells of a group of queues, made ready to be played again: messages, attempts, changes, consumers.
+
+A *part* is one message's stay in a queue, from enqueue or redrive on. Everything about parts is held in columns; those
+of a loop over millions are plain lists, since reading one element of a list is what Python does fastest. Instants
+count from the first event, so that they stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+
+from fairlane.model.message import Key
+from fairlane.spark.whatif.attempts import Leases, removals
+from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
+from fairlane.spark.whatif.rows import NEVER, Ints, Parts, Rows
+from fairlane.spark.whatif.slots import slots_over_time
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that operators, clients or the broker itself did, other than enqueue, lease and end a lease.
+
+    Attributes:
+        sequence: the number of its event.
+        before: it happened before the part of this number came.
+        facts: the columns of the event that are filled.
+        part: the part that was taken out, if that is what happened.
+    """
+
+    sequence: int
+    at_ms: int
+    before: int
+    kind: str
+    facts: dict[str, Any]
+    part: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A group of queues, ready to be played again.
+
+    Attributes:
+        queues: the queues, by number.
+        first_ms: the instant that all others are counted from.
+        queue: of each part its queue; parts are in the order in which they came.
+        at_ms: when each came.
+        key, cost, priority, throttles, due_ms, deadline_ms, weight, cap: on which terms; weight 0 for none told.
+        first: which attempt is each part's first; they follow on one another.
+        hold_ms: how long each attempt lasts.
+        busy_ms: for how long it takes a consumer's time: less than it lasts, where the lease ran out.
+        end: how each ends.
+        delay_ms: for how long the message then waits before it is due again.
+        settle: true cost less estimate, for attempts that were acked.
+        changes: what else happened.
+        slots: of each queue, since when how many leases consumers would hold at once.
+        leased_ms: when each part was first leased, as journalled; -1 for never.
+        throttled_ms, capped_ms: for how long it was held up before that, as journalled.
+        tells: whether some message told a weight or a cap.
+        is_timed: whether time alone can change anything: by a throttle, a delay or a deadline.
+        assumed: how many attempts were never seen to end, so that their length is their key's median.
+        unknown: how many messages of each queue came before the journal begins; they are left out.
+    """
+
+    queues: tuple[str, ...]
+    first_ms: int
+    queue: list[int]
+    at_ms: list[int]
+    key: list[Key]
+    cost: list[int]
+    priority: list[int]
+    throttles: list[tuple[str, ...]]
+    due_ms: list[int | None]
+    deadline_ms: list[int | None]
+    weight: list[int]
+    cap: list[int | None]
+    first: list[int]
+    hold_ms: list[int]
+    busy_ms: list[int]
+    end: list[int]
+    delay_ms: list[int]
+    settle: list[int]
+    changes: list[Change]
+    slots: list[list[tuple[int, int]]]
+    leased_ms: Ints
+    throttled_ms: Ints
+    capped_ms: Ints
+    tells: bool
+    is_timed: bool
+    assumed: int
+    unknown: list[int]
+
+
+def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
+    """Read what the journal tells of a group of queues."""
+    return recording_of(read_events(files, queues=queues), queues)
+
+
+def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
+    """Return what events tell of a group of queues."""
+    is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
+    first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
+    rows = Rows(table.filter(_is_of_message(table)), queues, first_ms)
+    parts = Parts(rows)
+    leases = Leases(rows, parts)
+    terms = rows.terms(parts.start)
+    attempts = leases.attempts(terms["key"])
+    changes = [*_changes(table.filter(is_change), first_ms, parts), *_removals(rows, parts)]
+    first = leases.first_of_parts()
+    unknown = [np.unique(rows.number[parts.unknown & (rows.queue == at)]) for at in range(len(queues))]
+    return Recording(
+        queues=queues,
+        first_ms=first_ms,
+        queue=rows.queue[parts.start].tolist(),
+        at_ms=rows.at_ms[parts.start].tolist(),
+        **terms,
+        first=attempts.first.tolist(),
+        hold_ms=attempts.hold_ms.tolist(),
+        busy_ms=attempts.busy_ms.tolist(),
+        end=attempts.end.tolist(),
+        delay_ms=attempts.delay_ms.tolist(),
+        settle=attempts.settle.tolist(),
+        changes=sorted(changes, key=lambda change: change.sequence),
+        slots=[slots_over_time(*leases.use_of(at, terms["throttles"])) for at in range(len(queues))],
+        leased_ms=np.where(first == NEVER, NEVER, rows.at_ms[first]),
+        throttled_ms=np.where(first == NEVER, 0, rows.ints("throttled_ms")[first]),
+        capped_ms=np.where(first == NEVER, 0, rows.ints("capped_ms")[first]),
+        tells=any(terms["weight"]) or any(cap is not None for cap in terms["cap"]),
+        is_timed=any(terms["throttles"]) or bool(attempts.delay_ms.any()) or _has_instants(terms),
+        assumed=attempts.assumed,
+        unknown=[int(numbers.size) for numbers in unknown],
+    )
+
+
+def _is_of_message(table: pa.Table) -> pa.ChunkedArray:
+    """Tell which events are of messages in a queue: those that are only staged are not there yet."""
+    is_unstaged = pc.fill_null(pc.equal(table["reason"], "unstaged"), pa.scalar(value=False))
+    return pc.and_not(pc.is_in(table["kind"], pa.array(MESSAGE_KINDS)), is_unstaged)
+
+
+def _has_instants(terms: dict[str, list[Any]]) -> bool:
+    return any(at_ms is not None for name in ("due_ms", "deadline_ms") for at_ms in terms[name])
+
+
+def _changes(table: pa.Table, first_ms: int, parts: Parts) -> list[Change]:
+    names = ("queue", "fairness_key", "name", "value", "is_paused", "policy_json")
+    return [
+        Change(
+            sequence=row["sequence"],
+            at_ms=row["at_ms"] - first_ms,
+            before=int(np.searchsorted(parts.sequence, row["sequence"])),
+            kind=row["kind"],
+            facts={name: row[name] for name in names if row[name] is not None},
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def _removals(rows: Rows, parts: Parts) -> list[Change]:
+    return [
+        Change(
+            sequence=int(rows.sequence[row]),
+            at_ms=int(rows.at_ms[row]),
+            before=int(np.searchsorted(parts.sequence, rows.sequence[row])),
+            kind="removed",
+            facts={},
+            part=int(parts.of_row[row]),
+        )
+        for row in removals(rows, parts)
+    ]

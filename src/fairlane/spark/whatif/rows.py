@@ -1,0 +1,118 @@
+"""Events of messages as arrays: which messages there are, how often each came, and which rows speak of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+from numpy.typing import NDArray
+
+from fairlane.model.message import PRIORITY_NAMES, Key
+
+Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+NEVER: Final = -1
+START, LEASE, ACK, RETURN, DEATH, REMOVAL = range(6)
+"""What a row tells of its message."""
+_CODES = {"leased": LEASE, "acked": ACK, "returned": RETURN, "dead": DEATH, "removed": REMOVAL}
+_JOINT = "\x1f"
+_NORMAL = PRIORITY_NAMES.index("normal")
+
+
+class Rows:
+    """Events of messages as arrays, in the order of messages and then of sequences."""
+
+    def __init__(self, table: pa.Table, queues: tuple[str, ...], first_ms: int) -> None:
+        numbers = _numbers(table["message_id"])
+        order = np.lexsort((ints(table["sequence"]), numbers))
+        self._table = table.take(pa.array(order)).combine_chunks()
+        self.first_ms = first_ms
+        self.number = numbers[order]
+        kinds = self._table["kind"].to_pylist()
+        is_redrive = flags(pc.equal(self._table["kind"], "redriven"))
+        places = pc.index_in(self._table["queue"], pa.array(queues, pa.string()))
+        targets = pc.index_in(self._table["target"], pa.array(queues, pa.string()))
+        self.queue = np.where(is_redrive, ints(targets, NEVER), ints(places, NEVER))
+        self.code: Ints = np.array([_CODES.get(kind, START) for kind in kinds], dtype=np.int64)
+        self.sequence = self.ints("sequence")
+        self.at_ms = self.ints("at_ms") - first_ms
+        self.reason = self._table["reason"]
+        ended = pc.if_else(pc.equal(self._table["kind"], "dead"), self._table["ended"], self._table["reason"])
+        self.is_expired = flags(pc.equal(ended, "expiry"))
+
+    def ints(self, name: str, nothing: int = 0) -> Ints:
+        """Return a column of whole numbers."""
+        return ints(self._table[name], nothing)
+
+    def terms(self, rows: Ints) -> dict[str, list[Any]]:
+        """Return the terms of some rows."""
+        table = self._table.take(pa.array(rows)).combine_chunks()
+        priorities = pc.fill_null(pc.index_in(table["priority"], pa.array(PRIORITY_NAMES)), _NORMAL)
+        return {
+            "key": _paths(table["fairness_key"], _key),
+            "cost": pc.fill_null(table["cost"], 1).to_pylist(),
+            "priority": priorities.to_pylist(),
+            "throttles": _paths(table["throttles"], tuple),
+            "due_ms": pc.subtract(table["due_ms"], self.first_ms).to_pylist(),
+            "deadline_ms": pc.subtract(table["deadline_ms"], self.first_ms).to_pylist(),
+            "weight": pc.fill_null(table["weight"], 0).to_pylist(),
+            "cap": table["cap"].to_pylist(),
+        }
+
+
+class Parts:
+    """Which rows begin parts, and to which part each row belongs."""
+
+    def __init__(self, rows: Rows) -> None:
+        is_start = (rows.code == START) & (rows.queue != NEVER)
+        starts = np.flatnonzero(is_start)
+        ranks = np.argsort(rows.sequence[starts], kind="stable")
+        rank_of = np.empty_like(ranks)
+        rank_of[ranks] = np.arange(ranks.size)
+        self.start: Ints = starts[ranks]
+        self.sequence: Ints = rows.sequence[self.start]
+        latest = np.cumsum(is_start) - 1
+        has_start = latest >= 0
+        if starts.size:
+            has_start &= rows.number[starts[np.maximum(latest, 0)]] == rows.number
+            part = np.where(has_start, rank_of[np.maximum(latest, 0)], NEVER)
+        else:
+            part = np.full(rows.number.size, NEVER)
+        self.of_row: Ints = part
+        self.unknown: Flags = part == NEVER
+
+
+def _numbers(ids: pa.ChunkedArray) -> Ints:
+    """Return the numbers of messages, all read in one go: an id is its number's eight bytes in hexadecimal."""
+    array = pc.fill_null(ids, "0" * 16).combine_chunks()
+    array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+    data = b"" if not len(array) else bytes(array.buffers()[2])[array.offset * 16 : (array.offset + len(array)) * 16]
+    return np.frombuffer(bytes.fromhex(data.decode()), dtype=">u8").astype(np.int64)
+
+
+def ints(column: pa.ChunkedArray, nothing: int = 0) -> Ints:
+    """Return a column of whole numbers."""
+    filled: Ints = pc.fill_null(column, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def flags(column: pa.ChunkedArray) -> Flags:
+    """Return a column of truth values, null being False."""
+    filled: Flags = pc.fill_null(column, pa.scalar(value=False)).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return filled
+
+
+def _paths(column: pa.ChunkedArray, make: Any) -> list[Any]:  # noqa: ANN401 - a key or a tuple of names
+    """Return lists of names as values, those that are equal as one object."""
+    joined = pc.fill_null(pc.binary_join(column, _JOINT), "").combine_chunks()
+    joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+    coded = joined.dictionary_encode()
+    values = [make(text.split(_JOINT) if text else []) for text in coded.dictionary.to_pylist()]
+    return [values[code] for code in coded.indices.to_pylist()]
+
+
+def _key(path: list[str]) -> Key:
+    return path[0] if len(path) == 1 else tuple(path)

@@ -1,0 +1,228 @@
+"""Candidates: what would have been set otherwise, all the time. Read from a file, and varied by sweeps."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlane.core.commands import SetConfig
+from fairlane.core.decide import decide
+from fairlane.core.ledger import Ledger
+from fairlane.errors import CandidateInvalid, FairlaneError
+from fairlane.model.policy import QueuePolicy, policy_from
+
+ORIGINAL = "original"
+SAME = "same"
+SCENARIOS_MAX = 4_096
+REPLAYED = ("weights", "caps", "quantum", "strict_priority")
+"""The fields of a queue policy that can be tried on a journal."""
+_FIELDS = QueuePolicy.__struct_fields__
+_WHY_NOT = {
+    **dict.fromkeys(
+        ("on_enqueue", "fairness_key_from", "weight_from", "cost_from", "priority_from", "cap_from", "throttles_from"),
+        "it goes by headers, and those are not in the journal",
+    ),
+    **dict.fromkeys(
+        ("deadline_ms", "throttle_scope"), "it concerns the terms of new messages, and the journal has those found"
+    ),
+    **dict.fromkeys(
+        ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max", "backpressure"),
+        "what was refused for want of room is not in the journal",
+    ),
+}
+_ELSE = "what became of each attempt is taken from the journal"
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """What is set otherwise than it was.
+
+    Attributes:
+        name: what it is called in reports.
+        config: config values that hold all the time; None for one that is not set.
+        fields: fields of queue policies that hold all the time, by queue.
+        paused: keys that are paused, or with False not paused, all the time, by queue.
+    """
+
+    name: str
+    config: dict[str, str | None] = {}
+    fields: dict[str, dict[str, Any]] = {}
+    paused: dict[str, dict[str, bool]] = {}
+
+    def with_others(self, other: Scenario, name: str) -> Scenario:
+        """Return both together; where they contradict, the other wins."""
+        fields = {queue: dict(told) for queue, told in self.fields.items()}
+        for queue, told in other.fields.items():
+            fields[queue] = fields.get(queue, {}) | told
+        paused = {queue: dict(told) for queue, told in self.paused.items()}
+        for queue, keys in other.paused.items():
+            paused[queue] = paused.get(queue, {}) | keys
+        return Scenario(name=name, config=self.config | other.config, fields=fields, paused=paused)
+
+
+def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, QueuePolicy]) -> Scenario:
+    """Read a candidate from a file, TOML or JSON.
+
+    At its top are fields of a queue policy, for all queues that are looked at, or ``paused``, a list of keys;
+    ``[queues.NAME]`` has the same for one queue, and ``[config]`` has config values by their keys.
+
+    Raises:
+        CandidateInvalid: it can't be understood, or can't be tried.
+    """
+    try:
+        text = path.read_text()
+        told = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise CandidateInvalid(f"The candidate {path} can't be read: {error}.") from error
+    if not isinstance(told, dict):
+        raise CandidateInvalid(f"The candidate {path} is no table of fields.")
+    config = _table(told.pop("config", {}), "config")
+    single = _table(told.pop("queues", {}), "queues")
+    for name in single:
+        if name not in queues:
+            raise CandidateInvalid(f"The candidate speaks of a queue {name!r}, which is not looked at.")
+    tables = {name: told | _table(single.get(name, {}), f"queues.{name}") for name in queues}
+    scenario = Scenario(
+        name="candidate",
+        config={key: None if value is None else _text(value) for key, value in config.items()},
+        fields={name: _fields(name, table, policies[name]) for name, table in tables.items()},
+        paused={name: _paused(table) for name, table in tables.items()},
+    )
+    check(scenario, policies)
+    return scenario
+
+
+def _table(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CandidateInvalid(f"{name} in a candidate is a table, not {value!r:.60}.")
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _paused(table: Mapping[str, Any]) -> dict[str, bool]:
+    keys = table.get("paused", [])
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key for key in keys):
+        raise CandidateInvalid(f"paused is a list of fairness keys, not {keys!r:.60}.")
+    return dict.fromkeys(keys, True)
+
+
+def _fields(queue: str, table: Mapping[str, Any], policy: QueuePolicy) -> dict[str, Any]:
+    """Return the fields that can be tried; others may be there if they say what the queue's policy says."""
+    found = {}
+    for name, value in table.items():
+        if name == "paused":
+            continue
+        if name not in _FIELDS:
+            raise CandidateInvalid(f"A queue policy has no field {name!r}. What can be tried: {', '.join(REPLAYED)}.")
+        if name in REPLAYED:
+            found[name] = value
+        elif _policy(policy, {name: value}) != policy:
+            raise CandidateInvalid(f"{name} of queue {queue!r} can't be tried: {_WHY_NOT.get(name, _ELSE)}.")
+    return found
+
+
+def _policy(base: QueuePolicy, fields: Mapping[str, Any]) -> QueuePolicy:
+    try:
+        return policy_from(dict(fields), base=base)
+    except ValueError as error:
+        raise CandidateInvalid(str(error)) from error
+
+
+def check(scenario: Scenario, policies: Mapping[str, QueuePolicy]) -> None:
+    """Make sure that a broker would take what a scenario sets.
+
+    Raises:
+        CandidateInvalid: it would not.
+    """
+    for queue, fields in scenario.fields.items():
+        _policy(policies[queue], fields)
+    refusal = decide(Ledger(), SetConfig(values=scenario.config), 0).outcome
+    if isinstance(refusal, FairlaneError):
+        raise CandidateInvalid(f"{scenario.name}: {refusal.cause}")
+
+
+# ------------------------------------------------------------------------------------------------------------- sweeps
+
+
+def sweep(
+    base: Scenario, sweeps: Iterable[str], queues: Sequence[str], policies: Mapping[str, QueuePolicy]
+) -> list[Scenario]:
+    """Return a candidate in all combinations of what sweeps say: each is a setting and its values.
+
+    Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
+    ``strict_priority=true,false`` or ``pause:acme=true,false``. The value ``none`` sets nothing, where something may be
+    unset, and ``same`` leaves it as it was.
+
+    Raises:
+        CandidateInvalid: one can't be understood, or they are too many.
+    """
+    axes = [_axis(text, queues) for text in sweeps]
+    total = 1
+    for axis in axes:
+        total *= len(axis)
+    if total > SCENARIOS_MAX:
+        raise CandidateInvalid(f"The sweeps have {total} combinations; at most {SCENARIOS_MAX} are tried in one run.")
+    found = []
+    for combination in product(*axes):
+        scenario = base
+        names = [] if base.name == ORIGINAL else [base.name]
+        for step in combination:
+            names += [step.name] if step.name else []
+            scenario = scenario.with_others(step, ", ".join(names) or base.name)
+        check(scenario, policies)
+        found.append(scenario)
+    return found
+
+
+def _axis(text: str, queues: Sequence[str]) -> list[Scenario]:
+    setting, equals, values = text.partition("=")
+    listed = [value.strip() for value in values.split(",")]
+    if not equals or not setting or not all(listed):
+        raise CandidateInvalid(f"A sweep is a setting and its values, such as weight:acme=1,2,5, unlike {text!r:.100}.")
+    return [setting_of(setting.strip(), value, queues) for value in listed]
+
+
+def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
+    """Return one setting as a scenario of its own.
+
+    Raises:
+        CandidateInvalid: there is no such setting, or it can't have this value.
+    """
+    name = f"{setting}={value}"
+    if value == SAME:
+        setting_of(setting, "1" if setting == "quantum" else "true", queues)  # there must be such a setting
+        return Scenario(name="")
+    kind, _, subject = setting.partition(":")
+    told = None if value == "none" else value
+    if kind in ("weight", "cap") and subject:
+        return Scenario(name=name, config={f"{kind}:{queue}:{subject}": told for queue in queues})
+    if kind in ("rate", "burst") and subject:
+        return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
+    if kind == "pause" and subject:
+        return Scenario(name=name, paused={queue: {subject: _truth(name, value)} for queue in queues})
+    if setting == "quantum":
+        return Scenario(name=name, fields={queue: {"quantum": _whole(name, value)} for queue in queues})
+    if setting == "strict_priority":
+        return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
+    known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, quantum, strict_priority and pause:KEY"
+    raise CandidateInvalid(f"There is no setting {setting!r:.100} to sweep; there are {known}.")
+
+
+def _truth(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise CandidateInvalid(f"{name}: the value is true or false.")
+    return value == "true"
+
+
+def _whole(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise CandidateInvalid(f"{name}: the value is a whole number.")
+    return int(value)

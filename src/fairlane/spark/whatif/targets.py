@@ -1,0 +1,70 @@
+"""Targets: what an operator wants of a fairness key, such as ``wait_p99:quiet<=1s``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fairlane.errors import CandidateInvalid
+from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FORM = re.compile(r"(\w+)(?::(.+?))?\s*(<=|>=)\s*([0-9.]+)\s*(ms|s|m|h|d|%)?", re.ASCII)
+_MEASURES: dict[str, Callable[[KeyMeasures], float]] = {
+    "wait_p50": lambda one: one.wait_p50_ms,
+    "wait_p99": lambda one: one.wait_p99_ms,
+    "wait_max": lambda one: one.wait_max_ms,
+    "wait_mean": lambda one: one.wait_mean_ms,
+    "throttled": lambda one: one.throttled_ms,
+    "misses": lambda one: one.misses,
+    "share": lambda one: one.share,
+}
+_COUNTED = ("misses", "share")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a measure of a key should be at most, or at least."""
+
+    text: str
+    measure: str
+    key: str
+    is_most: bool
+    bound: float
+
+    def value(self, keys: Mapping[str, KeyMeasures]) -> float:
+        """Return what the measure is."""
+        return _MEASURES[self.measure](keys[self.key])
+
+    def lack(self, keys: Mapping[str, KeyMeasures]) -> float:
+        """Return by which part of the bound it is missed; 0 if it is met."""
+        value = self.value(keys)
+        beyond = value - self.bound if self.is_most else self.bound - value
+        return max(0.0, beyond) / (abs(self.bound) or 1)
+
+
+def target_of(text: str) -> Target:
+    """Return a target as it is written: a measure, a key after a colon unless all are meant, and a bound.
+
+    Raises:
+        CandidateInvalid: it can't be understood.
+    """
+    match = _FORM.fullmatch(text.strip())
+    if match is None or match[1] not in _MEASURES:
+        form = f"MEASURE:KEY<=BOUND, such as wait_p99:acme<=1s, with one of {', '.join(_MEASURES)}"
+        raise CandidateInvalid(f"A target is {form}, unlike {text!r:.100}.")
+    measure, unit = match[1], match[5]
+    try:
+        bound = float(match[4])
+    except ValueError as error:
+        raise CandidateInvalid(f"The bound of {text!r:.100} is no number.") from error
+    if measure in _COUNTED:
+        if unit not in (None, "%") or (unit == "%" and measure != "share"):
+            raise CandidateInvalid(f"The bound of {text!r:.100} is a number without a unit of time.")
+        bound = bound / 100 if unit == "%" else bound
+    elif unit is None or unit == "%":
+        raise CandidateInvalid(f"The bound of {text!r:.100} is a span of time, with its unit: 500ms, 1s, 2m.")
+    else:
+        bound *= _UNITS[unit]
+    return Target(text.strip(), measure, match[2] or ALL_KEYS, match[3] == "<=", bound)

@@ -1,0 +1,1 @@
+"""What tests of Fairlane, and of adapters and programs built on it, are made of."""

@@ -1,0 +1,302 @@
+"""The auditor's books: what is true according to the durable journal, kept by hand, without the broker's own code.
+
+Each record is entered as it becomes durable, and must be lawful: nobody leases what is leased, acks what is not, or
+takes out what is in somebody's hands. What only holds at a hand-out is in ``auditor_rules``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+
+from fairlane.model.message import NewMessage
+from fairlane.model.policy import QueuePolicy
+
+Path = tuple[str, ...]
+ERRORS_KEPT = 10
+
+
+class Violation(AssertionError):
+    """The broker has broken a promise."""
+
+
+def violated(*what: object) -> NoReturn:
+    """Report a broken promise."""
+    raise Violation(" ".join(map(str, what)))
+
+
+def path_of(key: str | tuple[str, ...]) -> Path:
+    """Return a fairness key as a path."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def prefixes(path: Path) -> Iterable[Path]:
+    """Return a key and all keys above it."""
+    return (path[:length] for length in range(1, len(path) + 1))
+
+
+@dataclass(slots=True)
+class Entry:
+    """A message that is not done."""
+
+    number: int
+    queue: str
+    chunk: int
+    size: int
+    enqueued_ms: int
+    path: Path
+    weight: int
+    cost: int
+    priority: int
+    throttles: tuple[str, ...]
+    due_ms: int | None
+    deadline_ms: int | None
+    cap: int | None
+    line: int
+    attempts: int = 0
+    failures: int = 0
+    token: int = 0
+    expires_ms: int = 0
+    owner: str | None = None
+    errors: list[tuple[int, int, str, str]] = field(default_factory=list)
+    origin: str | None = None
+    dead_reason: str | None = None
+    dead_ms: int = 0
+    state: int | None = None
+    is_fresh: bool = True
+    """Whether it has waited in its first place since its enqueue, so that it is bound to go in order."""
+
+    @property
+    def lane(self) -> tuple[str, Path, int, tuple[str, ...]]:
+        """What it shares its place in line with."""
+        return self.queue, self.path, self.priority, self.throttles
+
+    def fail(self, at_ms: int, reason: str, error: str) -> None:
+        """Note a failed attempt."""
+        self.failures += 1
+        self.errors = [*self.errors, (at_ms, self.attempts, reason, error)][-ERRORS_KEPT:]
+
+
+@dataclass(slots=True)
+class ClaimNote:
+    """A claim: its messages in order, the first under ``token`` and the others under the next ones."""
+
+    number: int
+    token: int
+    numbers: list[int]
+
+
+@dataclass(slots=True)
+class ConsumerBook:
+    """A registered consumer."""
+
+    name: str
+    epoch: int = 0
+    claimed: int = 0
+    done: int = 0
+    heard_ms: int = 0
+    idle_ms: int | None = None
+    claim: ClaimNote | None = None
+
+
+@dataclass(slots=True)
+class SinkBook:
+    """A sink, and the numbers of what is staged for it, by batch and part."""
+
+    name: str
+    batch: int | None = None
+    messages: int = 0
+    heard_ms: int = 0
+    parts: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueBook:
+    """A queue and what is in it."""
+
+    name: str
+    policy: QueuePolicy
+    created_ms: int
+    made_at: int
+    set_at: int = 0
+    """The sequence at which its policy was set."""
+    is_paused: bool = False
+    paused: set[Path] = field(default_factory=set)
+    entries: dict[int, Entry] = field(default_factory=dict)
+    dedups: dict[str, tuple[int, int]] = field(default_factory=dict)
+    in_use: Counter[Path] = field(default_factory=Counter)
+    told_caps: dict[Path, int] = field(default_factory=dict)
+    consumers: dict[str, ConsumerBook] = field(default_factory=dict)
+    staged: dict[int, Entry] = field(default_factory=dict)
+    sinks: dict[str, SinkBook] = field(default_factory=dict)
+
+    @property
+    def is_dlq(self) -> bool:
+        """Whether it holds dead letters."""
+        return self.name.endswith(".dlq")
+
+    def held_under(self, claim: ClaimNote, start: int = 0, end: int | None = None) -> list[Entry]:
+        """Return the messages that are still leased under a claim, of some of its places."""
+        found = [self.entries.get(number) for number in claim.numbers]
+        places = list(enumerate(found, claim.token))[start:end]
+        return [entry for token, entry in places if entry is not None and entry.token == token]
+
+    def is_held_back(self, path: Path) -> bool:
+        """Tell whether the queue, or a key or one above it, is paused."""
+        return self.is_paused or any(above in self.paused for above in prefixes(path))
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a producer has sent, and where the journal ended then."""
+
+    queue: str
+    message: NewMessage
+    sequence: int
+
+
+@dataclass(slots=True)
+class Birth:
+    """How a message came in."""
+
+    queue: str
+    message: NewMessage
+    dedup_id: str | None
+    at_ms: int
+
+
+@dataclass(slots=True)
+class LeaseNote:
+    """A lease, and how it ended: empty while it lasts."""
+
+    number: int
+    queue: str
+    owner: str | None
+    ended: str = ""
+    ended_ms: int = 0
+    due_ms: int | None = None
+    extended: list[int] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)
+    claim: int | None = None
+
+
+@dataclass(slots=True)
+class Books:
+    """Everything that is durable."""
+
+    queues: dict[str, QueueBook] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    births: dict[int, Birth] = field(default_factory=dict)
+    fates: dict[int, str] = field(default_factory=dict)
+    leases: dict[int, LeaseNote] = field(default_factory=dict)
+    claims: dict[tuple[str, str, int], ClaimNote] = field(default_factory=dict)
+    """The latest claim of each queue, consumer and number."""
+    changed_at: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Where in the journal a consumer was last registered or released."""
+    states: dict[int, bytes] = field(default_factory=dict)
+    chunks: dict[int, int] = field(default_factory=dict)
+    """How many messages of a chunk of bodies are not done."""
+    segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    lanes: dict[Any, dict[int, Entry]] = field(default_factory=dict)
+    """Fresh messages that wait, by lane, first come first."""
+    next_sequence: int = 1
+    commit_first: int = 1
+    """The first sequence of the latest commit."""
+    base: int = 1
+    trimmed: int = 1
+    at_ms: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def entry(self, queue: str, number: int) -> Entry | None:
+        """Return a message of a queue, unless it is staged."""
+        book = self.queues.get(queue)
+        return None if book is None else book.entries.get(number)
+
+    def must_have(self, queue: str, number: int, what: str) -> Entry:
+        """Return a message that a record speaks of."""
+        entry = self.entry(queue, number)
+        if entry is None:
+            violated(f"{what} of message {number}, which is not in queue {queue}: {self.fates.get(number)}")
+        return entry
+
+    def alive(self) -> Iterable[Entry]:
+        """Return all messages that are not done, those included that are staged."""
+        books = self.queues.values()
+        return (entry for book in books for entry in (*book.entries.values(), *book.staged.values()))
+
+    def is_new(self, queue: str) -> bool:
+        """Tell whether a queue is missing, or was made in the latest commit, so that it may just have been missing."""
+        book = self.queues.get(queue)
+        return book is None or book.made_at >= self.commit_first
+
+    def wanted_bodies(self) -> set[int]:
+        """Return the numbers of the bodies that something alive refers to."""
+        states = {entry.state for entry in self.alive() if entry.state is not None}
+        return states | self.chunks.keys()
+
+    # ------------------------------------------------------------------------------------------------ moving entries
+
+    def add(self, entry: Entry) -> None:
+        """Put a message into its queue."""
+        book = self.queues[entry.queue]
+        book.entries[entry.number] = entry
+        if entry.cap is not None and not book.is_dlq:
+            book.told_caps[entry.path] = entry.cap
+        if entry.is_fresh:
+            self.lanes.setdefault(entry.lane, {})[entry.number] = entry
+
+    def leave_lane(self, entry: Entry) -> None:
+        """Take a message out of its place in line, for good."""
+        if entry.is_fresh:
+            entry.is_fresh = False
+            lane = self.lanes[entry.lane]
+            del lane[entry.number]
+            if not lane:
+                del self.lanes[entry.lane]
+
+    def end_lease(self, entry: Entry, how: str, at_ms: int) -> None:
+        """Let a lease be over."""
+        note = self.leases[entry.token]
+        note.ended, note.ended_ms = how, at_ms
+        entry.token, entry.expires_ms, entry.owner = 0, 0, None
+        self.queues[entry.queue].in_use.subtract(prefixes(entry.path))
+
+    def take_out(self, entry: Entry, fate: str, at_ms: int) -> None:
+        """Let a message be gone."""
+        self.leave_lane(entry)
+        if entry.token:
+            self.end_lease(entry, fate, at_ms)
+        book = self.queues[entry.queue]
+        del (book.entries if entry.line else book.staged)[entry.number]
+        self.fates[entry.number] = fate
+        self.chunks[entry.chunk] -= 1
+        if not self.chunks[entry.chunk]:
+            del self.chunks[entry.chunk]
+        self.counts[fate.partition(":")[0]] += 1
+
+    def move(self, entry: Entry, target: str) -> None:
+        """Put a message into another queue."""
+        self.leave_lane(entry)
+        del self.queues[entry.queue].entries[entry.number]
+        entry.queue = target
+        self.add(entry)
+
+
+def unpack(chunk: bytes) -> list[tuple[dict[str, str], str | None, bytes]]:
+    """Return headers, correlation id and payload of each body of a chunk."""
+    count = int.from_bytes(chunk[:4], "little")
+    lengths = struct.unpack_from(f"<{2 * count}I", chunk, 4)
+    at = 4 + 8 * count
+    found = []
+    for head_size, size in zip(lengths[:count], lengths[count:], strict=True):
+        head = chunk[at : at + head_size]
+        headers, correlation_id = msgspec.msgpack.decode(head) if head else ({}, None)
+        found.append((headers, correlation_id, chunk[at + head_size : at + head_size + size]))
+        at += head_size + size
+    return found

@@ -1,0 +1,83 @@
+"""Hooks without Lua: scripts are names, answers follow from headers, so that the auditor can foretell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.histogram import Histogram
+from fairlane.model.views import HookStatistics, HookTrial
+from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
+
+ON_ENQUEUE = "answer by device"
+ON_FAILURE = "answer by cost"
+_PATIENCE = 2
+
+
+def enqueue_answer(headers: Mapping[str, str]) -> EnqueueAnswer | None:
+    """Return what the script says of a new message: nothing unless it comes from an app."""
+    if headers.get("device") != "app":
+        return None
+    return EnqueueAnswer(fairness_key=("apps", headers.get("tenant", "none")), cost=2, throttles=("api",))
+
+
+def failure_answer(headers: Mapping[str, str], attempts: int) -> FailureAnswer | None:
+    """Return what the script says of a failed attempt: nothing, another try soon, or none."""
+    cost = headers.get("cost")
+    if cost is None:
+        return None
+    return FailureAnswer(is_dead=attempts >= _PATIENCE, delay_ms=None if cost == "7" else 300)
+
+
+class SimulatedHooks:
+    """The ``Hooks`` port, for scripts of these two names."""
+
+    def __init__(self) -> None:
+        self._set: dict[str, tuple[str | None, str | None]] = {}
+
+    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
+        """Return why these scripts can't be set, or None if they can."""
+        is_known = on_enqueue in (None, ON_ENQUEUE) and on_failure in (None, ON_FAILURE)
+        return None if is_known else "there is no such script"
+
+    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+        """Set the scripts of a queue."""
+        self._set[queue] = (on_enqueue, on_failure)
+
+    def remove(self, queue: str) -> None:
+        """Forget a queue and its scripts."""
+        self._set.pop(queue, None)
+
+    def on_enqueue(
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+    ) -> list[EnqueueAnswer | None] | None:
+        """Answer about messages."""
+        del now_ms
+        script, _ = self._set.get(queue, (None, None))
+        return None if script is None else [enqueue_answer(question.headers) for question in questions]
+
+    def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
+        """Answer about a failed attempt."""
+        del now_ms
+        _, script = self._set.get(queue, (None, None))
+        return None if script is None else failure_answer(question.headers, question.attempts)
+
+    def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
+        """Answer about a sample."""
+        del queue, script
+        return HookTrial(answer=enqueue_answer(question.headers), fault=None, elapsed_us=0)
+
+    def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
+        """Answer about a sample."""
+        del queue, script
+        return HookTrial(answer=failure_answer(question.headers, question.attempts), fault=None, elapsed_us=0)
+
+    def statistics(self, queue: str) -> HookStatistics:
+        """Return nothing but zeros."""
+        del queue
+        return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
+
+    def timings(self, queue: str) -> Histogram:
+        """Return that nothing took any time."""
+        del queue
+        return Histogram()

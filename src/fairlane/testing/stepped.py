@@ -1,0 +1,165 @@
+"""A broker whose time stands still until a test moves it: no threads, no loop, no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.memory_store import MemoryStore
+from fairlane.broker.engine import Engine
+from fairlane.broker.housekeeping import CARRY_FLOOR
+from fairlane.broker.requests import Asked, Attach, Consumer, Reply
+from fairlane.broker.settings import Settings
+from fairlane.broker.verbs.admin import AdminVerbs
+from fairlane.broker.verbs.batches import BatchVerbs
+from fairlane.broker.verbs.messages import MessageVerbs
+from fairlane.model.message import Delivery
+from fairlane.ports.entropy import Entropy
+from fairlane.ports.hooks import Hooks
+from fairlane.ports.store import Store
+from fairlane.testing.clock import FakeClock, SeededEntropy
+
+
+class Pending:
+    """An answer that may be there already, or come with a later step."""
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Tell whether the answer is there, or was given up."""
+        return self._is_done
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what a verb answers depends on the verb
+        """Give the answer."""
+        self._result, self._is_done = result, True
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse."""
+        self._error, self._is_done = exception, True
+
+    def cancel(self) -> None:
+        """Wait no longer."""
+        self._is_done = True
+
+    def get(self) -> Any:  # noqa: ANN401 - see set_result
+        """Return the answer, or raise the refusal."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
+    """A broker on a fake clock. A verb that has to wait moves the clock to whatever happens next, until it is answered.
+
+    ``start`` submits without waiting, ``step`` runs what is due, ``advance`` lets time pass and stops at every instant
+    at which something happens.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        clock: FakeClock | None = None,
+        entropy: Entropy | None = None,
+        hooks: Hooks | None = None,
+        settings: Settings | None = None,
+        carry_floor: int = CARRY_FLOOR,
+    ) -> None:
+        self.clock = clock if clock is not None else FakeClock()
+        self.store = store if store is not None else MemoryStore()
+        self._hooks = hooks if hooks is not None else LuaHooks(self._config_value)
+        self._entropy = entropy if entropy is not None else SeededEntropy()
+        self._settings = settings
+        self._carry_floor = carry_floor
+        self._engine = self._make_engine()
+        self._engine.open()
+
+    def _config_value(self, key: str) -> str | None:
+        return self._engine.ledger.config.get(key)
+
+    def _make_engine(self) -> Engine:
+        return Engine(
+            self.store,
+            hooks=self._hooks,
+            clock=self.clock,
+            entropy=self._entropy,
+            settings=self._settings,
+            carry_floor=self._carry_floor,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for looking into."""
+        return self._engine
+
+    def reopen(self) -> None:
+        """Let the process die without a word, and open a new broker on the same store."""
+        self._engine = self._make_engine()
+        self._engine.open()
+
+    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
+        pending = self.start(make)
+        self.step()
+        while not pending.done():
+            at_ms = self._engine.next_event_at()
+            if at_ms is None:
+                raise AssertionError("Nothing will ever answer this: nobody else is there to move.")
+            self.clock.advance(max(0, at_ms - self._engine.now_ms()))
+            self.step()
+        return pending.get()
+
+    def start(self, make: Callable[[Reply], Asked]) -> Pending:
+        """Submit something, without running anything."""
+        pending = Pending()
+        self._engine.submit(make(pending))
+        return pending
+
+    def attach(self, queue: str, *, credit: int = 32, owner: str | None = None) -> tuple[Consumer, list[Delivery]]:
+        """Let a consumer begin that only collects what it gets, and return it with its collection."""
+        got: list[Delivery] = []
+        consumer = Consumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
+        self._ask(lambda reply: Attach(consumer, reply))
+        return consumer, got
+
+    def detach(self, consumer: Consumer) -> None:
+        """Let a consumer vanish."""
+        self._ask(lambda reply: Attach(consumer, reply, is_closing=True))
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._engine.close()
+
+    def step(self) -> None:
+        """Run turns until nothing more is asked."""
+        self.turn()
+        while self._engine.has_requests():
+            self.turn()
+
+    def turn(self) -> None:
+        """Run one turn."""
+        turn = self._engine.begin()
+        try:
+            if turn.records:
+                self._engine.write(turn)
+                self._engine.sync()
+        except Exception as error:  # noqa: BLE001 - as the other faces do
+            self._engine.fail(turn, error)
+            return
+        self._engine.finish(turn)
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, and run what happens meanwhile when it happens."""
+        end_ms = self.clock.now_ms() + ms
+        while True:
+            at_ms = self._engine.next_event_at()
+            wait_ms = None if at_ms is None else max(0, at_ms - self._engine.now_ms())
+            if wait_ms is None or self.clock.now_ms() + wait_ms > end_ms:
+                break
+            self.clock.advance(wait_ms)
+            self.step()
+        self.clock.advance(end_ms - self.clock.now_ms())
+        self.step()

@@ -1,0 +1,171 @@
+"""Between shapes of the wire and messages of protobuf, by the names of their fields; and which method is which verb.
+
+A message and its shape have the same names, so what is set in one is what is said of the other. What differs is told
+here: a fairness key is a list of names, and a list or map that is empty is not there at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import msgspec
+    from google._upb._message import FieldDescriptor as FastField
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
+
+VERB_OF: Final[Mapping[str, str]] = {
+    "Enqueue": "enqueue",
+    "Lease": "lease",
+    "Ack": "ack",
+    "Nack": "nack",
+    "Extend": "extend",
+    "Forward": "forward",
+    "GetState": "get_state",
+    "SetState": "set_state",
+    "CreateQueue": "create_queue",
+    "UpdateQueue": "update_queue",
+    "DeleteQueue": "delete_queue",
+    "PauseQueue": "pause",
+    "ResumeQueue": "resume",
+    "PurgeQueue": "purge",
+    "ListQueues": "queues",
+    "InspectQueue": "inspect",
+    "Stats": "stats",
+    "Peek": "peek",
+    "GetMessage": "get",
+    "Explain": "explain",
+    "Cancel": "cancel",
+    "Redrive": "redrive",
+    "GetRedrive": "redrive_view",
+    "ListRedrives": "redrives",
+    "StopRedrive": "stop_redrive",
+    "SetConfig": "set_config",
+    "ListConfig": "list_config",
+    "ListThrottles": "throttles",
+    "TryHook": "try_hook",
+    "HookStatistics": "hook_statistics",
+    "ReadJournal": "read_journal",
+    "SetReader": "set_reader",
+    "RemoveReader": "remove_reader",
+    "ListReaders": "readers",
+    "GetCluster": "cluster",
+    "MoveQueue": "move_queue",
+    "SplitQueue": "split_queue",
+    "DrainNode": "drain_node",
+    "RegisterConsumer": "register_consumer",
+    "Claim": "claim",
+    "ReadClaim": "read_claim",
+    "ReleaseConsumer": "release_consumer",
+    "ListConsumers": "consumers",
+    "Stage": "stage",
+    "Publish": "publish",
+    "ListSinks": "sinks",
+    "DropSink": "drop_sink",
+}
+"""The verb behind each method."""
+_KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))
+_KEY: Final = "fairlane.v1.Key"
+_FAILED_ATTEMPT: Final = "fairlane.v1.FailedAttempt"
+"""It is an array in all other encodings, so its fields have an order."""
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def said(message: Message) -> dict[str, Any]:
+    """Return what is set in a message, by name."""
+    return {field.name: _value(field, value) for field, value in message.ListFields()}
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - depends on the field
+    kind = field.message_type
+    if kind is None:
+        if not field.is_repeated:
+            return value
+        return _key(value) if field.name in _KEYS else tuple(value)
+    if kind.GetOptions().map_entry:
+        return dict(value)
+    return [said(each) for each in value] if field.is_repeated else said(value)
+
+
+def told(message: Message) -> dict[str, Any]:
+    """Return all fields of an answer, by name: None for what is not there, and what is empty as it is."""
+    return {field.name: _told_field(field, message) for field in message.DESCRIPTOR.fields}
+
+
+def _told_field(field: FieldDescriptor | FastField, message: Message) -> Any:  # noqa: ANN401 - depends on the field
+    kind, value = field.message_type, getattr(message, field.name)
+    if field.is_repeated:
+        if kind is None:
+            return (_key(value) if value else None) if field.name in _KEYS else tuple(value)
+        if kind.GetOptions().map_entry:
+            return {name: _told_message(each) for name, each in value.items()} if _is_of_messages(kind) else dict(value)
+        return [_told_message(each) for each in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return value if kind is None else _told_message(value)
+
+
+def _told_message(message: Message) -> Any:  # noqa: ANN401 - depends on the message
+    name = message.DESCRIPTOR.full_name
+    if name == _KEY:
+        return _key(getattr(message, "names"))  # noqa: B009 - types know nothing of it
+    fields = told(message)
+    return tuple(fields.values()) if name == _FAILED_ATTEMPT else fields
+
+
+def _key(names: Any) -> Any:  # noqa: ANN401 - as _value
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+
+def write(shape: msgspec.Struct, message: Message) -> None:
+    """Set in a message what a shape says."""
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(shape, field.name, None)
+        if value is not None:
+            write_field(field, value, message)
+
+
+def write_field(field: FieldDescriptor | FastField, value: Any, message: Message) -> None:  # noqa: ANN401 - see _value
+    """Set one field of a message."""
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        _write_map(kind, value, getattr(message, field.name))
+    elif not field.is_repeated:
+        if kind is None:
+            setattr(message, field.name, value)
+        else:
+            part = getattr(message, field.name)
+            part.SetInParent()
+            write(value, part)
+    elif kind is None:
+        getattr(message, field.name).extend(names_of(value))
+    else:
+        for each in value:
+            part = getattr(message, field.name).add()
+            if kind.full_name == _KEY:
+                part.names.extend(names_of(each))
+            else:
+                write(each, part)
+
+
+def _write_map(kind: Any, value: Mapping[str, Any], target: Any) -> None:  # noqa: ANN401 - see _value
+    if not _is_of_messages(kind):
+        target.update(value)
+        return
+    for name, each in value.items():
+        write(each, target[name])  # to look one up is to make it
+
+
+def _is_of_messages(kind: Any) -> bool:  # noqa: ANN401 - as FastField, whose types know nothing of it
+    """Tell whether a map holds messages, rather than numbers or texts."""
+    return kind.fields_by_name["value"].message_type is not None
+
+
+def names_of(value: str | Iterable[str]) -> Iterable[str]:
+    """Return the names in a key, which may be one alone."""
+    return (value,) if isinstance(value, str) else value

@@ -1,0 +1,259 @@
+"""Consumes one queue for one handler: opens a channel, begins again when it ends, and drains it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, cast
+
+from fairlane.client.aio import AsyncClient
+from fairlane.client.retrying import LEASES_STAY
+from fairlane.client.transport import Channel
+from fairlane.errors import (
+    Closed,
+    Disconnected,
+    FairlaneError,
+    Forbidden,
+    InternalError,
+    Unauthenticated,
+)
+from fairlane.model.message import Delivery
+from fairlane.wire.frames import Consume
+from fairlane.worker.counters import Counters
+from fairlane.worker.keeping import Keeper
+from fairlane.worker.message import ThreadMessage, WorkMessage
+from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware
+from fairlane.worker.restarts import Restarts
+from fairlane.worker.results import Defer
+from fairlane.worker.running import OnError, Runners, ThreadHandle
+from fairlane.worker.settling import Settler
+from fairlane.worker.tracing import traced
+
+FATAL: Final = (Unauthenticated, Forbidden)
+"""What no waiting mends."""
+_LAST_WORDS_S: Final = 5.0
+_log = logging.getLogger("fairlane.worker")
+
+
+class Consumer:
+    """Takes the messages of a queue, and hands them to runners. It is the ``Sink`` of its channel."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        handler: Handler,
+        policy: HandlerPolicy,
+        *,
+        middleware: Sequence[Middleware],
+        restarts: Restarts,
+        on_error: OnError,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._restarts = restarts
+        self._on_error = on_error
+        self.counters = Counters()
+        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+        self._thread = None if is_async else ThreadHandle(handler, policy)  # type: ignore[arg-type] # it is sync
+        self._kind = WorkMessage if self._thread is None else ThreadMessage
+        keeper = Keeper(
+            client,
+            policy.queue,
+            visibility_ms=policy.visibility_ms,
+            on_lost=self._lost_waiting,
+            on_checked=self._checked,
+        )
+        self._keeper = keeper
+        self._settler = Settler(client, policy.queue, self.counters, keeper.forget)
+        handle = traced(_wrapped(self._thread or cast("AsyncHandle", handler), middleware))
+        self._runners = Runners(handle, policy, settler=self._settler, counters=self.counters, on_error=on_error)
+        if self._thread is not None:
+            self._thread.on_interrupted = self._settle_interrupted
+        self._loop = asyncio.get_running_loop()
+        self._channel: Channel | None = None
+        self._is_moved = False
+        self._ended: asyncio.Future[FairlaneError] = self._loop.create_future()
+        self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._waits_s = restarts.waits_s()
+
+    def stop(self) -> None:
+        """Take no more messages."""
+        self._stopping.set()
+        self._runners.pause()
+
+    def hurry(self) -> None:
+        """End the grace."""
+        self._hurried.set()
+
+    async def run(self, grace_s: float) -> None:
+        """Consume until told to stop, and then drain.
+
+        Raises:
+            Unauthenticated, Forbidden: the server does not let us in.
+            FairlaneError: it failed more often in a row than it may.
+        """
+        keeping = self._loop.create_task(self._keeper.run())
+        consuming = self._loop.create_task(self._consume())
+        stopping = self._loop.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([consuming, stopping, keeping], return_when=asyncio.FIRST_COMPLETED)
+            await _cancelled(consuming)
+            await self._drain(grace_s)
+        finally:
+            for task in (stopping, keeping, consuming):
+                await _cancelled(task)
+            self._settler.cancel()
+            await self._runners.close()
+            if self._thread is not None:
+                self._thread.close()
+        if not consuming.cancelled() and (error := consuming.exception()) is not None:
+            raise error
+
+    # ------------------------------------------------------------------------------------------------ what is delivered
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take in leased messages; see ``Sink``."""
+        kind, client, due_s = self._kind, self._client, self._keeper.due_s()
+        messages = [kind(delivery, client, due_s) for delivery in deliveries]
+        self._keeper.add(messages)
+        self._runners.offer(messages)
+        self._waits_s = self._restarts.waits_s()
+
+    def ended(self, error: FairlaneError) -> None:
+        """Learn that no more comes; see ``Sink``."""
+        if isinstance(error, Disconnected):  # then what is waiting here may be another's by now
+            self._runners.pause()
+            self._keeper.doubt()
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        """Let no handler see these messages, and find out which of those that are running are still ours."""
+        withdrawn = self._runners.take_unseen(is_meant)
+        for message in withdrawn:
+            self._keeper.forget(message)
+        self._keeper.doubt()
+        return [message.delivery for message in withdrawn]
+
+    def _lost_waiting(self, message: WorkMessage) -> None:
+        self._settler.lose(message)  # the runner that comes to it passes over it
+
+    def _checked(self) -> None:
+        if not self._stopping.is_set():
+            self._runners.resume()
+
+    async def _settle_interrupted(self, message: WorkMessage) -> None:
+        result = await self._runners.interrupted(message)
+        if result is not None:
+            self._settler.settle(message, result)
+
+    # ------------------------------------------------------------------------------------------- beginning and ending
+
+    async def _consume(self) -> None:
+        while True:
+            try:
+                error = await self._session()
+            except FATAL:
+                raise
+            except FairlaneError as refused:
+                error = refused
+            except Exception as fault:  # noqa: BLE001 - a consumer begins again whatever befell it
+                error = InternalError(f"{type(fault).__name__}: {fault}")
+            if isinstance(error, FATAL):
+                raise error
+            await self._wait(error)
+
+    async def _session(self) -> FairlaneError:
+        """Take messages until the channel ends, and return why it did."""
+        self._ended = self._loop.create_future()
+        request = Consume(
+            queue=self._policy.queue,
+            credit=self._policy.credit_or_default,
+            visibility_ms=self._policy.visibility_ms,
+            owner=self._policy.owner,
+            with_state=self._policy.with_state,
+        )
+        self._channel = await self._client.transport.open(request, self)
+        told = {"queue": self._policy.queue}
+        _log.info("Consuming %s.", self._policy.queue, extra=told)
+        error = await self._ended
+        if isinstance(error, Closed):
+            await self._hand_over()
+        elif isinstance(error, LEASES_STAY):
+            self._is_moved = True
+        elif not isinstance(error, Disconnected):
+            await self._stop_channel()
+        self._channel = None
+        return error
+
+    async def _hand_over(self) -> None:
+        """Finish what is running while the server goes down, which still takes acks, and give back the rest."""
+        self._runners.pause()
+        for message in list(self._runners.backlog):
+            self._settler.settle(message, Defer())
+        self._runners.backlog.clear()
+        await self._runners.idle()
+        await self._settler.drained()
+        await self._stop_channel()
+        self._runners.resume()
+
+    async def _stop_channel(self) -> None:
+        """Close the channel, and give back what nobody has seen."""
+        unseen = self._runners.take_unseen()
+        for message in unseen:
+            self._keeper.forget(message)
+        if self._channel is not None:
+            with suppress(FairlaneError):  # then all of it is given back already
+                await self._channel.stop([message.delivery for message in unseen])
+        if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
+            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
+            with suppress(FairlaneError):
+                await self._client.nack_many(self._policy.queue, unseen, intent="defer")
+
+    async def _wait(self, error: FairlaneError) -> None:
+        wait_s = next(self._waits_s, None)
+        told = {"queue": self._policy.queue, "code": error.code}
+        if wait_s is None:
+            raise error
+        _log.warning("Consuming %s ended: %s Beginning again in %.2f s.", self._policy.queue, error, wait_s, extra=told)
+        await self._on_error(error, None)
+        await asyncio.sleep(wait_s)
+
+    async def _drain(self, grace_s: float) -> None:
+        """Finish what is running, or tell it to stop when the grace is over; then give back what nobody has seen."""
+        self._runners.pause()
+        idle, hurried = (asyncio.ensure_future(event()) for event in (self._runners.idle, self._hurried.wait))
+        await asyncio.wait([idle, hurried], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        await _cancelled(idle)
+        await _cancelled(hurried)
+        self._runners.interrupt(is_final=self._thread is not None)  # threads end when they like
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                if self._thread is None:
+                    await self._runners.idle()
+                await self._settler.drained()
+                await self._stop_channel()
+
+
+def _wrapped(handle: AsyncHandle, middleware: Sequence[Middleware]) -> AsyncHandle:
+    for layer in reversed(middleware):
+        handle = _layered(layer, handle)
+    return handle
+
+
+def _layered(layer: Middleware, inner: AsyncHandle) -> AsyncHandle:
+    async def handle(message: WorkMessage) -> Answer:
+        return await layer(message, inner)
+
+    return handle
+
+
+async def _cancelled(task: asyncio.Task[object]) -> None:
+    """Cancel a task and wait for its end; what it raised is left to whoever asks it."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])

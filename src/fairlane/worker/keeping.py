@@ -1,0 +1,116 @@
+"""Keeps leases: all that a consumer holds is extended in time, whether its handler has begun or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from fairlane.client.aio import AsyncClient
+from fairlane.errors import FairlaneError
+from fairlane.model.partitions import partition_of_id
+from fairlane.worker.message import RUNNING, WAITING, WorkMessage
+from fairlane.worker.settling import GONE
+
+_PARTS = 3
+_EXTEND_MAX = 5_000
+
+
+class Keeper:
+    """The messages that are held, by the token of their lease, and the task that extends them."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        queue: str,
+        *,
+        visibility_ms: int,
+        on_lost: Callable[[WorkMessage], None],
+        on_checked: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._visibility_ms = visibility_ms
+        self._on_lost = on_lost
+        self._on_checked = on_checked
+        self._loop = asyncio.get_running_loop()
+        self._is_doubtful = asyncio.Event()
+        self.held: dict[int, WorkMessage] = {}
+
+    def due_s(self) -> float:
+        """Return when a lease that begins now ends, by the clock of the event loop."""
+        return self._loop.time() + self._visibility_ms / 1000
+
+    def add(self, messages: Iterable[WorkMessage]) -> None:
+        """Hold messages."""
+        self.held.update((message.token, message) for message in messages)
+
+    def forget(self, message: WorkMessage) -> None:
+        """Hold a message no longer."""
+        self.held.pop(message.token, None)
+
+    def doubt(self) -> None:
+        """Find out at once what is still ours; ``on_checked`` is called when that is known."""
+        self._is_doubtful.set()
+
+    async def run(self) -> None:
+        """Extend all that is held, each third of the time a lease lasts."""
+        pause_s = self._visibility_ms / 1000 / _PARTS
+        while True:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._is_doubtful.wait()
+            except TimeoutError:
+                pass
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._extend()
+            except (FairlaneError, TimeoutError):
+                await asyncio.sleep(pause_s / 10)
+            self._drop_overdue()
+
+    async def _extend(self) -> None:
+        was_doubtful = self._is_doubtful.is_set()
+        self._is_doubtful.clear()
+        try:
+            await self._extend_all()
+        except BaseException:
+            if was_doubtful:
+                self._is_doubtful.set()
+            raise
+        if was_doubtful and not self._is_doubtful.is_set():
+            self._on_checked()
+
+    async def _extend_all(self) -> None:
+        """Extend what is in each partition of the queue on its own, so that one that does not answer holds up none."""
+        held: dict[int, list[WorkMessage]] = {}
+        for message in self.held.values():
+            held.setdefault(partition_of_id(message.id), []).append(message)
+        outcomes = await asyncio.gather(*map(self._extend_these, held.values()), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _extend_these(self, messages: list[WorkMessage]) -> None:
+        for begin in range(0, len(messages), _EXTEND_MAX):
+            await self._extend_some(messages[begin : begin + _EXTEND_MAX])
+
+    async def _extend_some(self, messages: list[WorkMessage]) -> None:
+        due_s = self.due_s()
+        ends = await self._client.extend_many(self._queue, messages, visibility_ms=self._visibility_ms)
+        for message, end in zip(messages, ends, strict=True):
+            if not isinstance(end, FairlaneError):
+                message.expires_ms = end
+                message.due_s = due_s
+            elif isinstance(end, GONE):
+                self._lose(message)
+
+    def _drop_overdue(self) -> None:
+        now = self._loop.time()
+        for message in [message for message in self.held.values() if message.due_s <= now]:
+            self._lose(message)
+
+    def _lose(self, message: WorkMessage) -> None:
+        if message.phase == WAITING:
+            self._on_lost(message)
+        elif message.phase == RUNNING:
+            message.interrupt("lost")

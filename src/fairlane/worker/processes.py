@@ -1,0 +1,95 @@
+"""Several processes of one worker: started, started again when they crash, and drained together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from fairlane.worker.restarts import Restarts
+
+FATAL_CODE: Final = 77
+"""What a child ends with when beginning again would not help, such as for a wrong API key."""
+_REFUSED: Final = 1
+_STEADY_S: Final = 30.0
+"""A child that has lived so long is not blamed for the crashes before."""
+_log = logging.getLogger("fairlane.worker")
+
+
+class Processes:
+    """Children that all run the same command."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        *,
+        environment: Mapping[str, str],
+        restarts: Restarts | None = None,
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._environment = environment
+        self._restarts = restarts or Restarts(immediate=1)
+        self._alive: set[asyncio.subprocess.Process] = set()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run until SIGTERM or SIGINT, or until a child says that it is useless. Returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            codes = await asyncio.gather(*(self._keep(number) for number in range(self._count)))
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        return _REFUSED if FATAL_CODE in codes else max(codes)
+
+    def _stop(self) -> None:
+        """Let all children drain; called again, it makes them hurry."""
+        self._stopping.set()
+        for child in self._alive:
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+
+    async def _keep(self, number: int) -> int:
+        """Keep one child running, and return what its last one ended with."""
+        loop = asyncio.get_running_loop()
+        waits_s = self._restarts.waits_s()
+        while True:
+            begun = loop.time()
+            code = await self._live(number)
+            if code == FATAL_CODE:
+                self._stop()
+            if self._stopping.is_set():
+                return 0 if code == -signal.SIGTERM else abs(code)  # it had not even begun
+            if loop.time() - begun > _STEADY_S:
+                waits_s = self._restarts.waits_s()
+            wait_s = next(waits_s, None)
+            if wait_s is None:
+                self._stop()
+                return abs(code)
+            _log.error("Child %d ended with %d; starting it again in %.2f s.", number, code, wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
+                return 0
+
+    async def _live(self, number: int) -> int:
+        # A session of its own, so that Ctrl-C reaches only us, and each child is told once; and a pipe whose end tells
+        # it that we are gone.
+        child = await asyncio.create_subprocess_exec(
+            *self._command, env=self._environment, start_new_session=True, stdin=asyncio.subprocess.PIPE
+        )
+        self._alive.add(child)
+        _log.info("Child %d runs as process %d.", number, child.pid)
+        if self._stopping.is_set():
+            child.send_signal(signal.SIGTERM)
+        try:
+            return await child.wait()
+        finally:
+            self._alive.discard(child)

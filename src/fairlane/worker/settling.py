@@ -1,0 +1,178 @@
+"""Settles messages: what came of all that end in one pass of the event loop travels together.
+
+Whatever is asked here names the fencing token of a lease, so it is safe to be repeated: the second time it changes
+nothing. After a lost connection it is repeated until it is answered, or until the lease must have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
+
+from fairlane.client.aio import AsyncClient
+from fairlane.client.retrying import is_passing
+from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
+from fairlane.model.limits import ERROR_LENGTH_MAX
+from fairlane.wire.verbs import NackIntent
+from fairlane.worker.counters import Counters
+from fairlane.worker.message import SETTLING, WorkMessage
+from fairlane.worker.results import Ack, DeadLetter, Defer, Forward, Result, Retry
+
+Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[FairlaneError | None]]]
+GiveBack: TypeAlias = Retry | DeadLetter | Defer
+_COUNTERS: Final[dict[type[GiveBack], str]] = {Retry: "retried", DeadLetter: "dead", Defer: "deferred"}
+_INTENTS: Final[dict[type[GiveBack], NackIntent]] = {Retry: "failure", DeadLetter: "dead", Defer: "defer"}
+GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
+_log = logging.getLogger("fairlane.worker")
+
+
+class Settler:
+    """Tells the broker what came of messages, each once."""
+
+    def __init__(
+        self, client: AsyncClient, queue: str, counters: Counters, forget: Callable[[WorkMessage], None]
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._counters = counters
+        self._forget = forget
+        self._loop = asyncio.get_running_loop()
+        self._acks: list[WorkMessage] = []
+        self._costs: dict[int, int] = {}
+        self._back: dict[GiveBack, list[WorkMessage]] = {}
+        self._is_scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def settle(self, message: WorkMessage, result: Result) -> None:
+        """Let a message have a result, unless it has one already or is no longer ours."""
+        if message.phase == SETTLING:
+            return
+        message.phase = SETTLING
+        if isinstance(result, Forward):
+            self._start(self._forward(message, result))
+            return
+        if isinstance(result, Ack):
+            self._acks.append(message)
+            if result.cost is not None:
+                self._costs[message.token] = result.cost
+        else:
+            self._back.setdefault(result, []).append(message)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def lose(self, message: WorkMessage) -> None:
+        """Drop a message that is no longer ours."""
+        message.phase = SETTLING
+        self._costs.pop(message.token, None)
+        self._counters.lost += 1
+        self._forget(message)
+        told = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.warning("A lease was lost; the message comes again.", extra=told)
+
+    async def drained(self) -> None:
+        """Wait until all that was settled is answered."""
+        self._flush()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cancel(self) -> None:
+        """Wait for no more answers."""
+        for task in self._tasks:
+            task.cancel()
+
+    # ------------------------------------------------------------------------------------------------------ the inside
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        if self._acks:
+            acks, self._acks = self._acks, []
+            self._start(self._send(acks, self._ack, "handled"))
+        if self._back:
+            back, self._back = self._back, {}
+            for result, messages in back.items():
+                self._start(self._send(messages, self._giving_back(result), _COUNTERS[type(result)]))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ack(self, messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
+        costs = [self._costs.get(message.token) for message in messages] if self._costs else None
+        return await self._client.ack_many(self._queue, messages, costs=costs)
+
+    def _giving_back(self, result: GiveBack) -> Ask:
+        intent = _INTENTS[type(result)]
+        error = "" if isinstance(result, Defer) else result.error[:ERROR_LENGTH_MAX]
+        delay_ms = None if isinstance(result, DeadLetter) else result.delay_ms
+
+        async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
+            return await self._client.nack_many(self._queue, messages, error=error, intent=intent, delay_ms=delay_ms)
+
+        return ask
+
+    async def _forward(self, message: WorkMessage, result: Forward) -> None:
+        async def ask(messages: Sequence[WorkMessage]) -> Sequence[FairlaneError | None]:
+            await self._client.ack(messages[0], cost=result.cost, forward=result.messages)
+            return [None]
+
+        await self._send([message], ask, "handled", on_refused=self._not_forwarded)
+
+    async def _send(
+        self,
+        messages: list[WorkMessage],
+        ask: Ask,
+        counter: str,
+        on_refused: Callable[[WorkMessage, FairlaneError], None] | None = None,
+    ) -> None:
+        waits_s = self._client.retries.waits_s()
+        is_repeated = False
+        while messages:
+            answers = await self._ask(messages, ask)
+            again = [message for message, error in zip(messages, answers, strict=True) if error and is_passing(error)]
+            for message, error in zip(messages, answers, strict=True):
+                if error is None or (is_repeated and isinstance(error, MessageNotFound)):  # it was done the first time
+                    self._done(message, counter)
+                elif not is_passing(error):
+                    (on_refused or self._refused)(message, error)
+            if not again:
+                return
+            is_repeated = True
+            await asyncio.sleep(next(waits_s))
+            messages = self._in_time(again)
+
+    async def _ask(self, messages: list[WorkMessage], ask: Ask) -> Sequence[FairlaneError | None]:
+        try:
+            return await ask(messages)
+        except FairlaneError as error:
+            return [error] * len(messages)
+
+    def _in_time(self, messages: list[WorkMessage]) -> list[WorkMessage]:
+        """Return messages whose lease may still last, and drop the others."""
+        now = self._loop.time()
+        for message in messages:
+            if message.due_s <= now:
+                self.lose(message)
+        return [message for message in messages if message.due_s > now]
+
+    def _done(self, message: WorkMessage, counter: str) -> None:
+        message.is_settled = True
+        self._costs.pop(message.token, None)
+        self._forget(message)
+        setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+
+    def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
+        if not isinstance(error, GONE):
+            _log.error("A message could not be settled: %s", error, extra={"code": error.code, "queue": self._queue})
+        self.lose(message)
+
+    def _not_forwarded(self, message: WorkMessage, error: FairlaneError) -> None:
+        if isinstance(error, LeaseMismatch | MessageNotFound | Closed):
+            self.lose(message)
+            return
+        self._counters.failed += 1  # neither acked nor enqueued: it is as if the handler had failed
+        back = Retry(error=f"{type(error).__name__}: {error}")
+        self._start(self._send([message], self._giving_back(back), "retried"))

@@ -1,0 +1,78 @@
+"""A span for each message that is handled, below that of its producer and linked with it.
+
+Only for programs that use OpenTelemetry, which is known by whether they have imported it when the worker begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fairlane import __version__
+from fairlane.client.tracing import API, current_trace
+from fairlane.wire.trace import with_trace
+from fairlane.worker.message import WorkMessage
+from fairlane.worker.policy import Answer, AsyncHandle
+from fairlane.worker.results import Forward
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link
+
+
+def traced(handle: AsyncHandle) -> AsyncHandle:
+    """Return a handler that is in a span of its own, or the handler itself where nobody traces."""
+    if API not in sys.modules:
+        return handle
+    from opentelemetry import trace  # noqa: PLC0415 - only who traces needs it
+
+    tracer = trace.get_tracer("fairlane.worker", __version__)
+
+    async def in_span(message: WorkMessage) -> Answer:
+        parent, links = _origin_of(message.headers)
+        with tracer.start_as_current_span(
+            f"process {message.queue}",
+            context=parent,
+            kind=trace.SpanKind.CONSUMER,
+            attributes=_attributes(message),
+            links=links,
+        ) as span:
+            answer = await handle(message)
+            if answer is not None:
+                span.set_attribute("fairlane.result", type(answer).__name__)
+            return _carried_on(answer)
+
+    return in_span
+
+
+def _origin_of(headers: Mapping[str, str]) -> tuple[Context, list[Link]]:
+    """Return the context of the producer's span, and a link with it."""
+    from opentelemetry.context import Context  # noqa: PLC0415 - see above
+    from opentelemetry.trace import Link, get_current_span  # noqa: PLC0415 - see above
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - see above
+
+    context = TraceContextTextMapPropagator().extract(headers, Context())
+    producer = get_current_span(context).get_span_context()
+    return context, [Link(producer)] if producer.is_valid else []
+
+
+def _attributes(message: WorkMessage) -> dict[str, str | int]:
+    return {
+        "messaging.system": "fairlane",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": message.queue,
+        "messaging.message.id": message.id,
+        "messaging.message.conversation_id": message.correlation_id,
+        "fairlane.attempt": message.attempt,
+    }
+
+
+def _carried_on(answer: Answer) -> Answer:
+    """Return the answer; what it forwards, when the span has ended, carries the trace on."""
+    if not isinstance(answer, Forward) or (trace := current_trace()) is None:
+        return answer
+    messages = {queue: with_trace(news, trace) for queue, news in answer.messages.items()}
+    return replace(answer, messages=messages)

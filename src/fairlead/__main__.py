@@ -1,5 +1,0 @@
-"""Lets ``python -m fairlead`` be the command ``fairlead``."""
-
-from fairlead.cli.main import main
-
-main()

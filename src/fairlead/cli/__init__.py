@@ -1,1 +1,0 @@
-"""The command ``fairlead``: thin commands over a door to a broker, on a server or in a folder."""

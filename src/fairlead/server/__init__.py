@@ -1,1 +1,0 @@
-"""The doors of the broker: HTTP, the stream, keys and health. ``fairlead.server.run`` serves them."""
