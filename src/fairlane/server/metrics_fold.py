@@ -21,7 +21,6 @@ from fairlane.journal.records import (
     Extended,
     Leased,
     Published,
-    QueuePaused,
     QueueRemoved,
     Redriven,
     Removed,
@@ -30,7 +29,6 @@ from fairlane.journal.records import (
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
-from fairlane.server.pauses import Pauses
 
 OTHERS: Final = "_others"
 KEYS_MAX: Final = 20_000
@@ -89,7 +87,6 @@ class MetricsFold:
         self._chance = chance if chance is not None else Random()  # noqa: S311 - nothing secret
         self._looks_left = LOOKS_MAX
         self.queues: dict[str, QueueCounts] = {}
-        self.pauses = Pauses()
 
     def note(self, records: Sequence[AnyRecord], now_ms: int) -> None:
         """Take in what was committed together."""
@@ -151,7 +148,7 @@ class MetricsFold:
         self, counts: QueueCounts, record: Leased, place: int, waited: Waited, weight: int, now_ms: int
     ) -> None:
         """Count a message that stands for so many."""
-        key, cost, since_ms, delayed_ms = waited
+        key, cost, ready_ms, delayed_ms = waited
         served = counts.served
         known = served.get(key)
         if known is not None:
@@ -161,28 +158,17 @@ class MetricsFold:
             self._keys_left -= 1
         else:
             counts.served_others += cost * weight
-        if since_ms is None:
-            return
-        wait_ms = max(0, now_ms - since_ms)
+        wait_ms = max(0, now_ms - ready_ms)
         counts.waits.note(wait_ms / 1000, weight)
-        if record.picking is not None or self.pauses or delayed_ms:
-            wait_ms -= self._held_ms(counts, record, place, waited, weight, now_ms)
-        counts.turn_ms += max(0, wait_ms) * weight
-
-    def _held_ms(
-        self, counts: QueueCounts, record: Leased, place: int, waited: Waited, weight: int, now_ms: int
-    ) -> int:
-        """Count why a message could not go, and return for how long since it was due."""
-        picking, since_ms = record.picking, waited.since_ms or 0
-        throttled_ms = capped_ms = 0
-        if picking is not None and picking.throttled_ms is not None and picking.capped_ms is not None:
-            throttled_ms, capped_ms = picking.throttled_ms[place], picking.capped_ms[place]
-        paused_ms = self.pauses.within(record.queue, waited.key, since_ms, now_ms)
-        counts.delayed_ms += weight * waited.delayed_ms
-        counts.throttled_ms += weight * throttled_ms
-        counts.capped_ms += weight * capped_ms
-        counts.paused_ms += weight * paused_ms
-        return throttled_ms + capped_ms + paused_ms
+        counts.delayed_ms += weight * delayed_ms
+        if record.picking is None:
+            counts.turn_ms += weight * wait_ms
+            return
+        reasons = record.picking.split(wait_ms, place)
+        counts.paused_ms += weight * reasons.paused_ms
+        counts.throttled_ms += weight * reasons.throttled_ms
+        counts.capped_ms += weight * reasons.capped_ms
+        counts.turn_ms += weight * reasons.turn_ms
 
 
 def _acked(fold: MetricsFold, record: Acked, _now_ms: int) -> None:
@@ -211,13 +197,8 @@ def _redriven(fold: MetricsFold, record: Redriven, _now_ms: int) -> None:
     fold.of(record.target).enqueued += len(record.numbers)
 
 
-def _paused(fold: MetricsFold, record: QueuePaused, now_ms: int) -> None:
-    fold.pauses.note(record.queue, record.key, now_ms, is_paused=record.is_paused)
-
-
 def _gone(fold: MetricsFold, record: QueueRemoved, _now_ms: int) -> None:
     fold.forget(record.queue)
-    fold.pauses.forget(record.queue)
 
 
 _NOTES: Final[dict[type, Callable[[MetricsFold, AnyRecord, int], None]]] = {
@@ -227,6 +208,5 @@ _NOTES: Final[dict[type, Callable[[MetricsFold, AnyRecord, int], None]]] = {
     Dead: _dead,  # type: ignore[dict-item] # likewise
     Removed: _removed,  # type: ignore[dict-item] # likewise
     Redriven: _redriven,  # type: ignore[dict-item] # likewise
-    QueuePaused: _paused,  # type: ignore[dict-item] # likewise
     QueueRemoved: _gone,  # type: ignore[dict-item] # likewise
 }

@@ -16,7 +16,6 @@ from fairlane.model.message import NewMessage
 from fairlane.server.exposition import Exemplar, Family, Sample, of_histogram, written
 from fairlane.server.metrics import Metrics
 from fairlane.server.metrics_fold import KEYS_MAX, OTHERS, MetricsFold
-from fairlane.server.pauses import Pauses
 from fairlane.server.settings import check, load
 from fairlane.testing.clock import FakeClock
 
@@ -217,17 +216,3 @@ def test_queues_beyond_so_many_share_a_label() -> None:
     assert Counter({name: counts.enqueued for name, counts in fold.queues.items()}) == {"a": 2, "b": 1, OTHERS: 2}
     fold.note([QueueRemoved(9, "a"), QueueRemoved(10, "b"), enqueued("e")], 0)
     assert fold.queues.keys() == {"e", OTHERS}
-
-
-def test_pauses_are_counted_within_a_wait_only() -> None:
-    """Of a pause that began before or is not over that part counts which the message waited through."""
-    pauses = Pauses()
-    pauses.note("mail", None, 100, is_paused=True)
-    pauses.note("mail", None, 200, is_paused=True)
-    pauses.note("mail", None, 300, is_paused=False)
-    pauses.note("mail", ("acme", "mobile"), 350, is_paused=True)
-    assert pauses.within("mail", "bakery", 250, 500) == 50
-    assert pauses.within("mail", ("acme", "mobile", "eu"), 250, 500) == 150
-    assert pauses.within("other", "bakery", 0, 500) == 0
-    pauses.forget("mail")
-    assert not pauses
