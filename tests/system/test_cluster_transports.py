@@ -16,7 +16,7 @@ from fairlane.testing.nodes import Cluster, Node
 from fairlane.testing.servers import PostgresServer
 
 KINDS = ("websocket", "http", "grpc")
-FLAGS = ("--lease-ms", "3000", "--grpc-port", "0")
+FLAGS = ("--heartbeat-timeout-ms", "3000", "--grpc-port", "0")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.cluster.budgets import NOTHING, share_in, totals
 from fairlane.cluster.entries import CONFIG, GROUP, ConfigEntry, encode, view_of
 from fairlane.cluster.placing import group_for
@@ -23,7 +23,7 @@ from fairlane.testing.auditor_books import Violation, violated
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.cluster_clients import QUEUES, THROTTLE, ClusterClients
 from fairlane.testing.cluster_lines import TROUBLES, Line, LinedBoard
-from fairlane.testing.cluster_node import LEASE_MS, SimulatedNode
+from fairlane.testing.cluster_node import HEARTBEAT_TIMEOUT_MS, SimulatedNode
 from fairlane.testing.cluster_store import SharedLog, SharedStore
 from fairlane.testing.simulation import SimulationFailed
 from fairlane.testing.simulation_store import SimulatedDisk
@@ -220,7 +220,15 @@ class ClusterSimulation(ClusterClients):
         what(name)
 
     def _stop(self, name: str) -> None:
-        pause_ms = self.chance.choice((100, LEASE_MS // 2, LEASE_MS + 500, 3 * LEASE_MS, 3 * LEASE_MS))
+        pause_ms = self.chance.choice(
+            (
+                100,
+                HEARTBEAT_TIMEOUT_MS // 2,
+                HEARTBEAT_TIMEOUT_MS + 500,
+                3 * HEARTBEAT_TIMEOUT_MS,
+                3 * HEARTBEAT_TIMEOUT_MS,
+            )
+        )
         self.note(f"{name} is stopped for {pause_ms} ms")
         self._counts["!stop"] += 1
         self._stopped[name] = self._now_ms + pause_ms

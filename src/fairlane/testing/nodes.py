@@ -42,7 +42,7 @@ class Node:
             name: its name in the cluster.
             store: the URL of the store that all nodes share.
             folder: where its log is kept.
-            flags: more settings of the server, such as ``--lease-ms``.
+            flags: more settings of the server, such as ``--heartbeat-timeout-ms``.
             program: what Python runs; by default the server.
         """
         self.name = name
