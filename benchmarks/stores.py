@@ -27,8 +27,8 @@ from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.adapters.system import SystemClock, SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.ports.store import Store

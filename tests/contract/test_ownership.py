@@ -170,7 +170,7 @@ def test_commits_are_signs_of_life(place: Place) -> None:
 
 def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
     """An owner without any commits keeps the store beyond its lease."""
-    first, second = place.store(heartbeat_timeout_ms=LASTING_MS, is_kept=True), place.store()
+    first, second = place.store(heartbeat_timeout_ms=LASTING_MS, sends_heartbeats=True), place.store()
     first.recover()
     tries = itertools.count()
 

@@ -25,9 +25,9 @@ from typing import Any
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import open_store
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy

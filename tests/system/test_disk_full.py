@@ -14,8 +14,8 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import BrokerConfig, open_broker
-from fairlane.broker.engine import Engine
-from fairlane.broker.threads import Broker
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 

@@ -12,7 +12,7 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.system import SystemClock, SystemEntropy
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.settings import Settings
 from fairlane.ports.store import Commit, Store
 
