@@ -13,12 +13,12 @@ from fairlane import __version__
 from fairlane.dashboard.assets import HEADERS, assets
 from fairlane.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlane.errors import RouteNotFound
-from fairlane.server.asgi import header
-from fairlane.server.callers import EVERY, Caller
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.docs_page import PAGE
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import JSON, Exchange
 from fairlane.server.exposition import OPENMETRICS, PROMETHEUS, written
+from fairlane.server.interfaces.asgi import header
+from fairlane.server.interfaces.exchange import JSON, Exchange
 from fairlane.server.openapi import description
 from fairlane.wire.verbs import ListConfig, Nothing, QueueRequest
 

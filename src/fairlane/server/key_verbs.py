@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlane.server.callers import EVERY, Caller
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import Exchange
+from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.keys import CreateKey, RevokeKey
 from fairlane.wire.verbs import Nothing
 
