@@ -12,7 +12,7 @@ from fairlane.cli.session import Session, pass_session
 from fairlane.cli.showing import Table, answer, instant
 from fairlane.cli.tables import now_ms
 from fairlane.gateway.caller import Grant
-from fairlane.server.keys import CreateKey, RevokeKey
+from fairlane.server.api_keys import CreateKey, RevokeKey
 from fairlane.wire.verbs import Right
 
 _RIGHTS = get_args(Right)

@@ -12,8 +12,8 @@ import pytest
 
 from fairlane.gateway.caller import Caller, Grant
 from fairlane.model.message import NewMessage
+from fairlane.server.api_keys import RevokeKey
 from fairlane.server.interfaces.http import HttpDoor
-from fairlane.server.keys import RevokeKey
 from fairlane.testing.clock import FakeClock
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.verbs import Nothing

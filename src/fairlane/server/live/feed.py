@@ -17,11 +17,11 @@ from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.relay import headers_for_node, may_relay
 from fairlane.server.interfaces.subscription import EVENTS, first_of
-from fairlane.server.live_board import KeyBoard, KeyWish
-from fairlane.server.live_far import FarPictures
-from fairlane.server.live_fold import Counts, LiveFold
-from fairlane.server.live_picture import QUEUES_MAX, Picture, QueueNow, queues_now
-from fairlane.server.live_streams import Streams
+from fairlane.server.live.fold import Counts, LiveFold
+from fairlane.server.live.keys import KeyBoard, KeyWish
+from fairlane.server.live.remote import FarPictures
+from fairlane.server.live.snapshot import QUEUES_MAX, Picture, QueueNow, queues_now
+from fairlane.server.live.streams import Streams
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
 KEYS_SHOWN: Final = 100

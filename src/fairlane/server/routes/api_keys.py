@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fairlane.gateway.caller import EVERY, Caller
+from fairlane.server.api_keys import CreateKey, RevokeKey
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import Exchange
-from fairlane.server.keys import CreateKey, RevokeKey
 from fairlane.wire.verbs import Nothing
 
 

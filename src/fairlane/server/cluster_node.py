@@ -22,9 +22,9 @@ from fairlane.cluster.partitions.keys import PartitionKeys
 from fairlane.cluster.partitions.messages import SPREAD
 from fairlane.cluster.peers import OtherNodes
 from fairlane.model.partitions import first_number
+from fairlane.server.api_keys import PREFIX
 from fairlane.server.dispatch import HANDLERS
 from fairlane.server.doors import Doors
-from fairlane.server.keys import PREFIX
 from fairlane.server.settings import ServerSettings
 
 _THREADS_BESIDE: Final = 8

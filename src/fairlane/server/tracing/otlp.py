@@ -22,7 +22,7 @@ from fairlane.errors import FairlaneError
 from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.server.dispatch import Answer
-from fairlane.server.exposition import Exemplar
+from fairlane.server.metrics.families import Exemplar
 from fairlane.wire import verbs as wire
 from fairlane.wire.trace import TraceContext, trace_in
 from fairlane.wire.verbs import Shape
