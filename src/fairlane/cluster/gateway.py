@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.forwarding import Heard
 from fairlane.cluster.groups import split_into
 from fairlane.cluster.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.shared_board import Posting
 from fairlane.cluster.shared_config import GroupConfig, apply_config

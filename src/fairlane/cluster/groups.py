@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Tap
-from fairlane.broker.meters import Measured, Meters, Waited, together
+from fairlane.broker.engine.engine import Tap
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.measurements import Measured, Meters, Waited, together
 from fairlane.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
 from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from fairlane.assembly import PRIVATE_PREFIX
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.verbs.checking import require
 from fairlane.cluster.budgets import totals
 from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
 from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
 from fairlane.cluster.shared_board import Posting

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.suggestions import meant

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.requests import Reply
 from fairlane.cluster.forwarding import Heard
 from fairlane.cluster.groups import RETRY_AFTER_MS, Groups, Looking

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fairlane.adapters.ownership import Claim
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Asked, Read, Request
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of

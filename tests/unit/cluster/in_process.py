@@ -18,8 +18,8 @@ from fairlane.adapters.memory_store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
 from fairlane.errors import StoreFailed, StoreFenced, StoreLocked

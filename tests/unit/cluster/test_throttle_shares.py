@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.budgets import share_in
 from fairlane.cluster.entries import Share
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until

@@ -15,7 +15,7 @@ import msgspec
 from fairlane.adapters.lua_hooks import LuaHooks
 from fairlane.adapters.memory_store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.gateway.caller import Caller, Grant
 from fairlane.server.api_keys import CreateKey, KeyRing
 from fairlane.server.doors import DoorLimits, Doors

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.requests import Consumer
 from fairlane.broker.verbs.checking import check_taking
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound

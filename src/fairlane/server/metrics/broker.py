@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from fairlane.broker.meters import Measured
+from fairlane.broker.measurements import Measured
 from fairlane.server.metrics.families import Family, Kind, Sample, Sums, labelled, of_histogram, single
 from fairlane.server.metrics.fold import OTHERS
 

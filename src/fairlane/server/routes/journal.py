@@ -11,8 +11,8 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from fairlane.assembly import PRIVATE_PREFIX
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.journal_reading import JournalSlice
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.views.journal import JournalSlice
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import EVERY, Caller
 from fairlane.journal.events import COLUMNS, KINDS, Columns, rows

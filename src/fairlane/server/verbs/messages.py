@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import FairlaneError
 from fairlane.gateway.caller import Caller
 from fairlane.model.message import Delivery, MessageView

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from fairlane.broker.engine import Engine
+from fairlane.broker.cycle import Turn
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.unclosed import tell_unclosed
 from fairlane.broker.requests import Asked, Attach, Consumer, Reply, Waiter
-from fairlane.broker.turn import Turn
-from fairlane.broker.unclosed import tell_unclosed
 from fairlane.broker.verbs.admin import AdminVerbs
 from fairlane.broker.verbs.batches import BatchVerbs
 from fairlane.broker.verbs.checking import check_taking

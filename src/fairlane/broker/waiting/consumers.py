@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fairlane.broker.deliveries import deliveries_of
-from fairlane.broker.dispatcher import Dispatcher
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.broker.requests import Attach, Consumer, HandOut, Request, Waiter
-from fairlane.broker.turn import Desk, Turn
-from fairlane.broker.waits import Waits
+from fairlane.broker.views.deliveries import deliveries_of
+from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.commands import Lease, Nack
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from fairlane.broker.turn import Desk, Turn
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.core.commands import Redrive
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue

@@ -14,16 +14,16 @@ from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Any, Self
 
-from fairlane.broker.engine import Engine, Tap
-from fairlane.broker.meters import Measured, ThrottleCounts, Waited, waited
+from fairlane.broker.cycle import Turn
+from fairlane.broker.engine.engine import Engine, Tap
+from fairlane.broker.frontends.unclosed import tell_unclosed
+from fairlane.broker.measurements import Measured, ThrottleCounts, Waited, waited
 from fairlane.broker.requests import Asked, Attach, Consumer, Reply, Waiter
-from fairlane.broker.turn import Turn
-from fairlane.broker.unclosed import tell_unclosed
 from fairlane.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlane.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlane.broker.verbs.checking import check_taking
 from fairlane.broker.verbs.messages_aio import AsyncMessageVerbs
-from fairlane.broker.views import queue_details, stream_views
+from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.commands import DeleteQueue
 from fairlane.core.ledger import Message
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongEventLoop, WrongProcess

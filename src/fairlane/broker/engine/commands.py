@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from fairlane.broker.turn import Desk, Turn
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.core.commands import Ack, Command, CreateQueue, DeleteQueue, Nack, UpdateQueue
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound

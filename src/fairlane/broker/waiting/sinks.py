@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from fairlane.broker.admission import MAKES_ROOM
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.broker.requests import Reply, Request
-from fairlane.broker.turn import Desk, Turn
+from fairlane.broker.waiting.producers import MAKES_ROOM
 from fairlane.core.commands import Stage
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
 from fairlane.scheduler.timers import Timers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.broker.requests import Reply, Request
-from fairlane.broker.turn import Desk, Turn
 from fairlane.core.commands import Enqueue, Remove
 from fairlane.core.decide.enqueue import needs_room
 from fairlane.core.decide.room import Room

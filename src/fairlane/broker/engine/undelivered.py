@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fairlane.broker.cycle import Desk
 from fairlane.broker.requests import HandOut, Request
-from fairlane.broker.turn import Desk
 from fairlane.core.commands import Nack
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of

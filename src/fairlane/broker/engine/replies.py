@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from fairlane.broker.admission import EnqueueLine
-from fairlane.broker.dispatcher import Dispatcher
+from fairlane.broker.cycle import Turn
 from fairlane.broker.requests import Read, Reply, Waiter
-from fairlane.broker.staging import StageLine
-from fairlane.broker.turn import Turn
+from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.producers import EnqueueLine
+from fairlane.broker.waiting.sinks import StageLine
 from fairlane.errors import FairlaneError
 from fairlane.ports.store import Store
 

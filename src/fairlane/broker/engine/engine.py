@@ -23,8 +23,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from fairlane.broker.admission import EnqueueLine
-from fairlane.broker.answering import (
+from fairlane.broker.bodies import Bodies
+from fairlane.broker.cycle import Turn
+from fairlane.broker.engine.commands import run_command, set_hooks
+from fairlane.broker.engine.expiry import expire, remove_departed
+from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
+from fairlane.broker.engine.recovery import recover
+from fairlane.broker.engine.replies import (
     answer_all,
     guarded,
     refuse_all,
@@ -33,24 +38,19 @@ from fairlane.broker.answering import (
     reply_to,
     send_home,
 )
-from fairlane.broker.bodies import Bodies
-from fairlane.broker.claiming import Claiming
-from fairlane.broker.dispatcher import Dispatcher
-from fairlane.broker.expiry import expire, remove_departed
-from fairlane.broker.handing_out import HandingOut
-from fairlane.broker.housekeeping import CARRY_FLOOR, Housekeeper
-from fairlane.broker.inquiries import Inquiries
-from fairlane.broker.meters import Meters
-from fairlane.broker.orphans import Orphans
-from fairlane.broker.recovery import recover
-from fairlane.broker.redrives import Redrives
+from fairlane.broker.engine.time import BrokerTime
+from fairlane.broker.engine.undelivered import Orphans
+from fairlane.broker.hook_calls import Inquiries
+from fairlane.broker.measurements import Meters
 from fairlane.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
-from fairlane.broker.running import run_command, set_hooks
 from fairlane.broker.settings import Settings
-from fairlane.broker.staging import StageLine
-from fairlane.broker.time import BrokerTime
-from fairlane.broker.turn import Turn
-from fairlane.broker.waits import Waits
+from fairlane.broker.waiting.claims import Claiming
+from fairlane.broker.waiting.consumers import HandingOut
+from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.producers import EnqueueLine
+from fairlane.broker.waiting.redrives import Redrives
+from fairlane.broker.waiting.sinks import StageLine
+from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.apply import apply
 from fairlane.core.commands import Claim, Command, Enqueue, Nack, Open, Stage
 from fairlane.core.decide import decide

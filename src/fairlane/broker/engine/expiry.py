@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.broker.turn import Desk, Turn
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.core.commands import Nack, Remove, Unclaim, Unstage
 from fairlane.model.message import Receipt
 from fairlane.model.names import id_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.deliveries import delivered
+from fairlane.broker.cycle import Desk, Turn
 from fairlane.broker.requests import Request
-from fairlane.broker.turn import Desk, Turn
-from fairlane.broker.views import known
+from fairlane.broker.views.deliveries import delivered
+from fairlane.broker.views.queues import known
 from fairlane.core.commands import Claim
 from fairlane.core.ledger import Ledger
 from fairlane.errors import ClaimNotFound, ConsumerNotFound

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.inquiries import Inquiries
-from fairlane.broker.meters import Meters
+from fairlane.broker.hook_calls import Inquiries
+from fairlane.broker.measurements import Meters
 from fairlane.broker.requests import Asked, Consumer, HandOut, Read, Reply, Request
 from fairlane.core.commands import Command
 from fairlane.core.ledger import Ledger

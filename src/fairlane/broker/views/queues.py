@@ -9,10 +9,10 @@ from typing import Protocol
 import msgspec
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.deliveries import dead_letter_of
-from fairlane.broker.dispatcher import Dispatcher
-from fairlane.broker.redrives import admits, numbers_meant
-from fairlane.broker.waits import Waits
+from fairlane.broker.views.deliveries import dead_letter_of
+from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.redrives import admits, numbers_meant
+from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
