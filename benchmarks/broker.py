@@ -25,7 +25,7 @@ from rocksdict import Rdict, WriteBatch
 from benchmarks.broker_memory import Sizes
 from benchmarks.report import Options, Report, parse_options
 from fairlane.assembly import BrokerConfig, open_async_broker
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
 

@@ -28,8 +28,8 @@ from fairlane.adapters.s3_bucket import S3Bucket
 from fairlane.adapters.s3_store import S3Store
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.ports.store import Store

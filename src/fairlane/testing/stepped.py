@@ -7,8 +7,8 @@ from typing import Any
 
 from fairlane.adapters.lua_hooks import LuaHooks
 from fairlane.adapters.memory_store import MemoryStore
-from fairlane.broker.engine import Engine
-from fairlane.broker.housekeeping import CARRY_FLOOR
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.engine.housekeeping import CARRY_FLOOR
 from fairlane.broker.requests import Asked, Attach, Consumer, Reply
 from fairlane.broker.settings import Settings
 from fairlane.broker.verbs.admin import AdminVerbs

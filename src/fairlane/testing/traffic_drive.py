@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlane.assembly import export_journal
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.requests import Nobody, Request, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.core import commands
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import TIMESPAN_MS_MAX
