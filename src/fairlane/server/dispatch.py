@@ -11,7 +11,7 @@ import msgspec
 from fairlane.broker.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
 from fairlane.server.callers import EVERY, Caller
-from fairlane.server.misspelling import meant
+from fairlane.server.suggestions import meant
 from fairlane.server.verbs import admin, batches, messages
 from fairlane.wire.verbs import VERBS, Enqueue, Forward, Shape, Stage
 

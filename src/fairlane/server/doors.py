@@ -30,16 +30,16 @@ from fairlane.errors import (
 from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
+from fairlane.server.api_keys import KeyRing
 from fairlane.server.asgi import Scope, header
 from fairlane.server.callers import ANYBODY, Caller
 from fairlane.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
-from fairlane.server.keys import KeyRing
-from fairlane.server.live_viewers import Viewers
-from fairlane.server.metrics import KEYS_MAX, QUEUES_MAX, Metrics
+from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.origin import Origin, marked
 from fairlane.server.racing import leased_unless
-from fairlane.server.request_rates import RequestRates
-from fairlane.server.spans import Spans
+from fairlane.server.rate_limits import RequestRates
+from fairlane.server.tracing.spans import Spans
 from fairlane.server.verbs.quick import QUICK
 from fairlane.wire.verbs import Enqueue, Lease, Leased, Shape, Stage
 

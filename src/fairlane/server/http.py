@@ -14,14 +14,16 @@ from typing import Final
 import msgspec
 
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
-from fairlane.server import browsing, journal_page, key_verbs, live, raw, reports_page, subscribing
+from fairlane.server import raw, subscribing
 from fairlane.server.asgi import Receive, Scope, Send, address_of
 from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.exchange import Exchange, Gone
+from fairlane.server.live import feed
 from fairlane.server.logs import level_of
 from fairlane.server.polling import lease_or_hang_up
 from fairlane.server.relaying import may_relay, relay
+from fairlane.server.routes import api_keys, journal, pages, reports
 from fairlane.server.stream import serve_stream
 from fairlane.wire.verbs import VERBS, Lease, Shape
 
@@ -67,16 +69,16 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("POST", "/v1/queue/subscribeWithState"): subscribing.subscribe_with_state,
         ("POST", "/v1/queue/watch"): subscribing.watch,
         ("GET", "/v1/queue/watch"): subscribing.watch,
-        ("POST", "/v1/keys/create"): key_verbs.create,
-        ("POST", "/v1/keys/list"): key_verbs.shown,
-        ("POST", "/v1/keys/revoke"): key_verbs.revoke,
-        ("GET", "/v1/queues"): browsing.queues,
-        ("GET", "/v1/config"): browsing.config,
-        ("GET", "/v1/journal"): journal_page.journal,
-        ("GET", "/v1/live"): live.live,
-        ("GET", "/v1/cluster"): browsing.cluster,
-        ("GET", "/v1/reports"): reports_page.reports,
-        ("GET", "/metrics"): browsing.metrics,
+        ("POST", "/v1/keys/create"): api_keys.create,
+        ("POST", "/v1/keys/list"): api_keys.shown,
+        ("POST", "/v1/keys/revoke"): api_keys.revoke,
+        ("GET", "/v1/queues"): pages.queues,
+        ("GET", "/v1/config"): pages.config,
+        ("GET", "/v1/journal"): journal.journal,
+        ("GET", "/v1/live"): feed.live,
+        ("GET", "/v1/cluster"): pages.cluster,
+        ("GET", "/v1/reports"): reports.reports,
+        ("GET", "/metrics"): pages.metrics,
     }
 
 
@@ -145,7 +147,7 @@ class HttpDoor:
 
     async def _route(self, exchange: Exchange) -> None:
         doors, path = self._doors, exchange.path
-        public = browsing.PUBLIC.get(path) if exchange.method == "GET" else None
+        public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
         if public is not None:
             await public(doors, exchange)
             return
@@ -156,13 +158,13 @@ class HttpDoor:
         if route is not None:
             await route(doors, exchange, caller)
         elif path.startswith(_QUEUE) and exchange.method == "GET":
-            await browsing.queue(path.removeprefix(_QUEUE), doors, exchange, caller)
+            await pages.queue(path.removeprefix(_QUEUE), doors, exchange, caller)
         else:
             await self._lost(exchange)
 
     @staticmethod
     async def _lost(exchange: Exchange) -> None:
-        methods = _METHODS.get(exchange.path, set()) | ({"GET"} if exchange.path in browsing.PUBLIC else set())
+        methods = _METHODS.get(exchange.path, set()) | ({"GET"} if exchange.path in pages.PUBLIC else set())
         if not methods:
             raise RouteNotFound(f"There is nothing at {exchange.path!r:.150}; /docs says what there is.")
         allowed = ", ".join(sorted(methods))

@@ -24,15 +24,15 @@ from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
+from fairlane.server.api_keys import CreateKey, KeyRing
 from fairlane.server.callers import Caller, Grant
+from fairlane.server.cluster_node import hand_over, joined, serving_as_node
 from fairlane.server.doors import Doors
-from fairlane.server.going_down import drain
 from fairlane.server.http import HttpDoor
-from fairlane.server.joining import hand_over, joined, serving_as_node
-from fairlane.server.keys import CreateKey, KeyRing
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
-from fairlane.server.spans import Spans
+from fairlane.server.shutdown import drain
+from fairlane.server.tracing.spans import Spans
 
 try:
     import uvicorn
@@ -243,7 +243,7 @@ def _spans(settings: ServerSettings, doors: Doors) -> contextlib.AbstractAsyncCo
     if settings.otlp_endpoint is None:
         return contextlib.nullcontext()
     try:
-        from fairlane.server.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
+        from fairlane.server.tracing.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
     except ImportError as error:
         raise InvalidArgument(f"otlp_endpoint is set, but: {error}") from error
     return spans_sent(settings.otlp_endpoint, now_ms=doors.broker.now_ms, seen=doors.metrics.note_exemplar)

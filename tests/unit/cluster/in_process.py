@@ -26,10 +26,10 @@ from fairlane.errors import StoreFailed, StoreFenced, StoreLocked
 from fairlane.model.partitions import first_number, served_name
 from fairlane.ports.board import Entry
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.server.api_keys import KeyRing
+from fairlane.server.cluster_node import serving_as_node
 from fairlane.server.doors import Doors
 from fairlane.server.http import HttpDoor
-from fairlane.server.joining import serving_as_node
-from fairlane.server.keys import KeyRing
 from fairlane.server.settings import ServerSettings
 from fairlane.server.websocket import QuickSocket
 

@@ -21,7 +21,7 @@ from fairlane import __version__
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.server.dispatch import Answer
-from fairlane.server.exposition import Exemplar
+from fairlane.server.metrics.families import Exemplar
 from fairlane.server.origin import Origin
 from fairlane.wire import verbs as wire
 from fairlane.wire.trace import TraceContext, trace_in

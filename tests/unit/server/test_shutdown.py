@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fairlane.model.message import NewMessage
-from fairlane.server.going_down import drain, is_attended, settled
+from fairlane.server.shutdown import drain, is_attended, settled
 from fairlane.wire import verbs as wire
 from fairlane.wire.frames import Consume, Ended
 from tests.unit.server.house import House, connected, opened, run

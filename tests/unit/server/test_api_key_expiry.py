@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from fairlane.model.message import NewMessage
+from fairlane.server.api_keys import RevokeKey
 from fairlane.server.callers import Caller, Grant
 from fairlane.server.http import HttpDoor
-from fairlane.server.keys import RevokeKey
 from fairlane.testing.clock import FakeClock
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.verbs import Nothing

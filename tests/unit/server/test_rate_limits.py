@@ -11,7 +11,7 @@ import pytest
 from fairlane.errors import RateLimited
 from fairlane.server.callers import Grant
 from fairlane.server.doors import DoorLimits
-from fairlane.server.request_rates import RequestRates
+from fairlane.server.rate_limits import RequestRates
 from fairlane.server.settings import load
 from fairlane.testing.clock import FakeClock
 from fairlane.wire.frames import Refused

@@ -15,11 +15,11 @@ from fairlane.model.partitions import MARK, partition_name, served_name
 from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.exchange import Exchange
-from fairlane.server.live_board import KeyBoard, KeyWish
-from fairlane.server.live_far import FarPictures
-from fairlane.server.live_fold import Counts, LiveFold
-from fairlane.server.live_picture import QUEUES_MAX, Picture, QueueNow, queues_now
-from fairlane.server.live_streams import Streams
+from fairlane.server.live.fold import Counts, LiveFold
+from fairlane.server.live.keys import KeyBoard, KeyWish
+from fairlane.server.live.remote import FarPictures
+from fairlane.server.live.snapshot import QUEUES_MAX, Picture, QueueNow, queues_now
+from fairlane.server.live.streams import Streams
 from fairlane.server.relaying import headers_for_node, may_relay
 from fairlane.server.subscribing import EVENTS, first_of
 

@@ -21,7 +21,7 @@ from fairlane.journal.records import (
 )
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
-from fairlane.server.live_windows import KeyWindows
+from fairlane.server.live.windows import KeyWindows
 
 _FAILURES: Final = frozenset(("failure", "expiry", "release"))
 

@@ -6,8 +6,8 @@ import pytest
 
 from fairlane.errors import QueueNotFound
 from fairlane.model.message import NewMessage
-from fairlane.server.live_board import KeyBoard, KeyWish
-from fairlane.server.live_windows import KeyWindows
+from fairlane.server.live.keys import KeyBoard, KeyWish
+from fairlane.server.live.windows import KeyWindows
 
 from .house import House, opened, run
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from fairlane.cluster.house import Looking
 from fairlane.journal.records import AnyRecord
-from fairlane.server.live_board import KeyBoard
-from fairlane.server.live_fold import LiveFold
-from fairlane.server.live_windows import KeyWindows
+from fairlane.server.live.fold import LiveFold
+from fairlane.server.live.keys import KeyBoard
+from fairlane.server.live.windows import KeyWindows
 
 
 class Viewers:

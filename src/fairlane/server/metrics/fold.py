@@ -30,7 +30,7 @@ from fairlane.journal.records import (
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
-from fairlane.server.pauses import Pauses
+from fairlane.server.metrics.pauses import Pauses
 
 OTHERS: Final = "_others"
 KEYS_MAX: Final = 20_000

@@ -17,9 +17,9 @@ from fairlane.cluster.forwarding import Forwarder
 from fairlane.cluster.house import Groups
 from fairlane.cluster.node import Node, NodeTerms
 from fairlane.model.partitions import first_number
+from fairlane.server.api_keys import PREFIX
 from fairlane.server.cluster_verbs import SPECIAL
 from fairlane.server.doors import Doors
-from fairlane.server.keys import PREFIX
 from fairlane.server.other_nodes import OtherNodes
 from fairlane.server.partition_keys import PartitionKeys
 from fairlane.server.partitions_spreading import SPREAD

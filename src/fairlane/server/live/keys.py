@@ -11,8 +11,8 @@ import msgspec
 from fairlane.cluster.house import Looking
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView
-from fairlane.server.live_picture import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at
-from fairlane.server.live_windows import KeyWindows
+from fairlane.server.live.snapshot import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at
+from fairlane.server.live.windows import KeyWindows
 
 SPARE: Final = 250
 """Keys are looked at so seldom that the server has so many times as long for everything else."""

@@ -18,7 +18,7 @@ import msgspec
 from fairlane.cluster.forwarding import Heard
 from fairlane.errors import Disconnected, QueueMoving
 from fairlane.server.doors import Router
-from fairlane.server.live_picture import QUEUES_MAX, Picture
+from fairlane.server.live.snapshot import QUEUES_MAX, Picture
 
 SILENT_S: Final = 5.0
 """A node that has shown nothing for so long is not waited for."""

@@ -13,10 +13,10 @@ from fairlane.errors import QueueNotFound
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
-from fairlane.server.exposition import Exemplar, Family, Sample, Sums, labelled, of_histogram, single
-from fairlane.server.metrics_broker import of_broker
-from fairlane.server.metrics_fold import OTHERS, MetricsFold, QueueCounts
-from fairlane.server.metrics_keys import CONSIDERED_MAX, KeyLabels, KeyRow
+from fairlane.server.metrics.broker import of_broker
+from fairlane.server.metrics.families import Exemplar, Family, Sample, Sums, labelled, of_histogram, single
+from fairlane.server.metrics.fold import OTHERS, MetricsFold, QueueCounts
+from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
 
 if TYPE_CHECKING:
     from fairlane.server.doors import Tally

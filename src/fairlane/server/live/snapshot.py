@@ -13,9 +13,9 @@ import msgspec
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView, QueueView, ThrottleView
 from fairlane.server.fair_shares import Asked, fair_shares, jain_index
-from fairlane.server.live_fold import Counts
-from fairlane.server.live_streams import StreamNow
-from fairlane.server.live_windows import Held, KeyWindows, Window
+from fairlane.server.live.fold import Counts
+from fairlane.server.live.streams import StreamNow
+from fairlane.server.live.windows import Held, KeyWindows, Window
 
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 300

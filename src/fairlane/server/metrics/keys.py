@@ -17,8 +17,8 @@ from typing import Final
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView, QueueView
 from fairlane.server.fair_shares import Asked, fair_shares
-from fairlane.server.live_picture import holds_of
-from fairlane.server.metrics_fold import OTHERS
+from fairlane.server.live.snapshot import holds_of
+from fairlane.server.metrics.fold import OTHERS
 
 CONSIDERED_MAX: Final = 500
 """So many keys with the most messages, and so many that were served most, are looked at for fair shares."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from fairlane.broker.meters import Measured
-from fairlane.server.exposition import Family, Kind, Sample, Sums, labelled, of_histogram, single
-from fairlane.server.metrics_fold import OTHERS
+from fairlane.server.metrics.families import Family, Kind, Sample, Sums, labelled, of_histogram, single
+from fairlane.server.metrics.fold import OTHERS
 
 _LABELS_MAX: Final = 200
 

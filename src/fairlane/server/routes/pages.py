@@ -15,11 +15,11 @@ from fairlane.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlane.errors import RouteNotFound
 from fairlane.server.asgi import header
 from fairlane.server.callers import EVERY, Caller
-from fairlane.server.docs_page import PAGE
 from fairlane.server.doors import Doors
 from fairlane.server.exchange import JSON, Exchange
-from fairlane.server.exposition import OPENMETRICS, PROMETHEUS, written
+from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, written
 from fairlane.server.openapi import description
+from fairlane.server.routes.api_docs import PAGE
 from fairlane.wire.verbs import ListConfig, Nothing, QueueRequest
 
 
