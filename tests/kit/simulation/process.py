@@ -7,7 +7,7 @@ import random
 from collections import Counter, deque
 from typing import Literal
 
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlane.broker.meters import Waited
+from fairlane.broker.measurements import Waited
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlane.model.histogram import Histogram

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.model.partitions import served_name
 
 STREAMS_MAX: Final = 50

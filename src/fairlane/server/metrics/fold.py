@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeAlias
 
-from fairlane.broker.meters import Waited
+from fairlane.broker.measurements import Waited
 from fairlane.journal.records import (
     Acked,
     AnyRecord,
