@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks.report import Options, Report
 from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.model.partitions import partition_name, served_name
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer
 
 WARM = 100
 """So many messages go through each queue before anything is measured."""

@@ -32,7 +32,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.ports.store import Store
-from fairlane.testing.servers import PostgresServer, S3Server
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 BATCH = 100
 TENANTS = 10

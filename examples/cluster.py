@@ -14,8 +14,8 @@ from collections import Counter
 
 from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.errors import FairlaneError
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer, ServerMissing
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer, ServerMissing
 
 NAMES = ("ann", "ben", "cas")
 QUEUES = ("mail", "bills", "files", "pics", "news", "tags")

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer
 from tests.browser.viewer import Viewer, served
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer
 
 SPLIT = {"queue": "orders"}
 

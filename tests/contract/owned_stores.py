@@ -11,8 +11,8 @@ from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
-from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 KINDS = ("postgres", "s3")
 _numbers = itertools.count(1)

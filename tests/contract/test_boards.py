@@ -18,8 +18,8 @@ from fairlane.adapters.s3.board import S3Board
 from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
-from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 KINDS = ("memory", "postgres", "s3")
 _numbers = itertools.count(1)

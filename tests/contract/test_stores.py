@@ -17,10 +17,10 @@ from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.ports.store import Store
 from fairlane.testing.faulty_store import FaultyStore
-from fairlane.testing.servers import PostgresServer, S3Server
 from fairlane.testing.store_contract import StoreContract
 from fairlane.testing.store_machine import check_against_model
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 NUMBERS = itertools.count(1)
 

@@ -7,9 +7,9 @@ import random
 
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
-from fairlane.testing.cluster_lines import Line
-from fairlane.testing.cluster_store import SharedLog, SharedStore
 from fairlane.testing.store_contract import StoreContract
+from tests.kit.cluster.links import Line
+from tests.kit.cluster.store import SharedLog, SharedStore
 
 _numbers = itertools.count()
 

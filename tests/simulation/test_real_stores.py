@@ -13,10 +13,10 @@ from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Extent, Store, StoredPage
-from fairlane.testing.servers import PostgresServer, S3Server
-from fairlane.testing.simulation import Simulation
-from fairlane.testing.simulation_store import SimulatedDisk
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.simulation.simulation import Simulation
+from tests.kit.simulation.store import SimulatedDisk
 
 _numbers = itertools.count(1)
 OWNERSHIP = Ownership(owner="simulated", sends_heartbeats=False)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from fairlane.model.partitions import queue_of
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer, S3Server, wait_until
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
 
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut

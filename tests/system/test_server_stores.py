@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.testing.servers import PostgresServer, S3Server, wait_until
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
 
 from .server_process import ROOT, HttpClient, ServerProcess, serving
 

@@ -14,10 +14,10 @@ from fairlane.broker.requests import Request, Waiter
 from fairlane.core.commands import Enqueue, Stage
 from fairlane.errors import StoreCorrupt, StoreFenced, StoreLocked
 from fairlane.model.message import NewMessage
-from fairlane.testing.servers import PostgresServer, S3Server
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.store_samples import commit_of
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 
 @pytest.fixture(params=KINDS)

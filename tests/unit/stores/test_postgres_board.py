@@ -17,8 +17,8 @@ from fairlane.adapters.postgres.schema import VERSION
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
-from fairlane.testing.servers import PostgresServer
 from fairlane.testing.store_samples import commit_of
+from tests.kit.servers.stores import PostgresServer
 
 _numbers = itertools.count(1)
 

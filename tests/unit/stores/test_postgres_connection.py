@@ -9,7 +9,7 @@ from fairlane.adapters.postgres.connection import connect
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import StoreFailed
-from fairlane.testing.servers import PostgresServer
+from tests.kit.servers.stores import PostgresServer
 
 
 def test_an_answer_that_takes_too_long_ends_the_connection(postgres: PostgresServer) -> None:
