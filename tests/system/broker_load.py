@@ -22,13 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import open_store
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy

@@ -9,8 +9,8 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.server.doors import DoorLimits
-from fairlane.server.going_down import settled
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.shutdown import settled
 from fairlane.wire import verbs as wire
 from fairlane.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
 
