@@ -21,8 +21,8 @@ from fairlane.model.message import Delivery
 from fairlane.server.callers import ANYBODY
 from fairlane.server.doors import Doors
 from fairlane.server.origin import Origin
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 
 class EmbeddedTransport:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
-from fairlane.server import browsing, journal_page, key_verbs, live, raw, reports_page, subscribing
+from fairlane.server import browsing, journal_page, live, raw, reports_page, subscribing
 from fairlane.server.asgi import Receive, Scope, Send, address_of
 from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
@@ -23,10 +23,13 @@ from fairlane.server.logs import level_of
 from fairlane.server.polling import lease_or_hang_up
 from fairlane.server.relaying import may_relay, relay
 from fairlane.server.stream import serve_stream
-from fairlane.wire.verbs import VERBS, Lease, Shape
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.table import PATHS, VERBS
+from fairlane.verbs.verb import Shape
 
 Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
 _log = logging.getLogger("fairlane.access")
+_NOT_KEPT: Final = {"cache-control": "no-store"}
 
 
 async def _verb(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
@@ -53,12 +56,13 @@ async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, c
             exchange.correlation_id = answer.deliveries[0].correlation_id
         await (raw.answer(exchange, answer) if is_raw else exchange.answer(answer))
         return
-    await exchange.answer(await doors.call(name, request, caller, origin))
+    answered = await doors.call(name, request, caller, origin)
+    await exchange.answer(answered, headers=_NOT_KEPT if VERBS[name].is_secret else None)
 
 
 def _routes() -> dict[tuple[str, str], Route]:
     routes: dict[tuple[str, str], Route] = {
-        ("POST", f"/v1/{verb.path}"): partial(_verb, name) for name, verb in VERBS.items()
+        ("POST", f"/v1/{path}"): partial(_verb, verb.name) for path, verb in PATHS.items()
     }
     return routes | {
         ("POST", "/v1/queue/enqueue"): _enqueue,
@@ -67,9 +71,6 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("POST", "/v1/queue/subscribeWithState"): subscribing.subscribe_with_state,
         ("POST", "/v1/queue/watch"): subscribing.watch,
         ("GET", "/v1/queue/watch"): subscribing.watch,
-        ("POST", "/v1/keys/create"): key_verbs.create,
-        ("POST", "/v1/keys/list"): key_verbs.shown,
-        ("POST", "/v1/keys/revoke"): key_verbs.revoke,
         ("GET", "/v1/queues"): browsing.queues,
         ("GET", "/v1/config"): browsing.config,
         ("GET", "/v1/journal"): journal_page.journal,

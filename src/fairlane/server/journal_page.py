@@ -16,10 +16,11 @@ from fairlane.broker.journal_reading import JournalSlice
 from fairlane.errors import InvalidArgument
 from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
 from fairlane.journal.selection import Selection
-from fairlane.server.callers import EVERY, Caller
+from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.exchange import JSON, Exchange, line_of
 from fairlane.server.verbs.admin import EVENTS_MAX, without_secret
+from fairlane.verbs.keys import EVERY
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARAMETERS: Final = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlane.cluster.forwarding import Forwarder, Heard
 from fairlane.errors import Disconnected, FairlaneError
 from fairlane.server.asgi import LEASE_NAME
-from fairlane.wire.verbs import Lease, Nack
+from fairlane.verbs.leases import Lease, Nack
 
 if TYPE_CHECKING:
     import msgspec

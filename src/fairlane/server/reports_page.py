@@ -16,9 +16,10 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt
 from fairlane.model.views import ReaderView
-from fairlane.server.callers import EVERY, Caller
+from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.exchange import Exchange
+from fairlane.verbs.keys import EVERY
 
 T = TypeVar("T")
 

@@ -24,15 +24,16 @@ from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
-from fairlane.server.callers import Caller, Grant
+from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.going_down import drain
 from fairlane.server.http import HttpDoor
 from fairlane.server.joining import hand_over, joined, serving_as_node
-from fairlane.server.keys import CreateKey, KeyRing
+from fairlane.server.keys import KeyRing
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.spans import Spans
+from fairlane.verbs.keys import CreateKey, Grant
 
 try:
     import uvicorn

@@ -7,8 +7,8 @@ from typing import Any
 
 from fairlane.cluster.budgets import share_in
 from fairlane.model.partitions import partition_of_key
-from fairlane.server.callers import Caller, Grant
-from fairlane.server.keys import CreateKey
+from fairlane.server.callers import Caller
+from fairlane.verbs.keys import CreateKey, Grant
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import everybody_knows, message, split

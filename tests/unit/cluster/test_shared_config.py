@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlane.server.callers import Caller, Grant
-from fairlane.server.keys import CreateKey
+from fairlane.server.callers import Caller
+from fairlane.verbs.keys import CreateKey, Grant
 from tests.unit.cluster.in_process import cluster_of, until
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run

@@ -17,11 +17,12 @@ from fairlane.adapters.memory_store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine import Engine
 from fairlane.server.asgi import SHORT_WAY
-from fairlane.server.callers import Caller, Grant
+from fairlane.server.callers import Caller
 from fairlane.server.doors import DoorLimits, Doors
 from fairlane.server.http import HttpDoor
-from fairlane.server.keys import CreateKey, KeyRing
+from fairlane.server.keys import KeyRing
 from fairlane.testing.clock import FakeClock, SeededEntropy
+from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.server.callers import ANYBODY, Grant
+from fairlane.server.callers import ANYBODY
 from fairlane.server.doors import DoorLimits
-from fairlane.server.keys import RevokeKey
+from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2

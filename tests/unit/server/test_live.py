@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import Grant
 from fairlane.server.http import HttpDoor
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
 
 from .house import House, opened, run
 

@@ -10,8 +10,8 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.callers import Grant
 from fairlane.server.doors import DoorLimits
+from fairlane.verbs.keys import Grant
 from tests.unit.server.house import House, opened, run
 
 if TYPE_CHECKING:
