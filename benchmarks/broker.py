@@ -25,7 +25,7 @@ from rocksdict import Rdict, WriteBatch
 from benchmarks.broker_memory import Sizes
 from benchmarks.report import Options, Report, parse_options
 from fairlane.assembly import BrokerConfig, open_async_broker
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
 
@@ -41,7 +41,7 @@ function on_enqueue(msg)
   }
 end
 """
-Measured = Callable[[], float]
+BrokerMetrics = Callable[[], float]
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     report.finish()
 
 
-def best(works: Sequence[Measured], repeats: int) -> list[float]:
+def best(works: Sequence[BrokerMetrics], repeats: int) -> list[float]:
     """Return the best rate of each, taking turns."""
     found = [0.0] * len(works)
     for _ in range(repeats):

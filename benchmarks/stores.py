@@ -28,8 +28,8 @@ from fairlane.adapters.s3_bucket import S3Bucket
 from fairlane.adapters.s3_store import S3Store
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
 from fairlane.ports.store import Store
@@ -259,7 +259,7 @@ class S3Load:
 
 async def run_window(bucket: CountingBucket, *, window_ms: int, count: int, seconds: int) -> tuple[Window, Window]:
     """Return what a window gives as fast as it goes, and with messages that trickle in."""
-    async with await opened(S3Store(bucket, window_ms=window_ms), turn_events=50_000) as broker:
+    async with await opened(S3Store(bucket, window_ms=window_ms), cycle_events_max=50_000) as broker:
         await broker.create_queue("work")
         load, todo = S3Load(broker, count=count, window_ms=window_ms), batches(count)
         flood = await load.measure(bucket, [load.send_all(todo) for _ in range(PRODUCERS)])

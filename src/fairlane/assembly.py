@@ -22,10 +22,10 @@ from fairlane.adapters.rocksdb_store import RocksDbStore
 from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
 from fairlane.model.message import Delivery, NewMessage, Receipt

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.dispatcher import Dispatcher
+from fairlane.broker.waiting.dispatcher import Dispatcher
 from fairlane.core import apply as apply_module
 from fairlane.core import schedule as schedule_module
 from fairlane.core.apply import journal as apply_journal

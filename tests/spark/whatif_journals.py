@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from fairlane.assembly import export_journal
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.spark.whatif.measures import KeyMeasures, Span, Yardstick
 from fairlane.spark.whatif.places import items_of
 from fairlane.spark.whatif.recording import Recording

@@ -26,9 +26,9 @@ from fairlane.adapters.lua_hooks import LuaHooks
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
 from fairlane.assembly import open_store
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.broker.threads import Broker
 from fairlane.errors import FairlaneError, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy

@@ -11,7 +11,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from websockets.exceptions import InvalidStatus
 
-from fairlane.verbs.table import METHODS, VERBS
+from fairlane.verbs.table import METHODS as VERB_BY_METHOD
+from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
 
 from .grpc_process import GrpcServer

@@ -15,8 +15,8 @@ from fairlane.adapters.memory_store import MemoryStore
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
 from fairlane.assembly import BrokerConfig, open_broker
-from fairlane.broker.engine import Engine
-from fairlane.broker.threads import Broker
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 

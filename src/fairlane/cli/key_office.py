@@ -15,8 +15,8 @@ import msgspec
 from fairlane.assembly import open_async_broker
 from fairlane.cli.session import Place
 from fairlane.errors import Disconnected, InternalError
-from fairlane.server.callers import ANYBODY
-from fairlane.server.keys import KeyRing
+from fairlane.gateway.caller import ANYBODY
+from fairlane.server.api_keys import KeyRing
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.keys import CreatedKey, CreateKey, KeyList, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done, Shape

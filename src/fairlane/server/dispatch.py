@@ -8,10 +8,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
-from fairlane.server.callers import Caller
-from fairlane.server.misspelling import meant
+from fairlane.gateway.caller import Caller
+from fairlane.server.suggestions import meant
 from fairlane.server.verbs import admin, batches, messages
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.keys import EVERY

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.requests import Reply
 from fairlane.cluster.forwarding import Heard
-from fairlane.cluster.house import RETRY_AFTER_MS, Groups, Looking
+from fairlane.cluster.groups import RETRY_AFTER_MS, Groups, Looking
 from fairlane.errors import (
     Closed,
     FairlaneError,
@@ -27,19 +27,19 @@ from fairlane.errors import (
     TooManyWaiters,
     Unauthenticated,
 )
+from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.gateway.context import Origin, marked
+from fairlane.gateway.leases import leased_unless
 from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
-from fairlane.server.asgi import Scope, header
-from fairlane.server.callers import ANYBODY, Caller
+from fairlane.server.api_keys import KeyRing
 from fairlane.server.dispatch import HANDLERS, Answer, check_rights
-from fairlane.server.keys import KeyRing
-from fairlane.server.live_viewers import Viewers
-from fairlane.server.metrics import KEYS_MAX, QUEUES_MAX, Metrics
-from fairlane.server.origin import Origin, marked
-from fairlane.server.racing import leased_unless
-from fairlane.server.request_rates import RequestRates
-from fairlane.server.spans import Spans
+from fairlane.server.interfaces.asgi import Scope, header
+from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
+from fairlane.server.rate_limits import RequestRates
+from fairlane.server.tracing.spans import Spans
 from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Lease, LeasedMessages

@@ -9,9 +9,10 @@ import msgspec
 from fairlane import __version__
 from fairlane.model.message import Delivery
 from fairlane.model.views import ClusterView, QueueView
-from fairlane.server import journal_page, live, reports_page
-from fairlane.server.exchange import JSON, MSGPACK
-from fairlane.server.raw import PARAMETERS, RAW
+from fairlane.server.interfaces.exchange import JSON, MSGPACK
+from fairlane.server.interfaces.raw_payload import PARAMETERS, RAW
+from fairlane.server.live import feed
+from fairlane.server.routes import journal, reports
 from fairlane.verbs.config import ConfigValues
 from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.queues import QueueList
@@ -60,18 +61,18 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
     "/v1/journal": (
         "get_journal",
         None,
-        journal_page.PARAMETERS,
+        journal.PARAMETERS,
         "Events of the journal, a line each, or Arrow.",
         _EVENTS,
     ),
     "/v1/live": (
         "live",
         None,
-        live.PARAMETERS,
-        "QueueList, rates and shares about once a second, as server-sent events.",
+        feed.PARAMETERS,
+        "Queues, rates and shares about once a second, as server-sent events.",
         ("text/event-stream",),
     ),
-    "/v1/reports": ("reports", reports_page.Reports, (), "What the data pipeline has made.", _KINDS),
+    "/v1/reports": ("reports", reports.Reports, (), "What the data pipeline has made.", _KINDS),
     "/healthz": ("healthz", None, (), "Whether the process lives.", _KINDS),
     "/readyz": ("readyz", None, (), "Whether work is taken.", _KINDS),
     "/metrics": ("metrics", None, (), "What is counted, for Prometheus.", ("text/plain",)),
@@ -81,7 +82,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
 def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
-    shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports_page.Reports}
+    shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports.Reports}
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     ref_of = dict(zip(ordered, refs, strict=True))
@@ -150,7 +151,7 @@ def _get(name: str, path: str, parameters: tuple[str, ...], told: str) -> dict[s
                 "in": place,
                 "required": place == "path",
                 "schema": {"type": "integer", "minimum": 0}
-                if parameter in (*journal_page.NUMBERS, "keys_max")
+                if parameter in (*journal.NUMBERS, "keys_max")
                 else {"type": "string"},
             }
             for place, parameter in places

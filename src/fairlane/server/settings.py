@@ -19,7 +19,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
 from fairlane.model.spelling import did_you_mean
 from fairlane.server.doors import DoorLimits
-from fairlane.server.metrics import KEYS_MAX, QUEUES_MAX
+from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX
 
 ENVIRONMENT_PREFIX: Final = "FAIRLANE_"
 OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fairlane.broker.recovery import recover
+from fairlane.broker.engine.recovery import recover
 from fairlane.core.ledger import Ledger, Limits, Message, Queue
 from fairlane.errors import (
     FairlaneError,

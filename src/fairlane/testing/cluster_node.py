@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fairlane.adapters.ownership import Claim
-from fairlane.broker.engine import Engine
-from fairlane.broker.requests import Asked, Read, Request
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.requests import Read, Request, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
-from fairlane.cluster.living import Watch
-from fairlane.cluster.placing import Move, balancing, homeless, steward
+from fairlane.cluster.liveness import Watch
+from fairlane.cluster.placement import Move, balancing, homeless, steward
 from fairlane.core.commands import SetConfig
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
 from fairlane.testing.clock import FakeClock, SeededEntropy
@@ -215,7 +215,7 @@ class SimulatedNode:
             group.is_serving |= is_settled
             yield
 
-    def _asked(self, group: OpenGroup, make: Callable[[Pending], Asked]) -> Generator[None, None, Pending]:
+    def _asked(self, group: OpenGroup, make: Callable[[Pending], Submission]) -> Generator[None, None, Pending]:
         pending = Pending()
         group.engine.submit(make(pending))
         while not pending.done():

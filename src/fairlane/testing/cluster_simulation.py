@@ -16,7 +16,7 @@ from typing import Any, cast
 from fairlane.adapters.memory_board import MemoryBoard
 from fairlane.cluster.budgets import NOTHING, share_in, totals
 from fairlane.cluster.entries import CONFIG, GROUP, ConfigEntry, encode, view_of
-from fairlane.cluster.placing import group_for
+from fairlane.cluster.placement import group_for
 from fairlane.ports.store import Commit
 from fairlane.testing.auditor import Auditor
 from fairlane.testing.auditor_books import Violation, violated

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.testing.auditor import Auditor

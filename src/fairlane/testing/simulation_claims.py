@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.broker.claiming import read_claim
+from fairlane.broker.waiting.claims import read_claim
 from fairlane.core import commands
 from fairlane.errors import FairlaneError
 from fairlane.model.claims import Claim, Claimed, ConsumerView

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.broker.requests import Asked, Attach, Consumer, Read, Request, Waiter
+from fairlane.broker.requests import Attach, Consumer, Read, Request, Submission, Waiter
 from fairlane.core import commands
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
@@ -33,7 +33,7 @@ class Clients:
     # --------------------------------------------------------------------------------------------------------- asking
 
     def ask(
-        self, label: str, make: Callable[[Answer], Asked], judge: Callable[[Any], None], *, until_ms: int = 0
+        self, label: str, make: Callable[[Answer], Submission], judge: Callable[[Any], None], *, until_ms: int = 0
     ) -> Answer:
         """Submit a request."""
         answer = Answer(self.world, label, judge, until_ms=until_ms)

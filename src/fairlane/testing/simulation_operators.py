@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.broker import views
-from fairlane.broker.journal_reading import read_journal
+from fairlane.broker.views import queues as views
+from fairlane.broker.views.journal import read_journal
 from fairlane.core import commands
 from fairlane.errors import FairlaneError, QueueExists
 from fairlane.model.message import MessageView

@@ -7,7 +7,7 @@ import random
 from collections import Counter, deque
 from typing import Literal
 
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError
 from fairlane.testing.auditor import Auditor
 from fairlane.testing.auditor_books import Violation, violated

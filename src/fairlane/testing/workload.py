@@ -66,7 +66,7 @@ class Workload:
             reader_hold_ms=self.one_of(5_000, 1_000_000),
             segment_events=chance.choice((20, 100, 1_000)),
             segment_ms=self.one_of(1_000, 60_000, 600_000),
-            turn_events=chance.choice((8, 40, 10_000)),
+            cycle_events_max=chance.choice((8, 40, 10_000)),
         )
 
     def policy(self, before: QueuePolicy | None = None) -> QueuePolicy:

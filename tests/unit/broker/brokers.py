@@ -13,7 +13,7 @@ from fairlane.adapters.memory_store import MemoryStore
 from fairlane.adapters.rocksdb_store import RocksDbStore
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.settings import Settings
 from fairlane.ports.store import Commit, Store
 

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.threads import Broker
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.testing.faulty_store import FaultyStore

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fairlane.assembly import BrokerConfig, open_async_broker, open_broker
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.threads import Broker
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.frontends.threads import Broker
 from fairlane.errors import Closed, InvalidArgument, LeaseMismatch, QueueNotFound
 from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import Background, engine_on, run, store_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.waits import WINDOW_MS, Sketch, Waits
+from fairlane.broker.waiting.wait_times import WINDOW_MS, Sketch, Waits
 from fairlane.core.ledger import Message
 from fairlane.errors import InvalidArgument
 from fairlane.model.views import KeyView

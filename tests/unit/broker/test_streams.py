@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.threads import Broker
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.frontends.threads import Broker
 from fairlane.model.message import NewMessage
 from tests.unit.broker.brokers import LONG_S, Background, MoodyStore, engine_on, run, store_of
 

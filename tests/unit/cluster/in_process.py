@@ -18,20 +18,20 @@ from fairlane.adapters.memory_store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.adapters.system_clock import SystemClock
 from fairlane.adapters.system_entropy import SystemEntropy
-from fairlane.broker.aio import AsyncBroker
-from fairlane.broker.engine import Engine
-from fairlane.cluster.house import Groups
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
 from fairlane.errors import StoreFailed, StoreFenced, StoreLocked
 from fairlane.model.partitions import first_number, served_name
 from fairlane.ports.board import Entry
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
+from fairlane.server.api_keys import KeyRing
+from fairlane.server.cluster_node import serving_as_node
 from fairlane.server.doors import Doors
-from fairlane.server.http import HttpDoor
-from fairlane.server.joining import serving_as_node
-from fairlane.server.keys import KeyRing
+from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.settings import ServerSettings
-from fairlane.server.websocket import QuickSocket
 
 LEASE_MS = 500
 PATIENCE_S = 20.0

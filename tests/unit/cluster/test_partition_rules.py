@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from fairlane.cluster.budgets import share_in
+from fairlane.gateway.caller import Caller
 from fairlane.model.partitions import partition_of_key
-from fairlane.server.callers import Caller
 from fairlane.verbs.keys import CreateKey, Grant
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
 from tests.unit.server.house import run

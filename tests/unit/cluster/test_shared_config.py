@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlane.server.callers import Caller
+from fairlane.gateway.caller import Caller
 from fairlane.verbs.keys import CreateKey, Grant
 from tests.unit.cluster.in_process import cluster_of, until
 from tests.unit.cluster.test_serving import HELLO, made

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.model.message import NEVER_MS, NewMessage
 from fairlane.server.doors import DoorLimits
-from fairlane.server.going_down import settled
+from fairlane.server.shutdown import settled
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
 from fairlane.wire.grpc import batches_pb2_grpc

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.server.callers import ANYBODY
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.doors import DoorLimits
 from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.wire.grpc import admin_pb2 as admin

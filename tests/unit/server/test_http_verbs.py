@@ -12,7 +12,7 @@ import pytest
 from fairlane.model.message import NewMessage
 from fairlane.server.dispatch import HANDLERS
 from fairlane.server.doors import DoorLimits
-from fairlane.server.going_down import dismiss_waiters, settled
+from fairlane.server.shutdown import dismiss_waiters, settled
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS

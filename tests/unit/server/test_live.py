@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlane.model.message import NewMessage
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 

@@ -7,8 +7,8 @@ from random import Random
 
 from fairlane.journal.records import Acked, AnyRecord, Dead, Enqueued, Leased, Redriven, Removed, Returned, Terms
 from fairlane.model.message import Key
-from fairlane.server.live_fold import LiveFold
-from fairlane.server.live_windows import Held, KeyWindows, Window
+from fairlane.server.live.fold import LiveFold
+from fairlane.server.live.windows import Held, KeyWindows, Window
 
 
 def look(_queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:

@@ -8,15 +8,15 @@ from random import Random
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlane.broker.meters import Waited
+from fairlane.broker.measurements import Waited
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import NewMessage
-from fairlane.server.exposition import Exemplar, Family, Sample, of_histogram, written
-from fairlane.server.metrics import Metrics
-from fairlane.server.metrics_fold import KEYS_MAX, OTHERS, MetricsFold
-from fairlane.server.pauses import Pauses
+from fairlane.server.metrics.families import Exemplar, Family, Sample, of_histogram, written
+from fairlane.server.metrics.fold import KEYS_MAX, OTHERS, MetricsFold
+from fairlane.server.metrics.pauses import Pauses
+from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
 from fairlane.testing.clock import FakeClock
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.gateway.caller import Caller, check_grant
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import Caller, check_grant
 from fairlane.verbs.keys import Grant
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Right

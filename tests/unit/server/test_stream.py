@@ -9,8 +9,8 @@ import pytest
 
 from fairlane.model.message import NewMessage, Receipt
 from fairlane.server.doors import DoorLimits
-from fairlane.server.going_down import settled
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.shutdown import settled
 from fairlane.verbs.leases import Ack, Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.queues import GetStats

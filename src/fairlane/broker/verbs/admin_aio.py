@@ -8,10 +8,10 @@ from typing import cast
 
 import msgspec
 
-from fairlane.broker import views
-from fairlane.broker.journal_reading import JournalSlice, read_journal, reader_views
 from fairlane.broker.verbs.asking_aio import AsyncAsking
 from fairlane.broker.verbs.checking import check_author, check_filter, check_keys_max, require
+from fairlane.broker.views import queues as views
+from fairlane.broker.views.journal import JournalSlice, read_journal, reader_views
 from fairlane.core import commands
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.errors import InvalidArgument

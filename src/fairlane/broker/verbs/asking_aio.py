@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from fairlane.broker.engine import Engine
+from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Read, Reply, Request
 from fairlane.broker.verbs.checking import check_author
 from fairlane.core import commands

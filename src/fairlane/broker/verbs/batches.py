@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from fairlane.broker import claiming, views
 from fairlane.broker.verbs.asking import Asking
 from fairlane.broker.verbs.checking import check_messages, require
+from fairlane.broker.views import queues as views
+from fairlane.broker.waiting import claims as claiming
 from fairlane.core import commands
 from fairlane.core.checks import whole_fault
 from fairlane.model import limits

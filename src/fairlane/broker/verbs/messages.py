@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Unpack, cast
 
-from fairlane.broker import views
 from fairlane.broker.requests import Reply, Waiter
 from fairlane.broker.verbs import asked
 from fairlane.broker.verbs.asking import Asking
@@ -18,6 +17,7 @@ from fairlane.broker.verbs.checking import (
     only,
     require,
 )
+from fairlane.broker.views import queues as views
 from fairlane.core import commands
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import NackIntent

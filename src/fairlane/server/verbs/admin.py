@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from fairlane.assembly import PRIVATE_PREFIX, AsyncBroker
 from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.gateway.caller import Caller
 from fairlane.journal.events import rows
+from fairlane.model.names import REDRIVE_AT
 from fairlane.model.views import HookStatistics, HookTrial, QueueView, RedriveView
-from fairlane.server.callers import Caller
 from fairlane.verbs.config import (
     ConfigValues,
     GetHookStatistics,
@@ -40,8 +41,6 @@ from fairlane.verbs.verb import Done, Shape
 
 EVENTS_MAX: Final = 100_000
 """Events in one answer."""
-AT: Final = "@"
-"""In a cluster, the name of the dead-letter queue is behind it in the id of a redrive."""
 _DONE: Final = Done()
 
 
@@ -115,7 +114,7 @@ async def redrive(broker: AsyncBroker, request: Redrive, caller: Caller) -> Redr
 
 async def redrive_view(broker: AsyncBroker, request: GetRedrive, _: Caller) -> RedriveView:
     """Return how far a redrive is."""
-    return await broker.redrive_view(request.id.partition(AT)[0])
+    return await broker.redrive_view(request.id.partition(REDRIVE_AT)[0])
 
 
 async def redrives(broker: AsyncBroker, _request: ListRedrives, _: Caller) -> RedriveList:
@@ -125,7 +124,7 @@ async def redrives(broker: AsyncBroker, _request: ListRedrives, _: Caller) -> Re
 
 async def stop_redrive(broker: AsyncBroker, request: StopRedrive, _: Caller) -> RedriveView:
     """Stop a redrive."""
-    return await broker.stop_redrive(request.id.partition(AT)[0])
+    return await broker.stop_redrive(request.id.partition(REDRIVE_AT)[0])
 
 
 async def try_hook(broker: AsyncBroker, request: TryHook, _: Caller) -> HookTrial:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.gateway.caller import Caller
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.staging import Published, Staged
-from fairlane.server.callers import Caller
 from fairlane.verbs.batches import (
     ConsumerList,
     DropSink,

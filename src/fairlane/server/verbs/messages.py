@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fairlane.broker.aio import AsyncBroker
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import FairlaneError
+from fairlane.gateway.caller import Caller
 from fairlane.model.message import Delivery, MessageView, Receipt
 from fairlane.model.views import Explained
-from fairlane.server.callers import Caller
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Lease, LeasedMessages, Nack, SetState
 from fairlane.verbs.messages import (

@@ -1,0 +1,1 @@
+"""The broker's one writer: its cycle, its state, recovery and housekeeping."""

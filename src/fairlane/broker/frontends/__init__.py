@@ -1,0 +1,1 @@
+"""Front ends: the engine for threads and for asyncio."""

@@ -1,0 +1,469 @@
+"""The broker for asyncio: everything on one event loop, no locks.
+
+Requests of one pass of the loop share a cycle and a commit. Syncing blocks the loop where that is quick; where the disk
+takes longer it is done in a thread, and what arrives meanwhile shares the next cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from time import perf_counter, thread_time
+from types import TracebackType
+from typing import Any, Self
+
+from fairlane.broker.cycle import Cycle
+from fairlane.broker.engine.engine import Engine, Tap
+from fairlane.broker.frontends.unclosed import tell_unclosed
+from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
+from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
+from fairlane.broker.verbs.admin_aio import AsyncAdminVerbs
+from fairlane.broker.verbs.batches_aio import AsyncBatchVerbs
+from fairlane.broker.verbs.checking import check_taking
+from fairlane.broker.verbs.messages_aio import AsyncMessageVerbs
+from fairlane.broker.views.queues import queue_details, stream_views
+from fairlane.core.commands import DeleteQueue
+from fairlane.core.ledger import Message
+from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongEventLoop, WrongProcess
+from fairlane.model.message import Delivery, Key, Receipt
+from fairlane.model.views import QueueView, StreamView
+
+CREDIT = 32
+SLOW_SYNC_S = 0.002
+_SMOOTHING = 0.2
+_SLEEP_S_MAX = 3600.0
+
+
+class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
+    """A durable, fair broker in this process, for one event loop. See ``fairlane.assembly.open_async_broker``.
+
+    Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
+    loses nothing that was answered.
+    """
+
+    def __init__(self, engine: Engine, *, slow_sync_s: float = SLOW_SYNC_S) -> None:
+        self._engine = engine
+        self._slow_sync_s = slow_sync_s
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._sync_s = 0.0
+        self._is_scheduled = False
+        self._is_finishing = False
+        self._told: list[Callable[[], None]] = []
+        self._is_syncing = False
+        self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms: int | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._wake()
+
+    async def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see AsyncAsking
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        asked = make(reply)
+        self.submit(asked)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            if isinstance(asked, Waiter) and reply.done() and not reply.cancelled() and reply.exception() is None:
+                self.give_back(asked.queue, reply.result())  # it came, but nobody is there to take it
+            raise
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> AsyncDeliveries:
+        """Return a stream of leased messages, to be entered with ``async with`` and iterated with ``async for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        check_taking(credit, 0, visibility_ms, owner)
+        return AsyncDeliveries(
+            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+
+    # ------------------------------------------------------------------------------------------------------- for doors
+
+    def submit(self, asked: Submission) -> None:
+        """Put in line what has a reply of its own, which is answered once what it asks for is durable.
+
+        Raises:
+            Closed, WrongProcess, WrongEventLoop: it can't be.
+        """
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop("This broker belongs to another event loop.")
+        self._engine.submit(asked)
+        self._wake()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the answers of a cycle are being given."""
+        return self._is_finishing
+
+    def call_after_answers(self, callback: Callable[[], None]) -> None:
+        """Call back when all answers of the present cycle are given, or if none are being given in the next pass."""
+        if self._is_finishing:
+            self._told.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
+    async def attach(self, consumer: Consumer) -> None:
+        """Let a consumer begin that is more than a stream in this process.
+
+        Raises:
+            QueueNotFound, TooManyWaiters: it may not.
+        """
+        await self._ask(lambda reply: Attach(consumer, reply))
+
+    async def detach(self, consumer: Consumer, *, unseen: Collection[Delivery] = ()) -> None:
+        """Let a consumer end. What it had in flight goes back: deferred if it is unseen, else as failed attempts."""
+        await self._ask(lambda reply: Attach(consumer, reply, is_closing=True, unseen=unseen))
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Let a consumer end, sooner or later."""
+        self._engine.abandon(consumer)
+        self._wake()
+
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
+        """Let messages go back, deferred, that were handed out to somebody who is gone."""
+        self._engine.give_back(queue, deliveries)
+        self._wake()
+
+    def send_away(self, queue: str, error: FairlaneError) -> None:
+        """Refuse everybody who waits at a queue, and end its consumers. What they have leased stays leased."""
+        self._engine.send_away_from(queue, error)
+
+    async def delete_empty(self, queue: str, *, by: str | None = None) -> bool:
+        """Remove a queue if nothing is in it, nor in its dead-letter queue; return whether it was so.
+
+        Raises:
+            QueueNotFound, InvalidArgument: there is no such queue, or it can't be removed.
+        """
+        return bool(await self._do(DeleteQueue(queue=queue, by=by, is_for_empty=True)))
+
+    def add_tap(self, tap: Tap) -> None:
+        """Let a function see every record once it is durable. It must not raise, and should be quick."""
+        self._engine.taps.append(tap)
+
+    def watch_hand_outs(self, queue: str, tell: Callable[[list[Key], list[int]], None]) -> Callable[[], None]:
+        """Let a function see fairness keys and costs of what a queue hands out, but for claims, once it is durable.
+
+        It must not raise, and should be quick. Call what is returned to end it.
+        """
+
+        def tap(name: str, messages: list[Message]) -> None:
+            if name == queue:
+                tell([message.key for message in messages], [message.cost for message in messages])
+
+        taps = self._engine.hand_out_taps
+        taps.append(tap)
+        return lambda: taps.remove(tap)
+
+    async def look_at(
+        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
+    ) -> tuple[QueueView, float]:
+        """Return a queue with so many of its fairness keys, or of those that are wanted, and the CPU seconds it took.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        engine = self._engine
+
+        def look() -> tuple[QueueView, float]:
+            begun = thread_time()
+            view = queue_details(engine, queue, engine.now_ms(), keys_max=keys_max, wanted=wanted)
+            return view, thread_time() - begun
+
+        return await self._read(look)
+
+    async def streams(self, queue: str) -> list[StreamView]:
+        """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
+
+        Raises:
+            QueueNotFound: there is no such queue.
+        """
+        engine = self._engine
+        return await self._read(lambda: stream_views(engine.ledger, engine.dispatcher, queue))
+
+    def journal_end(self) -> int:
+        """Return the position of the latest event of the journal."""
+        return self._engine.ledger.next_sequence - 1
+
+    def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
+        """Return fairness keys and costs of those messages that are in a queue now, for taps."""
+        known = self._engine.ledger.queues.get(queue)
+        if known is None:
+            return [], []
+        found = [message for message in map(known.messages.get, numbers) if message is not None]
+        return [message.key for message in found], [message.cost for message in found]
+
+    def weight_of(self, queue: str, key: Key) -> int:
+        """Return the weight of a fairness key now; 1 if the queue is gone."""
+        policy = self._engine.schedule.key_policy(queue, key) if queue in self._engine.ledger.queues else None
+        return policy.weight if policy is not None else 1
+
+    def throttle_demand(self) -> dict[str, int]:
+        """Return how many messages wait in queues that throttles hold up now, by throttle; nothing for the others."""
+        return self._engine.schedule.held_up()
+
+    @property
+    def sequence(self) -> int:
+        """The sequence that the next record of the journal will have; it only grows."""
+        return self._engine.ledger.next_sequence
+
+    def waited(self, queue: str, number: int) -> Waited | None:
+        """Return since when a message could go that was just handed out; None for one that is gone. For taps."""
+        known = self._engine.ledger.queues.get(queue)
+        message = None if known is None else known.messages.get(number)
+        return None if message is None else waited(message)
+
+    def measured(self) -> BrokerMetrics:
+        """Return what the broker has measured of itself."""
+        engine = self._engine
+        now_ms, ledger = engine.now_ms(), engine.ledger
+        throttles = [
+            ThrottleCounts(
+                name=bucket.name, tokens=bucket.tokens(now_ms), passed=bucket.passed, held_back=bucket.held_back
+            )
+            for bucket in engine.schedule.throttles
+        ]
+        scripted = [
+            queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
+        ]
+        return BrokerMetrics(
+            meters=engine.meters,
+            next_sequence=ledger.next_sequence - ledger.counts_from,
+            recovery_from=ledger.base - ledger.counts_from,
+            throttles=throttles,
+            hooks={name: (engine.hooks.statistics(name), engine.hooks.timings(name)) for name in scripted},
+        )
+
+    def now_ms(self) -> int:
+        """Return the broker's time."""
+        return self._engine.now_ms()
+
+    async def close(self) -> None:
+        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
+
+    async def hand_over(self, error: FairlaneError) -> None:
+        """Finish what has been asked, and let go of the store for another process to open it.
+
+        Whoever waits is refused with an error, and consumers end with it. What they have leased stays leased: its
+        receipts are good wherever the store is opened next.
+        """
+        if self._closing is None:
+            self._is_closed = True
+            self._engine.send_away(error)
+            self._closing = self._loop.create_task(self._close(keeps_leases=True))
+        await asyncio.shield(self._closing)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it answers nothing any more: another has taken over the store, or it failed and is not reopened."""
+        return self._engine.is_fenced
+
+    async def _close(self, *, keeps_leases: bool = False) -> None:
+        if not keeps_leases:
+            self._engine.dismiss_consumers()
+        self._wake()
+        while self._is_scheduled or self._is_syncing:
+            await self._idle.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+        if keeps_leases:  # there are others on this loop, and a store that others can reach may take its time
+            self._engine.let_go()
+            await self._loop.run_in_executor(None, self._engine.store.close)
+        else:
+            self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True) and os.getpid() == self._process:
+            tell_unclosed(self)
+
+    # ----------------------------------------------------------------------------------------------------------- cycles
+
+    def _wake(self) -> None:
+        if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
+            self._is_scheduled = True
+            self._idle.clear()
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        cycle = self._engine.begin()
+        if not cycle.records:
+            self._finish(cycle)
+            return
+        try:
+            self._engine.write(cycle)
+            if self._sync_s < self._slow_sync_s:
+                self._time(self._engine.sync)()
+            else:
+                self._sync_in_thread(cycle)
+                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
+            self._engine.fail(cycle, error)
+            self._rest()
+            return
+        self._finish(cycle)
+
+    def _time(self, sync: Callable[[], None]) -> Callable[[], None]:
+        def timed() -> None:
+            begun = perf_counter()
+            sync()
+            self._sync_s += _SMOOTHING * (perf_counter() - begun - self._sync_s)
+
+        return timed
+
+    def _sync_in_thread(self, cycle: Cycle) -> None:
+        self._is_syncing = True
+        syncing = self._loop.run_in_executor(None, self._time(self._engine.sync))
+
+        def synced(future: asyncio.Future[None]) -> None:
+            self._is_syncing = False
+            error = future.exception() if not future.cancelled() else asyncio.CancelledError()
+            if error is None:
+                self._finish(cycle)
+            else:
+                self._engine.fail(cycle, error)
+                self._rest()
+
+        syncing.add_done_callback(synced)
+
+    def _finish(self, cycle: Cycle) -> None:
+        self._is_finishing = True
+        try:
+            self._engine.finish(cycle)
+        finally:
+            self._is_finishing = False
+            self._loop.call_soon(self._rest)
+            told, self._told = self._told, []
+            for tell in told:
+                self._guarded(tell)
+
+    def _guarded(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001 - it is somebody else's, and the others are still to be told
+            self._loop.call_exception_handler({"message": "What was told of answers failed", "exception": error})
+
+    def _rest(self) -> None:
+        """Go on at once if there is more to do, else when something is due."""
+        if self._engine.is_closed:
+            return
+        if self._engine.has_requests():
+            self._wake()
+            return
+        at_ms = self._engine.next_event_at()
+        if at_ms != self._timer_at_ms or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+            self._timer_at_ms = at_ms
+            if at_ms is not None:
+                delay_s = min(max(0.0, (at_ms - self._engine.now_ms()) / 1000), _SLEEP_S_MAX)
+                self._timer = self._loop.call_later(delay_s, self._on_time)
+        self._idle.set()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if not self._is_closed:
+            self._wake()
+
+
+class AsyncDeliveries:
+    """A stream of leased messages. Leaving it gives back what was not acked.
+
+    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt.
+    """
+
+    def __init__(
+        self,
+        broker: AsyncBroker,
+        *,
+        queue: str,
+        credit: int,
+        visibility_ms: int | None,
+        owner: str | None,
+        with_state: bool,
+    ) -> None:
+        self._broker = broker
+        self._ready: deque[Delivery] = deque()
+        self._arrived = asyncio.Event()
+        self._is_entered = False
+        self._is_over = False
+        self._consumer = Consumer(
+            queue=queue,
+            credit=credit,
+            deliver=self._deliver,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            unseen=self._ready,
+        )
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        self._ready.extend(deliveries)
+        self._arrived.set()
+
+    async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise InvalidArgument("A stream is entered once: ask for another.")
+        self._is_entered = True
+        try:
+            await self._broker.attach(self._consumer)
+        except asyncio.CancelledError:
+            self._broker.abandon(self._consumer)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._arrived.set()
+        if self._broker._is_closed:
+            return
+        await self._broker.detach(self._consumer)
+        self._ready.clear()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
+        while self._is_over or not self._ready:
+            if self._is_over or self._consumer.is_closed or self._broker._is_closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._ready.popleft()

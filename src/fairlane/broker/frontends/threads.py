@@ -1,0 +1,300 @@
+"""The broker for threads: whoever has a request runs the cycle.
+
+There is one lock. A caller puts its request in line and takes the lock; if by then another has answered it, there is
+nothing left to do, otherwise it runs a cycle, for itself and for all who have come in meanwhile. While it waits for the
+disk, others line up for the next cycle: group commit without a thread to hand work to. A pacer thread runs the cycles
+that time asks for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Self
+
+from fairlane.broker.cycle import Cycle
+from fairlane.broker.engine.engine import Engine
+from fairlane.broker.frontends.unclosed import tell_unclosed
+from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
+from fairlane.broker.verbs.admin import AdminVerbs
+from fairlane.broker.verbs.batches import BatchVerbs
+from fairlane.broker.verbs.checking import check_taking
+from fairlane.broker.verbs.messages import MessageVerbs
+from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongProcess
+from fairlane.model.message import Delivery
+
+CREDIT = 32
+_SLEEP_S_MAX = 3600.0
+_log = logging.getLogger("fairlane.broker")
+
+
+class _Slot:
+    """A reply to one thread."""
+
+    __slots__ = ("_error", "_is_done", "_result", "_waker")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._waker: threading.Event | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what a verb answers depends on the verb
+        self._result = result
+        self._end()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._error = exception
+        self._end()
+
+    def give_up(self) -> Any:  # noqa: ANN401 - see set_result
+        """Let the engine know that nobody waits any more, and return what has come already."""
+        self._is_done = True
+        return self._result
+
+    def _end(self) -> None:
+        self._is_done = True
+        if self._waker is not None:
+            self._waker.set()
+
+    def wait(self) -> None:
+        """Wait until there is an answer. To be called with the cycle's lock held by nobody."""
+        self._waker = threading.Event()
+        if not self._is_done:
+            self._waker.wait()
+
+    def get(self) -> Any:  # noqa: ANN401 - see set_result
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
+    """A durable, fair broker in this process, for any number of threads. See ``fairlane.assembly.open_broker``.
+
+    Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
+    loses nothing that was answered.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._is_closed = False
+        self._alarm = threading.Condition()
+        self._alarm_at_ms: int | None = None
+        self._pacer = threading.Thread(target=self._pace, name="fairlane-pacer", daemon=True)
+        self._pacer.start()
+        atexit.register(self._tell_unclosed)
+        self._run()
+
+    def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
+        if os.getpid() != self._process:
+            raise WrongProcess("This broker was opened by the process that this one was forked from.")
+        if self._is_closed:
+            raise Closed("The broker has been closed.")
+        slot = _Slot()
+        asked = make(slot)
+        self._engine.submit(asked)
+        try:
+            self._run(slot)
+            if not slot.done():
+                slot.wait()
+        except BaseException:
+            if isinstance(asked, Waiter) and (came := slot.give_up()):
+                self._engine.give_back(asked.queue, came)
+            raise
+        return slot.get()
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = CREDIT,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> Deliveries:
+        """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
+
+        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        """
+        check_taking(credit, 0, visibility_ms, owner)
+        return Deliveries(
+            self, queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
+        )
+
+    def close(self) -> None:
+        """Finish what has been asked, let waiting consumers go with nothing, and let go of the store.
+
+        In a forked process it does nothing: the store is the other's.
+        """
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._is_closed:
+                return
+            self._engine.dismiss_consumers()
+            while self._engine.has_requests():
+                self._cycle()
+            self._is_closed = True
+            self._engine.close()
+        atexit.unregister(self._tell_unclosed)
+        with self._alarm:
+            self._alarm.notify_all()
+        if threading.current_thread() is not self._pacer:
+            self._pacer.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _tell_unclosed(self) -> None:
+        if os.getpid() == self._process:
+            tell_unclosed(self)
+
+    # ----------------------------------------------------------------------------------------------------------- cycles
+
+    def _run(self, slot: _Slot | None = None) -> None:
+        """Run cycles until there is nothing to do, unless another thread has done it meanwhile."""
+        with self._lock:
+            if self._is_closed and slot is not None and not slot.done():
+                slot.set_exception(Closed("The broker has been closed."))
+            if self._is_closed or (slot is not None and slot.done()):
+                return
+            self._cycle()
+            while self._engine.has_requests() and (slot is None or not slot.done()):
+                self._cycle()
+            at_ms = self._engine.next_event_at()
+        if self._engine.has_requests():
+            at_ms = 0
+        if at_ms is not None and (self._alarm_at_ms is None or at_ms < self._alarm_at_ms):
+            with self._alarm:
+                if self._alarm_at_ms is None or at_ms < self._alarm_at_ms:  # another may have set it meanwhile
+                    self._alarm_at_ms = at_ms
+                    self._alarm.notify_all()
+
+    def _cycle(self) -> None:
+        engine = self._engine
+        cycle = None
+        try:
+            cycle = engine.begin()
+            if cycle.records:
+                engine.write(cycle)
+                engine.sync()
+            engine.finish(cycle)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
+            engine.fail(cycle if cycle is not None else Cycle(engine.now_ms(), 0), error)
+        except BaseException:
+            # Interrupted in the middle: what is in memory may not be what is in the store.
+            engine.distrust(cycle)
+            raise
+
+    def _pace(self) -> None:
+        """Run the cycles that time asks for."""
+        while not self._is_closed:
+            with self._alarm:
+                at_ms = self._alarm_at_ms
+                now_ms = self._engine.now_ms()
+                if at_ms is None or at_ms > now_ms:
+                    self._alarm.wait(None if at_ms is None else min((at_ms - now_ms) / 1000, _SLEEP_S_MAX))
+                    continue
+                self._alarm_at_ms = None
+            try:
+                self._run()
+            except Exception:  # noqa: BLE001 - the next one still has to come
+                _log.exception("A cycle that time asked for went wrong.")
+
+
+class Deliveries:
+    """A stream of leased messages. Leaving it gives back what was not acked.
+
+    What it still holds then was never seen, and is deferred; what it has given out counts as a failed attempt. Several
+    threads may iterate it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        queue: str,
+        credit: int,
+        visibility_ms: int | None,
+        owner: str | None,
+        with_state: bool,
+    ) -> None:
+        self._broker = broker
+        self._ready: deque[Delivery] = deque()
+        self._arrived = threading.Condition()
+        self._is_entered = False
+        self._is_over = False
+        self._consumer = Consumer(
+            queue=queue,
+            credit=credit,
+            deliver=self._deliver,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+            unseen=self._ready,
+        )
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        with self._arrived:
+            self._ready.extend(deliveries)
+            self._arrived.notify_all()
+
+    def __enter__(self) -> Self:
+        if self._is_entered:
+            raise InvalidArgument("A stream is entered once: ask for another.")
+        self._is_entered = True
+        try:
+            self._broker._ask(lambda reply: Attach(self._consumer, reply))
+        except FairlaneError:
+            raise
+        except BaseException:
+            self._broker._engine.abandon(self._consumer)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream."""
+        with self._arrived:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._arrived.notify_all()
+        if self._broker._is_closed:
+            return
+        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.next()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    def next(self, timeout_s: float | None = None) -> Delivery | None:
+        """Return the next message; None when the stream is over or nothing came in time."""
+        if not self._is_entered:
+            raise InvalidArgument("A stream is entered with `with` before it is iterated.")
+        with self._arrived:
+            self._arrived.wait_for(lambda: bool(self._ready) or self._has_ended(), timeout_s)
+            return self._ready.popleft() if self._ready and not self._is_over else None
+
+    def _has_ended(self) -> bool:
+        return self._is_over or self._consumer.is_closed or self._broker._is_closed

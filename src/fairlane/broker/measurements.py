@@ -1,0 +1,134 @@
+"""What the engine measures of itself: commits, leases that ended, recoveries. A few microseconds a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from fairlane.core.ledger import Message
+from fairlane.model.histogram import Histogram
+from fairlane.model.message import Key
+from fairlane.model.views import HookStatistics
+
+EVENTS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
+BYTES: Final = tuple(4**power for power in range(4, 14))
+COMMIT_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+LATE_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+
+
+@dataclass(slots=True)
+class EngineMetrics:
+    """Counts since the process began, recoveries included."""
+
+    commit_events: Histogram = field(default_factory=lambda: Histogram(EVENTS))
+    commit_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))
+    commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_S))
+    expiry_late_s: Histogram = field(default_factory=lambda: Histogram(LATE_S))
+    recoveries: int = 0
+    recovery_s: float = 0.0
+    """How long the last recovery took."""
+    failures: int = 0
+    """Turns that failed, after which the broker had to recover."""
+    written: tuple[int, int, float] = (0, 0, 0.0)
+    """Events and bytes of the commit that is yet to be synced, and how long it took to write."""
+
+    def committed(self, sync_s: float) -> None:
+        """Count a commit that is durable now."""
+        events, size, write_s = self.written
+        if events:
+            self.commit_events.note(events)
+            self.commit_bytes.note(size)
+            self.commit_s.note(write_s + sync_s)
+            self.written = (0, 0, 0.0)
+
+    def add(self, other: EngineMetrics) -> None:
+        """Count what another has counted, too."""
+        for mine, theirs in (
+            (self.commit_events, other.commit_events),
+            (self.commit_bytes, other.commit_bytes),
+            (self.commit_s, other.commit_s),
+            (self.expiry_late_s, other.expiry_late_s),
+        ):
+            mine.add(theirs)
+        self.recoveries += other.recoveries
+        self.recovery_s = max(self.recovery_s, other.recovery_s)
+        self.failures += other.failures
+
+    def expired(self, messages: Iterable[Message], now_ms: int) -> None:
+        """Count leases that have ended, and how late that was noticed."""
+        for message in messages:
+            self.expiry_late_s.note((now_ms - message.expires_ms) / 1000)
+
+
+class Waited(NamedTuple):
+    """A message that was just handed out.
+
+    Attributes:
+        since_ms: since when it could go; None where nobody has noted that.
+        delayed_ms: how long before that it was not to go, because whoever sent it said so.
+    """
+
+    key: Key
+    cost: int
+    since_ms: int | None
+    delayed_ms: int
+
+
+def waited(message: Message) -> Waited:
+    """Return since when a message could go that was just handed out."""
+    is_first = message.attempts <= 1 and message.line == message.number  # else it came back, or was redriven
+    if message.due_ms is not None:
+        delayed_ms = max(0, message.due_ms - message.enqueued_ms) if is_first else 0
+        return Waited(message.key, message.cost, message.due_ms, delayed_ms)
+    return Waited(message.key, message.cost, message.enqueued_ms if is_first else None, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleCounts:
+    """What a throttle did since the broker was opened: messages it let pass, and times it held back a lane."""
+
+    name: str
+    tokens: int
+    passed: int
+    held_back: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerMetrics:
+    """What a broker has measured of itself."""
+
+    meters: EngineMetrics
+    next_sequence: int
+    """The next sequence; of a partition of a queue, counted from where its journal begins."""
+    recovery_from: int
+    """The sequence from which a recovery would read, counted so too."""
+    throttles: list[ThrottleCounts]
+    hooks: dict[str, tuple[HookStatistics, Histogram]]
+    """By queue, of those that have a script: counts, and the seconds that a message took."""
+
+
+def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> BrokerMetrics:
+    """Return what several brokers of one process have measured, beside what others had before them."""
+    meters = EngineMetrics()
+    for each in (before, *(part.meters for part in parts)):
+        meters.add(each)
+    throttles: dict[str, list[ThrottleCounts]] = {}
+    for part in parts:
+        for throttle in part.throttles:
+            throttles.setdefault(throttle.name, []).append(throttle)
+    return BrokerMetrics(
+        meters=meters,
+        next_sequence=sum(part.next_sequence for part in parts),
+        recovery_from=sum(part.recovery_from for part in parts),
+        throttles=[
+            ThrottleCounts(
+                name=name,
+                tokens=sum(each.tokens for each in found),
+                passed=sum(each.passed for each in found),
+                held_back=sum(each.held_back for each in found),
+            )
+            for name, found in throttles.items()
+        ],
+        hooks={queue: found for part in parts for queue, found in part.hooks.items()},
+    )

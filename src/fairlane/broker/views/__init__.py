@@ -1,0 +1,1 @@
+"""Read-only views of the broker's present: queues, deliveries, the journal."""

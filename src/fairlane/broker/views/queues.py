@@ -1,0 +1,346 @@
+"""What observers see: queues, messages and reasons, read from ledger and schedule without changing either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+
+from fairlane.broker.bodies import Bodies
+from fairlane.broker.views.deliveries import dead_letter_of
+from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.redrives import admits, numbers_meant
+from fairlane.broker.waiting.wait_times import Waits
+from fairlane.core.ledger import Ledger, Message, Queue
+from fairlane.core.schedule import Schedule
+from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
+from fairlane.model.claims import ConsumerView
+from fairlane.model.message import PRIORITY_NAMES, Key, MessageStatus, MessageView, canonical
+from fairlane.model.names import dlq_of, id_of, is_dlq, number_of
+from fairlane.model.staging import SinkView
+from fairlane.model.views import DeadLetterFilter, Explained, KeyView, QueueView, StreamView, ThrottleView
+from fairlane.scheduler.survey import KeyState
+
+KEYS_SHOWN = 100
+
+
+class Looked(Protocol):
+    """Where observers look."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is true."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who is next."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Who waits for messages."""
+
+    @property
+    def waits(self) -> Waits:
+        """How long messages waited of late."""
+
+
+def known(ledger: Ledger, name: str) -> Queue:
+    """Return a queue.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    queue = ledger.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(f"There is no queue {name!r:.150}.")
+    return queue
+
+
+def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
+    """Return a message.
+
+    Raises:
+        QueueNotFound, MessageNotFound: there is none.
+    """
+    message = known(ledger, queue).messages.get(number_of(message_id) or 0)
+    if message is None:
+        raise MessageNotFound(f"Queue {queue!r} has no message {message_id!r:.60}.")
+    return message
+
+
+def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
+    """Return a queue in short. Costs the same whatever the queue holds."""
+    queue = known(ledger, name)
+    dlq = ledger.queues.get(dlq_of(name))
+    oldest = next(iter(queue.messages.values()), None)
+    return QueueView(
+        name=name,
+        policy=queue.policy,
+        created_ms=queue.created_ms,
+        is_paused=queue.is_paused,
+        paused_keys=tuple(sorted(queue.paused_keys, key=str)),
+        waiting=len(queue.messages) - queue.leased,
+        leased=queue.leased,
+        size=queue.size,
+        dead=len(dlq.messages) if dlq is not None else 0,
+        oldest_ms=oldest.enqueued_ms if oldest is not None else None,
+        active_keys=None,
+        waiters=dispatcher.waiting(name),
+        consumers=len(dispatcher.consumers.get(name, ())),
+        claimed=queue.claimed,
+        staged=len(queue.staged),
+    )
+
+
+def queue_details(
+    engine: Looked,
+    name: str,
+    now_ms: int,
+    *,
+    keys_max: int = KEYS_SHOWN,
+    wanted: Callable[[Key], bool] | None = None,
+) -> QueueView:
+    """Return a queue with its keys and throttles. Costs time in proportion to its keys, not to its messages."""
+    view = queue_view(engine.ledger, engine.dispatcher, name)
+    queue, schedule = engine.ledger.queues[name], engine.schedule
+    survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
+    keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
+    throttles = [throttle for throttle in throttle_views(schedule, now_ms) if throttle.name in survey.throttles]
+    registered = tuple(consumer_views(engine.ledger, schedule, name))
+    return msgspec.structs.replace(
+        view,
+        active_keys=survey.active,
+        keys=keys,
+        throttles=tuple(throttles),
+        registered=registered,
+        sinks=tuple(sink_views(engine.ledger, name)),
+    )
+
+
+def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> KeyView:
+    key, policy = state.key, engine.schedule.key_policy(queue.name, state.key)
+    waits = engine.waits.p50_and_p99_ms(queue.name, key, now_ms)
+    return KeyView(
+        key=key,
+        messages=state.waiting + state.in_use,
+        leased=state.in_use,
+        weight=policy.weight if policy is not None else 1,
+        cap=policy.cap if policy is not None else None,
+        deficit=engine.schedule.kernel(queue.name).deficit(key),
+        is_paused=any(above in queue.paused_keys for above in _above(key)),
+        wait_p50_ms=None if waits is None else waits[0],
+        wait_p99_ms=None if waits is None else waits[1],
+        throttle=state.throttle,
+        throttled_until_ms=state.until_ms,
+    )
+
+
+def _above(key: Key) -> list[Key]:
+    """Return a key and all keys above it."""
+    path = (key,) if isinstance(key, str) else key
+    return [canonical(path[:depth]) for depth in range(1, len(path) + 1)]
+
+
+def throttle_views(schedule: Schedule, now_ms: int) -> list[ThrottleView]:
+    """Return all throttles that have a rate."""
+    return [
+        ThrottleView(name=bucket.name, rate=bucket.rate, burst=bucket.burst, tokens=bucket.tokens(now_ms))
+        for bucket in schedule.throttles
+    ]
+
+
+def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[ConsumerView]:
+    """Return the registered consumers of a queue, by name.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    found = known(ledger, queue)
+    return [
+        ConsumerView(
+            queue=queue,
+            name=name,
+            epoch=consumer.epoch,
+            claimed=consumer.claimed,
+            done=consumer.done,
+            open_messages=0 if consumer.claim is None else len(consumer.claim.held(found)),
+            heard_ms=schedule.presence.heard_ms(queue, name),
+            idle_ms=consumer.idle_ms,
+        )
+        for name, consumer in sorted(found.consumers.items())
+    ]
+
+
+def stream_views(ledger: Ledger, dispatcher: Dispatcher, queue: str) -> list[StreamView]:
+    """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    known(ledger, queue)
+    views = [
+        StreamView(
+            owner=each.owner,
+            credit=each.credit,
+            leased=len(each.held),
+            oldest_token=min(each.held.values(), default=None),
+        )
+        for each in dispatcher.consumers.get(queue, ())
+    ]
+    return sorted(views, key=lambda view: (view.oldest_token is None, view.oldest_token))
+
+
+def sink_views(ledger: Ledger, queue: str) -> list[SinkView]:
+    """Return the sinks of a queue, by name.
+
+    Raises:
+        QueueNotFound: there is none of this name.
+    """
+    return [
+        SinkView(
+            queue=queue,
+            name=name,
+            batch=sink.batch,
+            staged_messages=sum(part.count for part in sink.parts.values()),
+            staged_bytes=sum(part.size for part in sink.parts.values()),
+            heard_ms=sink.heard_ms,
+        )
+        for name, sink in sorted(known(ledger, queue).sinks.items())
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- messages
+
+
+def peek(
+    ledger: Ledger,
+    bodies: Bodies,
+    name: str,
+    *,
+    limit: int,
+    after: str | None,
+    wanted: DeadLetterFilter,
+    with_body: bool,
+    bytes_max: int,
+    now_ms: int,
+) -> list[MessageView]:
+    """Return messages of a queue without leasing them, in the order they came to it.
+
+    With bodies, no more once they have so many bytes of payload, which the last of them may exceed.
+    """
+    queue = known(ledger, name)
+    messages = _from(queue, None if after is None else _cursor(queue, after))
+    if wanted.ids is not None:
+        named = set(numbers_meant(wanted, queue))
+        messages = (message for message in messages if message.number in named)
+    wished = islice((message for message in messages if admits(wanted, message, now_ms)), limit)
+    found = list(_within(wished, bytes_max) if with_body else wished)
+    return views_of(bodies, found, with_body=with_body, now_ms=now_ms)
+
+
+def _within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
+    size = 0
+    for message in messages:
+        yield message
+        size += message.size
+        if size >= bytes_max:
+            return
+
+
+def _cursor(queue: Queue, after: str) -> int:
+    number = number_of(after)
+    if number is None:
+        raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
+    if number not in queue.messages and is_dlq(queue.name):
+        raise InvalidArgument(f"Message {after} has left the dead letters, so nobody knows what came after it.")
+    return number
+
+
+def _from(queue: Queue, after: int | None) -> Iterator[Message]:
+    messages = iter(queue.messages.values())
+    if after is None:
+        return messages
+    if after in queue.messages:
+        for message in messages:
+            if message.number == after:
+                break
+        return messages
+    return (message for message in messages if message.number > after)
+
+
+def views_of(bodies: Bodies, messages: Sequence[Message], *, with_body: bool, now_ms: int) -> list[MessageView]:
+    """Return messages as observers see them."""
+    views = [message_view(message, now_ms) for message in messages]
+    if not with_body:
+        return views
+    return [
+        msgspec.structs.replace(view, payload=payload, headers=headers, correlation_id=correlation_id or view.id)
+        for view, (headers, correlation_id, payload) in zip(views, bodies.read(messages), strict=True)
+    ]
+
+
+def message_view(message: Message, now_ms: int) -> MessageView:
+    """Return a message as an observer sees it, without its body."""
+    after = message.after
+    is_delayed = message.due_ms is not None and message.due_ms > now_ms
+    status: MessageStatus = "leased" if message.token else "delayed" if is_delayed else "waiting"
+    return MessageView(
+        id=id_of(message.number),
+        queue=message.queue.name,
+        status=status,
+        fairness_key=message.key,
+        weight=message.weight or 1,
+        cost=message.cost,
+        priority=PRIORITY_NAMES[message.priority],
+        throttles=message.throttles,
+        enqueued_ms=message.enqueued_ms,
+        due_ms=message.due_ms,
+        deadline_ms=message.deadline_ms,
+        size=message.size,
+        attempts=message.attempts,
+        failures=message.failures,
+        errors=after.errors if after is not None else (),
+        dead=dead_letter_of(message),
+        token=message.token or None,
+        owner=message.owner,
+        expires_ms=None if message.is_claimed else message.expires_ms or None,
+        state_etag=None if after is None or after.state is None else id_of(after.state),
+        claim=_claim_of(message),
+    )
+
+
+def _claim_of(message: Message) -> int | None:
+    consumer = message.queue.consumers.get(message.owner or "") if message.is_claimed else None
+    return None if consumer is None or consumer.claim is None else consumer.claim.number
+
+
+def explain(
+    ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, queue: str, message_id: str, now_ms: int
+) -> Explained:
+    """Tell why a message waits."""
+    message = known_message(ledger, queue, message_id)
+
+    def explained(reason: str, words: str, **more: object) -> Explained:
+        return Explained(id=message_id, queue=queue, reason=reason, words=words, **more)  # type: ignore[arg-type] # by name
+
+    if message.token and message.is_claimed:
+        words = (
+            f"It is claimed by consumer {message.owner} under claim {_claim_of(message)}, attempt {message.attempts}."
+        )
+        return explained("leased", words, owner=message.owner)
+    if message.token:
+        whom = f" to {message.owner}" if message.owner else ""
+        words = f"It is leased{whom} for {message.expires_ms - now_ms} ms more, attempt {message.attempts}."
+        return explained("leased", words, until_ms=message.expires_ms, owner=message.owner)
+    if message.queue.is_paused:
+        return explained("queue_paused", f"Queue {queue!r} is paused.")
+    found = schedule.explain(message, now_ms)
+    reason = found.reason.value
+    if reason != "eligible":
+        return explained(reason, str(found), until_ms=found.until_ms, key=found.key, throttle=found.throttle)
+    if not dispatcher.waiting(queue):
+        words = f"{str(found).removesuffix('.')}, but no consumer is asking for messages."
+        return explained("no_consumer", words, turns=found.turns)
+    return explained("turn", str(found), turns=found.turns)

@@ -1,0 +1,113 @@
+"""From settings to a node of a cluster, and from the node to its doors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from fairlane import __version__
+from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
+from fairlane.cluster.cluster_verbs import SPECIAL
+from fairlane.cluster.forwarding import Forwarder
+from fairlane.cluster.gateway import ClusterRouter
+from fairlane.cluster.groups import Groups
+from fairlane.cluster.node import Node, NodeTerms
+from fairlane.cluster.partitions.keys import PartitionKeys
+from fairlane.cluster.partitions.messages import SPREAD
+from fairlane.cluster.peers import OtherNodes
+from fairlane.model.partitions import first_number
+from fairlane.server.api_keys import PREFIX
+from fairlane.server.dispatch import HANDLERS
+from fairlane.server.doors import Doors
+from fairlane.server.settings import ServerSettings
+
+_THREADS_BESIDE: Final = 8
+"""Threads beside one for each group, which syncs its commits."""
+_log = logging.getLogger("fairlane.server")
+
+
+@asynccontextmanager
+async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
+    """Be a node for as long as the context lasts, which others reach at an address unless the settings say another.
+
+    Raises:
+        StoreFailed: the board of the cluster can't be reached.
+    """
+    name = settings.node or ""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.groups_max + _THREADS_BESIDE))
+    terms = NodeTerms(
+        name=name,
+        address=(settings.advertise or address).rstrip("/"),
+        lease_ms=settings.lease_ms,
+        groups_max=settings.groups_max,
+        version=__version__,
+    )
+    groups = Groups(node=name, clock_ms=SystemClock().now_ms)
+    node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings), terms=terms)
+    try:
+        await node.join()
+        _log.info("The node %s has joined the cluster.", name, extra={"node": name})
+        yield node
+    finally:
+        await node.leave()
+
+
+async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
+    url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
+    config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
+    return await open_group(config, counts_from=first_number(group))
+
+
+@asynccontextmanager
+async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSettings) -> AsyncIterator[None]:
+    """Let doors answer for the whole cluster, and keys be good that were made at other nodes; if there is a node."""
+    if node is None:
+        yield
+        return
+    nodes = OtherNodes(Forwarder(node.terms.name, tls=_tls(settings)))
+
+    def config_value(key: str) -> str | None:
+        return node.posting.view.config.get(key)
+
+    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
+    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
+
+    def on_config(config: Mapping[str, str]) -> None:
+        doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
+
+    on_config(node.posting.view.config)
+    node.on_config = on_config
+    try:
+        yield
+    finally:
+        await nodes.close()
+
+
+def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
+    """Return how other nodes are known, and how this one is known to them where certificates are asked for."""
+    if not settings.has_tls:
+        return None
+    context = ssl.create_default_context()
+    if settings.tls_client_ca is not None:
+        context.load_verify_locations(settings.tls_client_ca)
+    if settings.tls_certificate is not None:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    return context
+
+
+async def hand_over(node: Node, doors: Doors, *, grace_s: float) -> float:
+    """Let other nodes have everything that is open here, unless somebody is in a hurry; return how long that took."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    draining, hurrying = asyncio.create_task(node.drain(grace_s=grace_s)), asyncio.create_task(doors.closing.wait())
+    await asyncio.wait((draining, hurrying), return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, hurrying):
+        task.cancel()
+    await asyncio.gather(draining, hurrying, return_exceptions=True)
+    return loop.time() - begun_s

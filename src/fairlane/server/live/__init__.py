@@ -1,0 +1,1 @@
+"""The live feed of a server: queues, rates and shares about once a second, as server-sent events."""

@@ -1,0 +1,119 @@
+"""What happens now, folded from committed records: counts by queue, and costs by key of the queues that are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from fairlane.journal.records import (
+    Acked,
+    AnyRecord,
+    Dead,
+    Enqueued,
+    Leased,
+    Published,
+    Redriven,
+    Removed,
+    Returned,
+    Terms,
+)
+from fairlane.model.message import Key
+from fairlane.model.names import dlq_of
+from fairlane.server.live.windows import KeyWindows
+
+_FAILURES: Final = frozenset(("failure", "expiry", "release"))
+
+Look: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
+"""Tells fairness keys and costs of the messages of a queue that are still there."""
+
+
+class Counts(msgspec.Struct):
+    """What has happened in one queue."""
+
+    enqueued: int = 0
+    leased: int = 0
+    acked: int = 0
+    failed: int = 0
+    dead: int = 0
+    removed: int = 0
+
+
+class LiveFold:
+    """Counts of all queues, and the windows of those that somebody watches."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self.counts: dict[str, Counts] = {}
+        self.watched: dict[str, KeyWindows] = {}
+
+    def note(self, records: Sequence[AnyRecord]) -> None:
+        """Take in what was committed together."""
+        for record in records:
+            noted = _NOTES.get(type(record))
+            if noted is not None:
+                noted(self, record)
+
+    def of(self, queue: str) -> Counts:
+        """Return the counts of a queue."""
+        counts = self.counts.get(queue)
+        if counts is None:
+            counts = self.counts[queue] = Counts()
+        return counts
+
+    def arrive(self, queue: str, terms: Terms) -> None:
+        """Count messages that have come to a queue."""
+        self.of(queue).enqueued += len(terms.keys)
+        windows = self.watched.get(queue)
+        if windows is not None:
+            windows.arrive(terms.keys, terms.costs)
+
+    def leased(self, record: Leased) -> None:
+        """Count messages that were handed out, and by key those that were claimed; the others are told apart."""
+        self.of(record.queue).leased += len(record.numbers)
+        windows = self.watched.get(record.queue)
+        if windows is not None and record.claim is not None:
+            windows.serve(*self._look(record.queue, record.numbers))
+
+
+def _enqueued(fold: LiveFold, record: Enqueued | Published) -> None:
+    fold.arrive(record.queue, record.terms)
+
+
+def _redriven(fold: LiveFold, record: Redriven) -> None:
+    fold.of(record.queue).removed += len(record.numbers)
+    fold.arrive(record.target, record.terms)
+
+
+def _acked(fold: LiveFold, record: Acked) -> None:
+    fold.of(record.queue).acked += len(record.numbers)
+
+
+def _returned(fold: LiveFold, record: Returned) -> None:
+    if record.reason in _FAILURES:
+        fold.of(record.queue).failed += len(record.numbers)
+
+
+def _dead(fold: LiveFold, record: Dead) -> None:
+    counts, count = fold.of(record.queue), len(record.numbers)
+    counts.dead += count
+    if record.ended in _FAILURES:
+        counts.failed += count
+    fold.of(dlq_of(record.queue)).enqueued += count
+
+
+def _removed(fold: LiveFold, record: Removed) -> None:
+    fold.of(record.queue).removed += len(record.numbers)
+
+
+_NOTES: Final[dict[type, Callable[[LiveFold, AnyRecord], None]]] = {
+    Enqueued: _enqueued,  # type: ignore[dict-item] # each is called with its own kind
+    Published: _enqueued,  # type: ignore[dict-item] # likewise
+    Redriven: _redriven,  # type: ignore[dict-item] # likewise
+    Leased: LiveFold.leased,  # type: ignore[dict-item] # likewise
+    Acked: _acked,  # type: ignore[dict-item] # likewise
+    Returned: _returned,  # type: ignore[dict-item] # likewise
+    Dead: _dead,  # type: ignore[dict-item] # likewise
+    Removed: _removed,  # type: ignore[dict-item] # likewise
+}

@@ -1,0 +1,1 @@
+"""Metrics of a server, counted from commits and written for Prometheus."""

@@ -1,0 +1,1 @@
+"""HTTP routes that are not verbs: pages, the journal, reports and API keys."""

@@ -1,0 +1,162 @@
+"""What the data pipeline has made: how fresh its tables are, how far readers of the journal are, and its report.
+
+Everything is read from a folder that the operator names: ``tables`` in it is written by ``fairlane pipeline run``, and
+``report`` by ``fairlane report``. Nothing is ever written there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from fairlane.errors import StoreCorrupt
+from fairlane.gateway.caller import Caller
+from fairlane.model.views import ReaderView
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.exchange import Exchange
+from fairlane.verbs.keys import EVERY
+
+T = TypeVar("T")
+
+TABLES: Final = "tables"
+REPORT: Final = Path("report", "page.json")
+_MANIFEST: Final = "manifest.json"
+_BYTES_MAX: Final = 32 * 1024 * 1024
+_PARTITION: Final = "day="
+
+
+class TableNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One table: its latest day, when it was last written, and how large it is."""
+
+    name: str
+    newest_day: str | None
+    changed_ms: int
+    files: int
+    size_bytes: int
+
+
+class PipelineNow(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the tables are: up to which sequence, and to the instant of which event."""
+
+    run: int
+    format: str
+    events: int
+    sequence: int | None
+    horizon_ms: int
+    days: int
+    gaps: int
+    is_whole: bool
+    tables: list[TableNow]
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All of it. ``state`` says whether a folder is named, and whether there is something in it."""
+
+    state: Literal["not_set", "empty", "there"]
+    at_ms: int
+    journal_end: int
+    readers: list[ReaderView]
+    pipeline: PipelineNow | None = None
+    report_ms: int | None = None
+    report: dict[str, Any] | None = None
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed here of what the pipeline remembers."""
+
+    run: int = 0
+    format: str = ""
+    covered: tuple[tuple[int, int], ...] = ()
+    days: tuple[date, ...] = ()
+    horizon_ms: int = 0
+    events: int = 0
+    swap: dict[str, Any] | None = None
+
+
+async def reports(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Show what the pipeline has made."""
+    exchange.query()
+    caller.check("admin", EVERY)
+    doors.tally.calls["reports"] += 1
+    folder = doors.reports
+    pipeline, written_ms, report = (None, None, None) if folder is None else await asyncio.to_thread(_looked, folder)
+    is_there = pipeline is not None or report is not None
+    brokers = doors.brokers()  # of a node of a cluster, each with a journal of its own
+    answer = Reports(
+        state="not_set" if folder is None else "there" if is_there else "empty",
+        at_ms=doors.broker.now_ms(),
+        journal_end=max((broker.journal_end() for broker in brokers), default=0),
+        readers=[reader for broker in brokers for reader in await broker.readers()],
+        pipeline=pipeline,
+        report_ms=written_ms,
+        report=report,
+    )
+    await exchange.answer(answer)
+
+
+def _looked(folder: Path) -> tuple[PipelineNow | None, int | None, dict[str, Any] | None]:
+    return _pipeline(folder / TABLES), *_report(folder / REPORT)
+
+
+def _pipeline(folder: Path) -> PipelineNow | None:
+    manifest = _read(folder / _MANIFEST, _Manifest)
+    if manifest is None:
+        return None
+    return PipelineNow(
+        run=manifest.run,
+        format=manifest.format,
+        events=manifest.events,
+        sequence=manifest.covered[-1][1] if manifest.covered else None,
+        horizon_ms=manifest.horizon_ms,
+        days=len(manifest.days),
+        gaps=max(0, len(manifest.covered) - 1),
+        is_whole=manifest.swap is None,
+        tables=[_table(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] not in "._"],
+    )
+
+
+def _table(folder: Path) -> TableNow:
+    days, newest_ms, files, size = set(), 0, 0, 0
+    for path in _files(folder):
+        if path.parent.name.startswith(_PARTITION):
+            days.add(path.parent.name.removeprefix(_PARTITION))
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue  # a run has just replaced it
+        newest_ms = max(newest_ms, found.st_mtime_ns // 1_000_000)
+        files += 1
+        size += found.st_size
+    return TableNow(
+        name=folder.name, newest_day=max(days, default=None), changed_ms=newest_ms, files=files, size_bytes=size
+    )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*.parquet") if path.name[0] not in "._")
+
+
+def _report(path: Path) -> tuple[int | None, dict[str, Any] | None]:
+    report = _read(path, dict[str, Any])
+    return (None, None) if report is None else (path.stat().st_mtime_ns // 1_000_000, report)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """Return what a file of JSON holds, None if there is none.
+
+    Raises:
+        StoreCorrupt: it can't be read.
+    """
+    try:
+        if path.stat().st_size > _BYTES_MAX:
+            raise StoreCorrupt(f"{path} has more than {_BYTES_MAX} bytes.")
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreCorrupt(f"{path} can't be read: {error}.") from error

@@ -1,0 +1,1 @@
+"""Spans of calls and deliveries, exported over OTLP."""

@@ -1,0 +1,122 @@
+"""Throttles are those of the cluster: what groups have of one adds up to no more than it has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.cluster.budgets import share_in
+from fairlane.cluster.entries import Share
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.unit.cluster.test_serving import made
+from tests.unit.server.house import run
+
+if TYPE_CHECKING:
+    import pytest
+
+QUEUES = ("orders", "mails", "jobs")
+API = {"throttle:api:rate": "100", "throttle:api:burst": "30"}
+
+
+def shares(cluster: Cluster, throttle: str = "api") -> list[tuple[float, int]]:
+    """Return what each group has, rate and burst; a group that does not know the throttle may use all it wants."""
+    found = []
+    for queue in QUEUES:
+        config = cluster.owner(queue).groups.of(queue)._engine.ledger.config
+        share = share_in(config, throttle)
+        found.append((float("inf"), 1 << 60) if share is None else (share.rate / 1e6, share.burst))
+    return found
+
+
+def is_all(cluster: Cluster, rate: float, burst: int) -> bool:
+    """Tell whether groups together have all there is."""
+    return sum(each for each, _ in shares(cluster)) == rate and sum(each for _, each in shares(cluster)) == burst
+
+
+async def consume_all(member: Member, queue: str) -> None:
+    """Enqueue and lease without end what needs the throttle."""
+    news = [{"payload": "eA==", "throttles": ["api"]}] * 100
+    while True:
+        await member.done("queue/enqueue", {"queue": queue, "messages": news})
+        await member.done("queue/dequeue", {"queue": queue, "count": 100, "wait_ms": 1_000})
+
+
+def test_groups_share_a_throttle() -> None:
+    """Set once for all, it is split over the groups of two nodes; a change arrives, and lifting it lifts it."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, *QUEUES)
+            await cluster["b"].done("config/set", {"values": API})
+            await until(lambda: is_all(cluster, 100, 30), "all of it is shared out")
+            await cluster["a"].done("config/set", {"values": {"throttle:api:rate": "10", "throttle:api:burst": "6"}})
+            await until(lambda: is_all(cluster, 10, 6), "less of it is shared out")
+            throttles = (await cluster["b"].done("config/throttles"))["throttles"]
+            assert [(view["name"], view["rate"], view["burst"]) for view in throttles] == [("api", 10, 6)]
+            await cluster["a"].done("config/set", {"values": dict.fromkeys(API)})
+            await until(lambda: shares(cluster) == [(float("inf"), 1 << 60)] * 3, "it is lifted")
+
+    run(main())
+
+
+def test_most_of_a_throttle_goes_where_messages_wait_for_it() -> None:
+    """A group that is held back by it gets nearly all, and gives it up when another is."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, *QUEUES)
+            await cluster["a"].done("config/set", {"values": API})
+            await until(lambda: is_all(cluster, 100, 30), "all of it is shared out")
+            for place, queue in ((0, "orders"), (2, "jobs")):
+                consuming = asyncio.create_task(consume_all(cluster["b"], queue))
+                await until(lambda place=place: shares(cluster)[place][0] >= 90, "it is where it is needed")  # type: ignore[misc] # a default
+                assert sum(rate for rate, _ in shares(cluster)) <= 100
+                consuming.cancel()
+                await asyncio.gather(consuming, return_exceptions=True)
+
+    run(main())
+
+
+def test_what_moves_keeps_within_the_throttle() -> None:
+    """After a move, and after a node has died, the shares still add up to the whole, and a new group has its part."""
+
+    async def main() -> None:
+        async with cluster_of("ab") as cluster:
+            await made(cluster, *QUEUES[:2])
+            await cluster["a"].done("config/set", {"values": API})
+            await made(cluster, QUEUES[2])
+            await until(lambda: is_all(cluster, 100, 30), "all of it is shared out")
+            before, (to,) = cluster.owner("orders"), cluster.others("orders")
+            await before.done("cluster/move", {"queue": "orders", "node": to.name})
+            await until(lambda: to.groups.has("orders"), "it has moved")
+            await until(lambda: is_all(cluster, 100, 30), "all of it is shared out again")
+            dead = cluster.owner("orders")
+            heir = next(member for member in cluster.members.values() if member is not dead)
+            await dead.freeze()
+            await until(lambda: heir.groups.has("orders"), "it is taken over")
+            cluster.members.pop(dead.name)
+            await until(lambda: is_all(cluster, 100, 30), "the heir has all of it")
+            await dead.stop()
+
+    run(main())
+
+
+def test_a_group_is_closed_to_a_throttle_before_it_has_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is made while nothing was granted to it uses nothing, rather than everything, when it begins."""
+
+    async def main() -> None:
+        async with cluster_of("a") as cluster:
+            await cluster["a"].done("config/set", {"values": API})
+            groups, found = cluster["a"].groups, []
+            add = groups.add
+
+            def adding(group: str, broker: AsyncBroker) -> None:
+                found.append(share_in(broker._engine.ledger.config, "api"))
+                add(group, broker)
+
+            monkeypatch.setattr(groups, "add", adding)
+            await made(cluster, "orders")
+            assert found == [Share(0, 0)]
+
+    run(main())

@@ -1,0 +1,159 @@
+"""A key that is revoked or expires ends what is open under it: streams, subscriptions, long polls, gRPC consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from fairlane.gateway.caller import Caller
+from fairlane.model.message import NewMessage
+from fairlane.server.interfaces.http import HttpDoor
+from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant, RevokeKey
+from fairlane.verbs.verb import Done
+from fairlane.wire.grpc import broker_pb2 as broker
+from tests.unit.server.grpc_house import called, trailing
+from tests.unit.server.house import House, connected, opened, run
+
+HOUR_MS = 3_600_000
+Ending = Callable[[House, FakeClock, str], Awaitable[None]]
+
+
+async def revoked(house: House, _: FakeClock, key: str) -> None:
+    """Revoke the key."""
+    await house.doors.keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
+
+
+async def expired(house: House, clock: FakeClock, _: str) -> None:
+    """Let the time of the key pass, and the timer come round."""
+    clock.advance(HOUR_MS)
+    house.doors.keys.sweep()
+
+
+ENDINGS = pytest.mark.parametrize("ending", [revoked, expired])
+
+
+@asynccontextmanager
+async def house_with_key() -> AsyncIterator[tuple[House, FakeClock, str]]:
+    """Open a house and make a key that holds for an hour."""
+    clock = FakeClock()
+    async with opened(asks_for_keys=True, clock=clock) as house:
+        yield house, clock, await house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
+
+
+async def nothing_leased(house: House) -> None:
+    """Wait until nothing of ``orders`` is leased."""
+    while (await house.broker.queue("orders")).leased:
+        pass
+
+
+@ENDINGS
+def test_a_stream_is_closed(ending: Ending) -> None:
+    """It closes with 1008 though it says nothing, and what its channel had goes back."""
+
+    async def main() -> None:
+        async with house_with_key() as (house, clock, key), connected(house, key=key) as socket:
+            await socket.answer("consume", {"queue": "orders"}, Done)
+            await house.broker.enqueue_many("orders", [NewMessage()])
+            await socket.deliveries(1)
+            await ending(house, clock, key)
+            event = await socket.outgoing.get()
+            assert (event["type"], event["code"]) == ("websocket.close", 1008)
+            await nothing_leased(house)
+
+    run(asyncio.wait_for(main(), 30))
+
+
+@ENDINGS
+def test_a_long_poll_gets_nothing_that_comes_later(ending: Ending) -> None:
+    """The wait ends with 401, and the next message stays in its queue."""
+
+    async def main() -> None:
+        async with house_with_key() as (house, clock, key):
+            polling = asyncio.create_task(house.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}, key=key))
+            while not (await house.broker.queue("orders")).waiters:
+                pass
+            await ending(house, clock, key)
+            assert (await polling).status_code == 401
+            await house.broker.enqueue_many("orders", [NewMessage()])
+            assert (await house.broker.queue("orders")).leased == 0
+
+    run(asyncio.wait_for(main(), 30))
+
+
+@ENDINGS
+@pytest.mark.parametrize("path", ["subscribe", "watch"])
+def test_a_subscription_ends(path: str, ending: Ending) -> None:
+    """The answer ends, and what was sent and not acked goes back."""
+
+    async def main() -> None:
+        async with house_with_key() as (house, clock, key):
+            await house.broker.enqueue_many("orders", [NewMessage()])
+            events: asyncio.Queue[Any] = asyncio.Queue()
+            fields = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": f"/v1/queue/{path}", "headers": fields}
+            incoming: asyncio.Queue[Any] = asyncio.Queue()
+            incoming.put_nowait({"type": "http.request", "body": b'{"queue": "orders"}'})
+            serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, events.put))
+            assert (await events.get())["status"] == 200
+            assert (await events.get())["more_body"] is True
+            await ending(house, clock, key)
+            await serving
+            assert not (await events.get()).get("more_body", False)
+            await nothing_leased(house)
+
+    run(asyncio.wait_for(main(), 30))
+
+
+@ENDINGS
+def test_a_grpc_consumer_ends(ending: Ending) -> None:
+    """It ends with UNAUTHENTICATED, though it says nothing."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with called(asks_for_keys=True, clock=clock) as caller:
+            key = await caller.house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
+            call = caller.broker.Consume(metadata=(("authorization", f"Bearer {key}"),))
+            await call.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
+            await call.initial_metadata()
+            await ending(caller.house, clock, key)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+            assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+            assert trailing(caught.value)["fairlane-code"] == "unauthenticated"
+
+    run(asyncio.wait_for(main(), 30))
+
+
+def test_the_timer_comes_round_within_a_second() -> None:
+    """Nobody has to sweep by hand: an expired key is noticed by the server itself."""
+
+    async def main() -> None:
+        async with house_with_key() as (house, clock, key):
+            caller = house.doors.keys.caller(f"Bearer {key}")
+            ended = asyncio.create_task(house.doors.keys.ended(caller))
+            sweeping = asyncio.create_task(house.doors.keys.keep_sweeping())
+            await asyncio.sleep(0)
+            clock.advance(HOUR_MS)
+            async with asyncio.timeout(1):
+                await ended
+            sweeping.cancel()
+
+    run(main())
+
+
+def test_a_key_that_has_ended_before_is_no_reason_to_wait() -> None:
+    """Whoever begins to listen too late learns of it at once."""
+
+    async def main() -> None:
+        async with house_with_key() as (house, clock, key):
+            caller = house.doors.keys.caller(f"Bearer {key}")
+            await revoked(house, clock, key)
+            await asyncio.wait_for(house.doors.keys.ended(caller), 10)
+
+    run(main())

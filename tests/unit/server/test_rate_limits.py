@@ -1,0 +1,158 @@
+"""How often one caller may ask: the same at every door, by key or by address, on the broker's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc
+import pytest
+
+from fairlane.errors import RateLimited
+from fairlane.server.doors import DoorLimits
+from fairlane.server.rate_limits import RequestRates
+from fairlane.server.settings import load
+from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
+from fairlane.wire.frames import Refused
+from fairlane.wire.grpc import broker_pb2 as broker
+from fairlane.wire.grpc import types_pb2
+from tests.unit.server.grpc_house import called, refused, trailing
+from tests.unit.server.house import connected, opened, run
+
+TWO = DoorLimits(requests_per_second=2, requests_burst=2)
+LOOK = {"queue": "orders"}
+ONE = broker.AckItems(receipts=[types_pb2.Receipt(id="0" * 16, token=1)])
+
+
+def test_a_bucket_gives_a_burst_and_then_the_rate() -> None:
+    """Three at once, then one each half second; a refusal says when to come back."""
+    clock = FakeClock()
+    rates = RequestRates(2, 3, now_ms=clock.now_ms)
+    for _ in range(3):
+        rates.check("ann")
+    with pytest.raises(RateLimited, match="2 requests a second") as caught:
+        rates.check("ann")
+    assert caught.value.retry_after_ms == 500
+    clock.advance(499)
+    with pytest.raises(RateLimited) as caught:
+        rates.check("ann")
+    assert caught.value.retry_after_ms == 1
+    clock.advance(1)
+    rates.check("ann")
+    with pytest.raises(RateLimited):
+        rates.check("ann")
+
+
+def test_one_caller_costs_another_nothing() -> None:
+    """Each has a bucket of its own."""
+    rates = RequestRates(1, now_ms=FakeClock().now_ms)
+    rates.check("ann")
+    rates.check("bob")
+    with pytest.raises(RateLimited):
+        rates.check("ann")
+
+
+def test_only_so_many_callers_are_remembered() -> None:
+    """Whoever asked longest ago is forgotten first; who keeps asking is not."""
+    rates = RequestRates(1, 2, now_ms=FakeClock().now_ms, callers_max=3)
+    for caller in ("ann", "bob", "cy", "ann", "dee"):
+        rates.check(caller)
+    assert len(rates) == 3
+    with pytest.raises(RateLimited):
+        rates.check("ann")
+
+
+def test_who_asks_too_often_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Other refusals have their line; these are only counted."""
+
+    async def main() -> None:
+        async with opened(limits=TWO, clock=FakeClock()) as house:
+            for _ in range(9):
+                await house.post("queue/stats", {"queue": "nowhere"})
+
+    with caplog.at_level(logging.INFO, "fairlane.access"):
+        run(main())
+    assert [record.code for record in caplog.records if hasattr(record, "code")] == ["queue_not_found"] * 2
+
+
+def test_http_refuses_with_429_and_when_to_come_back() -> None:
+    """Health stays open; after the time that was told the caller is served."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(limits=TWO, clock=clock) as house:
+            for _ in range(2):
+                assert (await house.post("queue/stats", LOOK)).status_code == 200
+            answer = await house.post("queue/stats", LOOK)
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            error = answer.json()["error"]
+            assert (error["code"], error["retry_after_ms"]) == ("rate_limited", 500)
+            assert (await house.http.get("/healthz")).status_code == 200
+            assert house.doors.tally.errors["rate_limited"] == 1
+            clock.advance(500)
+            assert (await house.post("queue/stats", LOOK)).status_code == 200
+
+    run(main())
+
+
+def test_keys_are_told_apart_and_connections_are_not() -> None:
+    """One key has one bucket, over HTTP and the stream together; another key has another."""
+
+    async def main() -> None:
+        async with opened(asks_for_keys=True, limits=TWO, clock=FakeClock()) as house:
+            ann, bob = [await house.key(Grant(right="consume")) for _ in range(2)]
+            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 200
+            async with connected(house, key=ann) as socket:
+                await socket.answer("stats", LOOK, dict)
+                number = socket.call("stats", LOOK)
+                told = await socket.next(Refused)
+                assert (told.number, told.error.code, told.error.retry_after_ms) == (number, "rate_limited", 500)
+            assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 429
+            assert (await house.post("queue/stats", LOOK, key=bob)).status_code == 200
+
+    run(main())
+
+
+def test_grpc_refuses_with_resource_exhausted() -> None:
+    """The address is the caller, and the metadata says when to come back."""
+
+    async def main() -> None:
+        async with called(limits=TWO, clock=FakeClock()) as caller:
+            for _ in range(2):
+                await caller.enqueue(b"x")
+            error = await refused(caller.enqueue(b"x"))
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            fields = trailing(error)
+            assert (fields["fairlane-code"], fields["fairlane-retry-after-ms"]) == ("rate_limited", "500")
+
+    run(main())
+
+
+def test_a_grpc_consumer_that_acks_too_often_is_refused_and_stays() -> None:
+    """Each ack counts; one too many is refused with its number, and the consumer goes on."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with called(limits=TWO, clock=clock) as caller:
+            call = caller.broker.Consume()
+            await call.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
+            for number in (1, 2):
+                await call.write(broker.ConsumeRequest(number=number, ack=ONE))
+            answers = {(answer := await call.read()).number: answer.WhichOneof("response") for _ in range(2)}
+            assert sorted(answers.values()) == ["refused", "results"]
+            clock.advance(1_000)
+            await call.write(broker.ConsumeRequest(number=3, ack=ONE))
+            assert (await call.read()).WhichOneof("response") == "results"
+            call.cancel()
+
+    run(asyncio.wait_for(main(), 30))
+
+
+def test_the_settings_have_names_everywhere() -> None:
+    """A file, a variable and a flag set them; a burst without a rate makes no sense."""
+    settings = load("requests_per_second = 5", {"FAIRLANE_REQUESTS_BURST": "9"}, {})
+    assert (settings.limits.requests_per_second, settings.limits.requests_burst) == (5, 9)
+    assert load(None, {}, {}).limits.requests_per_second is None
+    with pytest.raises(ValueError, match="requests_burst needs requests_per_second"):
+        load(None, {}, {"requests_burst": "9"})
