@@ -30,7 +30,7 @@ from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board
 
-LEASE_MS: Final = 5_000
+HEARTBEAT_TIMEOUT_MS: Final = 5_000
 GROUPS_MAX: Final = 32
 MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
@@ -54,14 +54,14 @@ class NodeTerms:
     Attributes:
         name: what it is called, as no other node is.
         address: where others reach its HTTP door.
-        lease_ms: a node that shows no sign of life for so long is dead to the others.
+        heartbeat_timeout_ms: a node that shows no sign of life for so long is dead to the others.
         groups_max: how many groups new queues make, before they join those there are.
         version: the version of Fairlane.
     """
 
     name: str
     address: str
-    lease_ms: int = LEASE_MS
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     groups_max: int = GROUPS_MAX
     version: str = ""
 
@@ -82,12 +82,12 @@ class Node:
         self.groups = groups
         self._monotonic = monotonic
         self.posting = Posting(board, monotonic=monotonic)
-        self._every_s = terms.lease_ms / 1000 / _BEATS
+        self._every_s = terms.heartbeat_timeout_ms / 1000 / _BEATS
         self._upkeep = Upkeep(self.posting, groups, share_every_s=min(_SHARE_S, self._every_s))
         self.tenancy = Tenancy(groups, opens=opens, prepare=self._upkeep.prepare, on_change=self._tell_change)
         self.changes = Changes(self.posting, groups_max=terms.groups_max, live=lambda: self.live)
         self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self.note)
-        self._watch = Watch(terms.lease_ms)
+        self._watch = Watch(terms.heartbeat_timeout_ms)
         self._loads = Loads(groups)
         self._own = OwnEntry(
             self.posting,
@@ -134,7 +134,7 @@ class Node:
     @property
     def is_joined(self) -> bool:
         """Whether others have heard of this node within a lease."""
-        return self._monotonic() - self._own.beaten_s < self.terms.lease_ms / 1000
+        return self._monotonic() - self._own.beaten_s < self.terms.heartbeat_timeout_ms / 1000
 
     @property
     def is_draining(self) -> bool:
