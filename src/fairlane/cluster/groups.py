@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 
 from fairlane.broker.engine.engine import Tap
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.measurements import Measured, Meters, Waited, together
+from fairlane.broker.measurements import BrokerMetrics, EngineMetrics, Waited, together
 from fairlane.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
 from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
@@ -50,7 +50,7 @@ class Looking(Protocol):
     def waited(self, queue: str, number: int) -> Waited | None:
         """Return since when a message could go that was just handed out."""
 
-    def measured(self) -> Measured:
+    def measured(self) -> BrokerMetrics:
         """Return what has been measured."""
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
@@ -118,7 +118,7 @@ class Groups:
         self._splits: dict[str, Split] = {}
         self._taps: list[Tap] = []
         self._changed = asyncio.Event()
-        self._left = Meters()
+        self._left = EngineMetrics()
         self.config: Config | None = None
         """Who keeps the config; set when the node has joined."""
 
@@ -283,7 +283,7 @@ class Groups:
         broker = self._here.get(queue)
         return None if broker is None else broker.waited(queue, number)
 
-    def measured(self) -> Measured:
+    def measured(self) -> BrokerMetrics:
         """Return what all groups have measured that are open here, or were."""
         return together([broker.measured() for broker in self.brokers()], before=self._left)
 

@@ -35,7 +35,7 @@ from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board
 
-LEASE_MS: Final = 5_000
+HEARTBEAT_TIMEOUT_MS: Final = 5_000
 GROUPS_MAX: Final = 32
 MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
@@ -57,14 +57,14 @@ class NodeTerms:
     Attributes:
         name: its name, which no other node has.
         address: where other nodes and clients reach its HTTP interface.
-        lease_ms: after how long without a heartbeat others consider it dead.
+        heartbeat_timeout_ms: after how long without a heartbeat others consider it dead.
         groups_max: how many groups new queues create before they join existing ones.
         version: the version of Fairlane.
     """
 
     name: str
     address: str
-    lease_ms: int = LEASE_MS
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     groups_max: int = GROUPS_MAX
     version: str = ""
 
@@ -85,12 +85,12 @@ class Node:
         self.groups = groups
         self._monotonic = monotonic
         self.board = SharedBoard(board, monotonic=monotonic)
-        self._every_s = terms.lease_ms / 1000 / _BEATS
+        self._every_s = terms.heartbeat_timeout_ms / 1000 / _BEATS
         self._configs = GroupConfigs(self.board, groups, share_every_s=min(_SHARE_S, self._every_s))
         self.lifecycle = Lifecycle(groups, opens=opens, prepare=self._configs.prepare, on_change=self._announce)
         self.changes = BoardChanges(self.board, groups_max=terms.groups_max, live=lambda: self.live)
         self.config = SharedConfig(self.board, is_joined=lambda: self.is_joined, on_set=self.note)
-        self._liveness = Liveness(terms.lease_ms)
+        self._liveness = Liveness(terms.heartbeat_timeout_ms)
         self._loads = GroupLoads(groups)
         self._heartbeat = Heartbeat(
             self.board,
@@ -135,8 +135,8 @@ class Node:
 
     @property
     def is_joined(self) -> bool:
-        """Whether a heartbeat of this node has reached the board within its lease."""
-        return self._monotonic() - self._heartbeat.beaten_s < self.terms.lease_ms / 1000
+        """Whether a heartbeat of this node has reached the board within its heartbeat timeout."""
+        return self._monotonic() - self._heartbeat.beaten_s < self.terms.heartbeat_timeout_ms / 1000
 
     @property
     def is_draining(self) -> bool:

@@ -44,7 +44,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
     terms = NodeTerms(
         name=name,
         address=(settings.advertise or address).rstrip("/"),
-        lease_ms=settings.lease_ms,
+        heartbeat_timeout_ms=settings.heartbeat_timeout_ms,
         groups_max=settings.groups_max,
         version=__version__,
     )
@@ -59,7 +59,9 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
 
 
 async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
-    url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
+    url = group_url(
+        settings.store or "", group, owner=settings.node or "", heartbeat_timeout_ms=settings.heartbeat_timeout_ms
+    )
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
     return await open_group(config, counts_from=first_number(group))
 

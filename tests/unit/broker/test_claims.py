@@ -271,7 +271,7 @@ def test_waiters_go_before_claims_of_the_same_turn() -> None:
 
 def test_a_large_claim_is_one_commit_and_others_wait_their_turn() -> None:
     """Each claim is whole, however little a turn is meant to hold."""
-    broker = SteppedBroker(settings=Settings(turn_events=5))
+    broker = SteppedBroker(settings=Settings(cycle_events_max=5))
     broker.create_queue("q")
     broker.enqueue_many("q", [NewMessage(payload=b"x") for _ in range(25)])
     epochs = {name: broker.register_consumer("q", name).epoch for name in "ab"}
@@ -299,7 +299,7 @@ def test_a_claim_has_more_than_one_request_may_carry() -> None:
 
 def test_a_claim_whose_commit_failed_is_found_by_the_next_call() -> None:
     """The refusal says that nobody knows; asking again gives a claim that is whole, once."""
-    store = FaultyStore(random.Random(1))  # noqa: S311 - it is to be repeatable
+    store = FaultyStore(random.Random(1))
     broker = SteppedBroker(store)
     broker.create_queue("q")
     broker.enqueue_many("q", [message(b"1"), message(b"2")])

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.cluster.entries import NodeEntry
 from fairlane.cluster.heartbeat import Heartbeat
 from fairlane.cluster.shared_board import SharedBoard

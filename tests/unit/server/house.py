@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.gateway.caller import Caller, Grant

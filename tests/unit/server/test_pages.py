@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 import pytest
 
 from fairlane.model.message import NewMessage

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from fairlane.broker.measurements import Measured
+from fairlane.broker.measurements import BrokerMetrics
 from fairlane.server.metrics.families import Family, Kind, Sample, Sums, labelled, of_histogram, single
 from fairlane.server.metrics.fold import OTHERS
 
 _LABELS_MAX: Final = 200
 
 
-def of_broker(measured: Measured) -> Iterator[Family]:
+def of_broker(measured: BrokerMetrics) -> Iterator[Family]:
     """Return what a broker has measured of itself."""
     meters = measured.meters
     yield Family("fairlane_commits_total", "counter", "Commits of the store.", single(meters.commit_s.count))
@@ -36,7 +36,7 @@ def of_broker(measured: Measured) -> Iterator[Family]:
     yield from _of_hooks(measured)
 
 
-def _of_throttles(measured: Measured) -> Iterator[Family]:
+def _of_throttles(measured: BrokerMetrics) -> Iterator[Family]:
     passed: Sums = defaultdict(float)
     tokens: Sums = defaultdict(float)
     ranked = sorted(measured.throttles, key=lambda each: -each.passed)
@@ -54,7 +54,7 @@ def _of_throttles(measured: Measured) -> Iterator[Family]:
     yield Family("fairlane_throttle_tokens", "gauge", "Tokens to be had.", labelled(("throttle",), tokens))
 
 
-def _of_hooks(measured: Measured) -> Iterator[Family]:
+def _of_hooks(measured: BrokerMetrics) -> Iterator[Family]:
     sums: dict[str, Sums] = {name: defaultdict(float) for name, *_ in _HOOKS}
     timings: list[Sample] = []
     for at, (queue, (found, timing)) in enumerate(sorted(measured.hooks.items())):

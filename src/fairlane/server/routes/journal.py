@@ -80,7 +80,7 @@ async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:
 
 
 def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a RecordBatch, of a package without types
-    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415 - it is an extra, without types
+    import pyarrow as pa  # noqa: PLC0415 - it needs an extra
 
     from fairlane.journal.arrow import batch_of  # noqa: PLC0415 - needs an extra
 
