@@ -14,7 +14,7 @@ from fairlane.journal.events import NUMBERED, Columns
 from fairlane.journal.schema import COLUMNS, EVENTS_VERSION, ColumnType
 
 try:
-    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+    import pyarrow as pa
 except ImportError as error:
     raise ImportError("Arrow and Parquet need the package pyarrow: install fairlane[arrow].") from error
 
