@@ -49,12 +49,9 @@ class Place:
         """Return how to know the server, and show who we are, if that is not as usual."""
         if self.ca is None and self.certificate is None:
             return None
-        import ssl  # noqa: PLC0415 - only who needs it waits for it
+        from fairlane.wire.tls import client_context  # noqa: PLC0415 - loads ssl, which most commands do without
 
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.certificate_key)
-        return context
+        return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)
 
 
 Connect = Callable[[Place], AbstractContextManager["Door"]]
