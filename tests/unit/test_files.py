@@ -23,6 +23,6 @@ def test_a_failed_write_leaves_the_earlier_file_and_nothing_else(tmp_path: Path)
     path = tmp_path / "manifest.json"
     path.write_bytes(b"earlier")
     with pytest.raises(TypeError), replacing(path) as file:
-        file.write("text")  # type: ignore[arg-type] # what fails here is not the point
+        file.write("text")  # type: ignore[call-overload] # what fails here is not the point
     assert [each.name for each in tmp_path.iterdir()] == ["manifest.json"]
     assert path.read_bytes() == b"earlier"

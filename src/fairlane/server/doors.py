@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -35,6 +34,7 @@ from fairlane.server.asgi import Scope, header
 from fairlane.server.callers import ANYBODY, Caller
 from fairlane.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
 from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.origin import Origin, marked
 from fairlane.server.racing import leased_unless
@@ -89,17 +89,6 @@ class DoorLimits:
         """
         if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > self.wait_ms_max:
             raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What has been counted since the server was started."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    delivered: int = 0
-    streams: int = 0
-    subscriptions: int = 0
 
 
 class Router(Protocol):
@@ -164,7 +153,7 @@ class Doors:
         """The names under which the server may be called where no keys are asked for; None for any."""
         self.keys = keys if keys is not None else KeyRing(broker)
         self.limits = limits if limits is not None else DoorLimits()
-        self.tally = Tally()
+        self.tally = CallCounts()
         self.metrics = Metrics(broker, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         """What is counted of commits."""
         rate = self.limits.requests_per_second
