@@ -27,7 +27,7 @@ demo: $(READY)
 	@$(BIN)/python examples/demo.py
 
 demo-cluster: $(READY)
-	@$(BIN)/python examples/cluster.py
+	@$(BIN)/python -m examples.cluster
 
 dashboard: $(READY)
 	@$(BIN)/python examples/busy_server.py

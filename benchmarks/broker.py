@@ -41,7 +41,7 @@ function on_enqueue(msg)
   }
 end
 """
-Measured = Callable[[], float]
+BrokerMetrics = Callable[[], float]
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     report.finish()
 
 
-def best(works: Sequence[Measured], repeats: int) -> list[float]:
+def best(works: Sequence[BrokerMetrics], repeats: int) -> list[float]:
     """Return the best rate of each, taking turns."""
     found = [0.0] * len(works)
     for _ in range(repeats):

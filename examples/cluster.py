@@ -14,12 +14,12 @@ from collections import Counter
 
 from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.errors import FairlaneError
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer, ServerMissing
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer, ServerMissing
 
 NAMES = ("ann", "ben", "cas")
 QUEUES = ("mail", "bills", "files", "pics", "news", "tags")
-FLAGS = ("--lease-ms", "2000", "--log-level", "error")
+FLAGS = ("--heartbeat-timeout-ms", "2000", "--log-level", "error")
 VISIBILITY_MS = 5_000
 BATCH, PAUSE_S = 10, 0.05
 WIDTH = 23

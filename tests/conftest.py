@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlane.testing.servers import PostgresServer, S3Server, ServerMissing
+from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 BUCKET = "fairlane-tests"
 

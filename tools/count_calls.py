@@ -33,7 +33,7 @@ import msgspec
 import fairlane
 from fairlane.assembly import open_async_broker
 from fairlane.server.doors import Doors
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, frames_of, message_of
 
 SOURCE = Path(fairlane.__file__).parent

@@ -17,10 +17,10 @@ from fairlane.broker.frontends.aio import AsyncDeliveries
 from fairlane.client.protocol import Reply, Sink
 from fairlane.client.tracing import current_trace
 from fairlane.errors import Closed, FairlaneError, QueueNotFound
+from fairlane.gateway.caller import ANYBODY
+from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery
-from fairlane.server.callers import ANYBODY
 from fairlane.server.doors import Doors
-from fairlane.server.origin import Origin
 from fairlane.wire.frames import Consume
 from fairlane.wire.verbs import Shape
 

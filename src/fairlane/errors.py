@@ -1,7 +1,11 @@
-"""Every error Fairlane raises: one tree, and for each leaf a stable code, a cause and a remedy.
+"""Every error that Fairlane raises: one tree, and for each leaf a stable code, a cause and a remedy.
 
-Catch ``FairlaneError`` for all of them, ``RequestError`` for what the caller can mend, ``UnavailableError`` for what
-time mends.
+Catch ``FairlaneError`` for all of them, ``RequestError`` for errors that the caller can correct, and
+``UnavailableError`` for errors that may go away when the caller tries again later.
+
+The cause says what happened, with the values, and is written where the error is raised. The remedy says what to do
+about it and belongs to the class. ``fairlane.wire.errors`` maps each code to its HTTP and gRPC status, and
+``docs/reference/errors.md`` is generated from the docstrings below.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ class FairlaneError(Exception):
 
     Attributes:
         code: a stable name for programs.
-        remedy: what to do about it, for people.
+        cause: what happened, with the values.
+        remedy: what to do about it.
     """
 
     code: ClassVar[str]
@@ -29,14 +34,14 @@ class FairlaneError(Exception):
 
 
 class RequestError(FairlaneError):
-    """The caller asked for something that can't be, and can ask differently; never raised itself."""
+    """The request cannot succeed as it is, and the caller can correct it; never raised itself."""
 
 
 class UnavailableError(FairlaneError):
-    """It can't be done now but may be later; never raised itself.
+    """The request cannot succeed now, but the same request may succeed later; never raised itself.
 
     Attributes:
-        retry_after_ms: when coming back is likely to help, where that is known.
+        retry_after_ms: how long to wait before the next try, where that is known.
     """
 
     def __init__(self, cause: str, *, retry_after_ms: int | None = None) -> None:
@@ -45,189 +50,195 @@ class UnavailableError(FairlaneError):
 
 
 class InvalidArgument(RequestError, ValueError):
-    """A value is not one the call can take; nothing was done."""
+    """A value in the request is not valid. Nothing was changed."""
 
     code = "invalid_argument"
     remedy = "Correct the value and call again."
 
 
 class Closed(RequestError):
-    """The scheduler or broker has been closed."""
+    """The scheduler, broker, client or server is closed or shutting down. Nothing was changed."""
 
     code = "closed"
-    remedy = "Stop, or open a new one."
+    remedy = "Open a new one, or stop."
 
 
 class WrongEventLoop(RequestError, RuntimeError):
-    """Something that belongs to one event loop was called from another loop or thread; nothing was done."""
+    """An object that belongs to one event loop was called from another loop or thread. Nothing was changed."""
 
     code = "wrong_event_loop"
-    remedy = "Call it in its own loop: from async functions there, or with loop.call_soon_threadsafe from elsewhere."
+    remedy = "Call it on its own event loop; from another thread, use loop.call_soon_threadsafe()."
 
 
 class WrongProcess(RequestError, RuntimeError):
-    """A broker was called in a process that was forked from the one that opened it; nothing was done."""
+    """A broker was called in a process forked from the one that opened it. Nothing was changed."""
 
     code = "wrong_process"
-    remedy = "Fork first and open the broker afterwards, in one process; let that one serve the others."
+    remedy = "Open the broker after forking, in one process only; run a server to share it between processes."
 
 
 class JavaNotFound(RequestError):
-    """There is no Java on this machine that Spark could run on."""
+    """Spark needs Java 17 or newer, and none was found on this machine."""
 
     code = "java_not_found"
-    remedy = "Install fairlane[spark], which brings one, or set JAVA_HOME to a Java that is new enough."
+    remedy = "Install fairlane[spark], which includes Java, or set JAVA_HOME to a Java 17 or newer."
 
 
 class ExecutorMismatch(RequestError):
-    """A Spark executor does not run what the driver runs; nothing was read or written."""
+    """A Spark executor runs other versions of Python, PySpark or Fairlane than the driver. No data was touched."""
 
     code = "executor_mismatch"
-    remedy = "Install the same fairlane[spark] for the same Python on every worker; PYSPARK_PYTHON says which is run."
+    remedy = "Install the driver's versions on every Spark worker and point PYSPARK_PYTHON at that Python."
 
 
 class QueueNotFound(RequestError):
-    """There is no queue of this name."""
+    """The queue does not exist, or was deleted while the caller waited."""
 
     code = "queue_not_found"
-    remedy = "Create the queue, or correct its name."
+    remedy = "Check the name, or create the queue first."
 
 
 class QueueExists(RequestError):
-    """There is a queue of this name already; it was not changed."""
+    """A queue with this name already exists. It was not changed."""
 
     code = "queue_exists"
-    remedy = "Use another name, or update the queue."
+    remedy = "Choose another name, or update the existing queue."
 
 
 class MessageNotFound(RequestError):
-    """No message of this id is in the queue: it is done, gone, or never was."""
+    """The queue has no message with this id: it was acknowledged, deleted or expired, or never existed."""
 
     code = "message_not_found"
-    remedy = "Nothing is left to do if it was acked before; otherwise correct queue and id."
+    remedy = "Ignore this if the message was already acknowledged; otherwise check the queue and the id."
 
 
 class LeaseMismatch(RequestError):
-    """The lease is no longer, or never was, the one the message is under; nothing was changed."""
+    """The caller's lease on the message has ended, or another consumer holds it now. Nothing was changed."""
 
     code = "lease_mismatch"
-    remedy = "Drop this message: another has it or will get it. Extend leases in time, or ask for longer ones."
+    remedy = (
+        "Drop this message; it is redelivered or already was. "
+        "To keep leases longer, extend them in time or raise the visibility timeout."
+    )
 
 
 class ConsumerNotFound(RequestError):
-    """No consumer of this name is registered on the queue."""
+    """No consumer with this name is registered on the queue."""
 
     code = "consumer_not_found"
-    remedy = "Register the consumer first; if it was released, what it had claimed is back in the queue."
+    remedy = "Register the consumer first. If it was released, its claimed messages are back in the queue."
 
 
 class ConsumerFenced(RequestError):
-    """The consumer was registered anew since, by whoever has its place now; nothing was done."""
+    """Another process registered a consumer under this name and replaced this one. Nothing was changed."""
 
     code = "consumer_fenced"
-    remedy = "Stop: another runs under this name. Register again only to take its place."
+    remedy = "Stop this consumer; register again only to replace the other one."
 
 
 class ClaimNotFound(RequestError):
-    """The consumer has no open claim of this number: it is done, was given back, or was never made."""
+    """The consumer has no open claim with this number: it was completed, returned, or never made."""
 
     code = "claim_not_found"
-    remedy = "Ask for the present claim with claim; what is done can't be read again."
+    remedy = "Call claim to get the consumer's open claim; a completed claim cannot be read again."
 
 
 class SinkNotFound(RequestError):
-    """The queue has no sink of this name."""
+    """The queue has no sink with this name."""
 
     code = "sink_not_found"
-    remedy = "Nothing is left to do if it was dropped before; otherwise correct queue and name."
+    remedy = "Ignore this if the sink was already dropped; otherwise check the queue and the name."
 
 
 class StageMismatch(RequestError):
-    """What is staged is not what the request builds on; nothing was staged or published."""
+    """The staged messages are not the ones that the request continues or publishes. Nothing was staged or published."""
 
     code = "stage_mismatch"
-    remedy = "Stage the part again from its beginning, under another name, and publish that."
+    remedy = "Stage the whole part again under a new name, then publish that."
 
 
 class NotPending(RequestError):
-    """The message is leased, so it can't be taken out of the queue."""
+    """The message is leased, so it cannot be cancelled. Nothing was changed."""
 
     code = "not_pending"
-    remedy = "Wait until it is acked or its lease ends."
+    remedy = "Try again once its lease has ended."
 
 
 class StateMismatch(RequestError):
-    """The workflow state is not the version that was expected; nothing was changed."""
+    """The workflow state has another version than the caller expected. Nothing was changed."""
 
     code = "state_mismatch"
-    remedy = "Read the state again and decide anew."
+    remedy = "Read the state again, apply your change to it, and write it with the new etag."
 
 
 class NotADlq(RequestError):
-    """The queue is not a dead-letter queue, or the queue it belongs to is gone."""
+    """The queue is not a dead-letter queue, or the queue it belongs to was deleted."""
 
     code = "not_a_dlq"
-    remedy = "Name the dead-letter queue, such as orders.dlq."
+    remedy = "Name a dead-letter queue, such as orders.dlq."
 
 
 class HookInvalid(RequestError):
-    """A script can't be used as a hook; the one before stays."""
+    """The script cannot be used as a hook. The previous hook stays in place."""
 
     code = "hook_invalid"
-    remedy = "Correct the script; try it on samples first."
+    remedy = "Correct the script and test it with `fairlane hook test` before you install it."
 
 
 class PayloadTooLarge(RequestError):
-    """A payload has more bytes than the broker accepts."""
+    """A payload is larger than the broker's payload_bytes_max. The message was not enqueued."""
 
     code = "payload_too_large"
     remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
 
 
 class ReaderNotFound(RequestError):
-    """No reader of the journal is registered under this name."""
+    """No journal reader is registered under this name."""
 
     code = "reader_not_found"
     remedy = "Register the reader first."
 
 
 class JournalTrimmed(RequestError):
-    """The part of the journal that was asked for is gone."""
+    """The requested part of the journal has been deleted."""
 
     code = "journal_trimmed"
-    remedy = "Read from the position named here, and raise the retention or register the reader to keep more."
+    remedy = (
+        "Read from the position in this error. "
+        "To keep more in future, raise the journal's retention or register a reader."
+    )
 
 
 class JournalIncomplete(RequestError):
-    """An exported journal lacks something that is needed."""
+    """An exported journal has a gap, starts too late, or contains no messages to replay."""
 
     code = "journal_incomplete"
-    remedy = "Export the segments that are missing into the folder, or name another folder."
+    remedy = "Export the missing segments into the folder, or choose another folder."
 
 
 class CandidateInvalid(RequestError):
-    """A candidate policy, a sweep or a target can't be understood, or can't be tried on a journal."""
+    """A what-if policy, sweep or target is malformed, or cannot be applied to the journal."""
 
     code = "candidate_invalid"
-    remedy = "Correct it; what can be tried is in the guide on what-if."
+    remedy = "Correct it; docs/guides/what-if.md lists the settings you can try."
 
 
 class RedriveNotFound(RequestError):
-    """No redrive of this name is running or has run since the broker was opened."""
+    """No redrive with this id is running or has run since the broker was opened."""
 
     code = "redrive_not_found"
-    remedy = "Start it anew: what has been moved stays moved."
+    remedy = "Start a new redrive; messages that were already moved stay moved."
 
 
 class QueueElsewhere(RequestError):
-    """The queue belongs to another node of the cluster; nothing was done.
+    """Another node of the cluster owns the queue. Nothing was changed.
 
     Attributes:
         at: the address of that node.
     """
 
     code = "queue_elsewhere"
-    remedy = "Ask the node at the address that the error names, or use the client of Fairlane, which does."
+    remedy = "Send the request to the node at the address in this error; Fairlane's clients do so by themselves."
 
     def __init__(self, cause: str, *, at: str = "") -> None:
         super().__init__(cause)
@@ -235,23 +246,23 @@ class QueueElsewhere(RequestError):
 
 
 class NodeNotFound(RequestError):
-    """No node of this name is known in the cluster; nothing was done."""
+    """The cluster has no node with this name. Nothing was changed."""
 
     code = "node_not_found"
-    remedy = "Correct the name; the verb cluster tells the names of all nodes."
+    remedy = "Check the name; `fairlane cluster status` lists the nodes."
 
 
 class QueueSplit(RequestError):
-    """The queue is split into partitions, and this can't be asked of all of them at once; nothing was done.
+    """The queue is split into partitions, and this request must go to one of them. Nothing was changed.
 
     Attributes:
-        partitions: how many partitions take new messages.
-        made: how many there are.
-        by_message: whether the fairness key that a producer gives is the one that counts.
+        partitions: how many partitions accept new messages.
+        made: how many partitions exist.
+        by_message: whether a message's partition follows from the fairness key that its producer gives.
     """
 
     code = "queue_split"
-    remedy = "Ask for each partition by its name, such as orders~0 and orders~1, or use the client of Fairlane."
+    remedy = "Call each partition by name, such as orders~0 and orders~1; Fairlane's clients do so by themselves."
 
     def __init__(self, cause: str, *, partitions: int = 1, made: int = 1, by_message: bool = True) -> None:
         super().__init__(cause)
@@ -261,133 +272,136 @@ class QueueSplit(RequestError):
 
 
 class QueuesApart(RequestError):
-    """Two queues that an atomic step is to touch are in different groups; nothing was done."""
+    """An atomic request names queues that belong to different groups of the cluster. Nothing was changed."""
 
     code = "queues_apart"
-    remedy = "Create queues that forward to each other in one group, or enqueue first and ack then."
+    remedy = "Create both queues in one group, or enqueue first and acknowledge afterwards."
 
 
 class Unauthenticated(RequestError):
-    """The caller did not say who it is, or nobody by that key is known."""
+    """The request has no API key, or one that is unknown, expired or revoked."""
 
     code = "unauthenticated"
-    remedy = "Send a valid API key; ask the operator for one."
+    remedy = "Send a valid API key; an operator creates one with `fairlane key create`."
 
 
 class Forbidden(RequestError):
-    """The caller's key does not give the right to do this; nothing was done."""
+    """The caller's API key does not grant the right that the request needs. Nothing was changed."""
 
     code = "forbidden"
-    remedy = "Ask the operator for a key with this right."
+    remedy = "Use an API key that grants this right; an operator creates one with `fairlane key create`."
 
 
 class RouteNotFound(RequestError):
-    """There is nothing at this address."""
+    """The server has no such path, method or verb."""
 
     code = "route_not_found"
-    remedy = "Look up the address in the API's description."
+    remedy = "Check the path and the method against the server's API description at /docs."
 
 
 class InternalError(FairlaneError):
-    """Something went wrong that should not have; it is a fault of ours."""
+    """The server or client failed unexpectedly. This is a bug in Fairlane."""
 
     code = "internal"
-    remedy = "Look into the server's log, and report it."
+    remedy = "Report it, with the traceback from the log."
 
 
 class Disconnected(UnavailableError):
-    """The connection was lost. What was being asked may have been done or not."""
+    """The connection was lost. The server may or may not have carried out the request."""
 
     code = "disconnected"
-    remedy = "Repeat the request, with a dedup id if it was an enqueue."
+    remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
 class QueueFull(UnavailableError):
-    """A queue has as many messages, or bytes, as it may; the new one was not accepted."""
+    """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 
     code = "queue_full"
-    remedy = "Come back later, add consumers, or raise the queue's limit."
+    remedy = "Retry later, add consumers, or raise the queue's limit."
 
 
 class TooManyWaiters(UnavailableError):
-    """As many consumers wait as may; this one was turned away."""
+    """The limit of consumers that wait at the same time is reached. This one was refused."""
 
     code = "too_many_waiters"
-    remedy = "Come back later, or raise waiters_max."
+    remedy = "Retry later, or raise waiters_max."
 
 
 class RateLimited(UnavailableError):
-    """The caller has made more requests than it may in this time; nothing was done."""
+    """The caller exceeded its request rate. Nothing was changed."""
 
     code = "rate_limited"
-    remedy = "Come back later, ask for many messages at once, or raise requests_per_second."
+    remedy = "Retry later, send several messages in one request, or raise requests_per_second."
 
 
 class QueueMoving(UnavailableError):
-    """The queue is on its way from one node of the cluster to another; nothing was done."""
+    """The queue is moving from one node of the cluster to another. Nothing was changed."""
 
     code = "queue_moving"
-    remedy = "Come back in a moment; messages and leases move with it."
+    remedy = "Retry shortly; messages and leases move with the queue."
 
 
 class StoreFailed(UnavailableError):
-    """The store could not write or read. What was being written may be durable or not."""
+    """The store failed to write or read. A write may or may not be durable."""
 
     code = "store_failed"
-    remedy = "Repeat the request, with a dedup id if it was an enqueue; look after disk space and health of the store."
+    remedy = (
+        "Send the request again; give an enqueue a dedup id so that it counts once. "
+        "Check the disk space and the health of the store."
+    )
 
 
 class StoreLocked(UnavailableError):
-    """Another broker has the store open, in this process or in another."""
+    """Another broker has the store open, in this process or in another one."""
 
     code = "store_locked"
-    remedy = "Close what has it open, or use another folder or namespace; threads share one broker."
+    remedy = "Close the other broker, or use another folder or namespace. Threads of one process share one broker."
 
 
 class StoreFenced(UnavailableError):
-    """Another process owns the store now; nothing was written, and this one answers no more."""
+    """Another process has taken over the store. Nothing was written, and this broker refuses all further requests."""
 
     code = "store_fenced"
-    remedy = "Ask the process that owns the store now; close this one, or open it again once the store is free."
+    remedy = "Send requests to the process that owns the store now, and close this broker."
 
 
 class StoreCorrupt(UnavailableError):
-    """The store holds something that can't be read, or that another version wrote."""
+    """The store contains data that cannot be read, or that an incompatible version wrote."""
 
     code = "store_corrupt"
     remedy = "Restore a backup, or open the store with the version that wrote it."
 
 
 class KeyFull(UnavailableError):
-    """One fairness key has as much waiting as it may; the new one was not accepted."""
+    """A fairness key has reached its limit of waiting messages. The new one was not accepted."""
 
     code = "key_full"
-    remedy = "Let this tenant send less or later, or raise its limit."
+    remedy = "Slow this tenant's producers down and retry later, or raise the key's limit."
 
 
 class GlobalFull(UnavailableError):
-    """As many tasks wait in all as may; the new one was not accepted."""
+    """The limit of waiting messages over all queues and keys is reached. The new one was not accepted."""
 
     code = "global_full"
-    remedy = "Come back later, add consumers, or raise the limit."
+    remedy = "Retry later, add consumers, or raise the limit."
 
 
 class WaitTimedOut(UnavailableError):
-    """Nothing came, or no room was made, within the time the caller would wait; nothing was done."""
+    """The caller's timeout passed before a message came or before a limit allowed another one. Nothing was changed."""
 
     code = "wait_timed_out"
-    remedy = "Come back later, or wait longer."
+    remedy = "Retry later, or wait longer."
 
 
 class DeadlinePassed(UnavailableError):
-    """A task was not reached before its deadline, so it never ran."""
+    """The deadline passed before the task started, so it did not run."""
 
     code = "deadline_passed"
-    remedy = "Allow more time, or add consumers."
+    remedy = "Allow more time, or add capacity."
 
 
 class Dropped(UnavailableError):
-    """A waiting task had to make room for another, so it never ran."""
+    """The waiting task was dropped in favor of another one because a limit was reached, so it did not run."""
 
     code = "dropped"
-    remedy = "Enqueue it again later, or raise the limit."
+    remedy = "Retry later, or raise the limit."

@@ -20,7 +20,7 @@ _HTTP, _GRPC = re.compile(r"listens on http://(\S+)"), re.compile(r"gRPC +(\S+)"
 _LAST = "  keys "
 _PATIENCE_S = 60
 _context: Final = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.server.grpc_door", "uvloop"])
+_context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.server.interfaces.grpc_server", "uvloop"])
 
 
 def _serve(settings: ServerSettings, lines: Connection) -> None:

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlane.adapters.memory_board import MemoryBoard
-from fairlane.adapters.postgres_board import PostgresBoard
-from fairlane.adapters.s3_board import S3Board
-from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.memory.board import MemoryBoard
+from fairlane.adapters.postgres.board import PostgresBoard
+from fairlane.adapters.s3.board import S3Board
+from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
-from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 KINDS = ("memory", "postgres", "s3")
 _numbers = itertools.count(1)

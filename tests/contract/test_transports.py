@@ -9,9 +9,9 @@ from fairlane.client import Transport
 from fairlane.client.grpc_transport import GrpcTransport
 from fairlane.client.http_transport import HttpTransport
 from fairlane.embedded import EmbeddedTransport
-from fairlane.testing.transport_batches import BatchContract
-from fairlane.testing.transport_operators import OperatorContract
-from fairlane.testing.transport_streams import StreamContract, ThreadsContract
+from tests.kit.transports.batches import BatchContract
+from tests.kit.transports.operators import OperatorContract
+from tests.kit.transports.streams import StreamContract, ThreadsContract
 
 from .nursery import served
 

@@ -9,11 +9,12 @@ import pytest
 from fairlane.cluster import budgets
 from fairlane.cluster.budgets import Step, owner_step
 from fairlane.cluster.entries import Budget, Share
-from fairlane.testing import cluster_node, simulate_cluster
-from fairlane.testing.cluster_node import OpenGroup, SimulatedNode, Steps
-from fairlane.testing.cluster_simulation import ClusterSimulation
-from fairlane.testing.cluster_store import SharedStore
-from fairlane.testing.simulation import SimulationFailed
+from tests.kit import simulate_cluster
+from tests.kit.cluster import node as cluster_node
+from tests.kit.cluster.node import OpenGroup, SimulatedNode, Steps
+from tests.kit.cluster.simulation import ClusterSimulation
+from tests.kit.cluster.store import SharedStore
+from tests.kit.simulation.simulation import SimulationFailed
 
 SEEDS = range(60)
 
@@ -82,7 +83,7 @@ def test_a_store_without_fences_is_found_out() -> None:
 
 def test_an_answer_before_its_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a node answers before what it answers is durable, the first message shows it."""
-    monkeypatch.setattr("fairlane.testing.cluster_simulation.SimulatedNode", HastyNode)
+    monkeypatch.setattr("tests.kit.cluster.simulation.SimulatedNode", HastyNode)
     assert "not durable" in found(ClusterSimulation)
 
 

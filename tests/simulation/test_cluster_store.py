@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 
-from fairlane.adapters.ownership import Claim
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
-from fairlane.testing.cluster_lines import Line
-from fairlane.testing.cluster_store import SharedLog, SharedStore
 from fairlane.testing.store_contract import StoreContract
+from tests.kit.cluster.links import Line
+from tests.kit.cluster.store import SharedLog, SharedStore
 
 _numbers = itertools.count()
 
@@ -31,4 +31,6 @@ class TestSharedStore(StoreContract):
     @staticmethod
     def _store_on(log: SharedLog) -> SharedStore:
         line = Line(random.Random(1))  # noqa: S311  nothing goes wrong on it
-        return SharedStore(log, line, claim=Claim(is_kept=False), name=str(next(_numbers)), monotonic=lambda: 0.0)
+        return SharedStore(
+            log, line, ownership=Ownership(sends_heartbeats=False), name=str(next(_numbers)), monotonic=lambda: 0.0
+        )

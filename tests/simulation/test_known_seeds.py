@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.testing.simulation import Simulation
+from tests.kit.simulation.simulation import Simulation
 
 
 def holds(seed: int) -> bool:

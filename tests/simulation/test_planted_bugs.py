@@ -20,9 +20,9 @@ from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
 from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.kernel import Kernel
-from fairlane.testing.simulate import main
-from fairlane.testing.simulation import Simulation, SimulationFailed
-from fairlane.testing.simulation_store import SimulatedDisk
+from tests.kit.simulate import main
+from tests.kit.simulation.simulation import Simulation, SimulationFailed
+from tests.kit.simulation.store import SimulatedDisk
 
 SEEDS = range(1, 31)
 Plant = Callable[[pytest.MonkeyPatch], None]

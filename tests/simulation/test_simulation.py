@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fairlane.testing.simulate import main
-from fairlane.testing.simulation import Simulation
-from fairlane.testing.simulation_fairness import FairnessSimulation
+from tests.kit.simulate import main
+from tests.kit.simulation.fairness import FairnessSimulation
+from tests.kit.simulation.simulation import Simulation
 
 SEEDS = range(1, 51)
 
@@ -45,7 +45,7 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     """What becomes durable is the same, byte by byte, whatever the process hashes by."""
     digests = []
     for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "fairlane.testing.simulate", "--seeds", "7-12"]
+        command = [sys.executable, "-m", "tests.kit.simulate", "--seeds", "7-12"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         digests.append([line.partition(" seconds=")[0] for line in done.stdout.splitlines()])

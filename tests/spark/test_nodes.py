@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlane.client import Client, NewMessage
-from fairlane.testing.nodes import Cluster
-from fairlane.testing.servers import PostgresServer
+from tests.kit.servers.nodes import Cluster
+from tests.kit.servers.stores import PostgresServer
 from tests.spark.journals import journal, journal_stream, sequences
 from tests.spark.queues import until
 
 ROUND = 50
-LEASE = ("--lease-ms", "1000")
+LEASE = ("--heartbeat-timeout-ms", "1000")
 
 
 class Copying:

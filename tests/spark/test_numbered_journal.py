@@ -21,8 +21,8 @@ from fairlane.journal.selection import Selection
 from fairlane.model.partitions import NUMBER_BITS, first_number
 from fairlane.server.api_keys import KeyRing
 from fairlane.server.doors import Doors
-from fairlane.server.http import HttpDoor
-from fairlane.server.websocket import QuickSocket
+from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.spark.pipeline.source import LiveJournal
 from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader

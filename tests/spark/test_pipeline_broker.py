@@ -12,8 +12,8 @@ from fairlane.adapters.parquet_export import export_segment
 from fairlane.journal.records import SegmentImage
 from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
 from fairlane.spark.source.place import Place
-from fairlane.testing.simulation import Simulation
 from fairlane.testing.stepped import SteppedBroker
+from tests.kit.simulation.simulation import Simulation
 from tests.spark.table_rows import told
 from tests.system.server_process import ServerProcess
 

@@ -13,10 +13,10 @@ from fairlane.journal.codec import Page, decode
 from fairlane.ports.store import Commit
 from fairlane.spark.whatif.files import selected
 from fairlane.spark.whatif.reproduce import reproduce, reproduction_of
-from fairlane.testing.simulation import Simulation
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal
+from tests.kit.simulation.simulation import Simulation
 
 
 def _events_of_seed(seed: int) -> pa.Table:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system import SystemClock
 from fairlane.assembly import open_store
 from fairlane.model.message import Delivery
 from fairlane.testing.clock import FakeClock

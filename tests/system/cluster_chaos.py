@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from fairlane.model.partitions import queue_of
-from fairlane.testing.nodes import Cluster, Node
-from fairlane.testing.servers import PostgresServer, S3Server, wait_until
+from tests.kit.servers.nodes import Cluster, Node
+from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
 
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut
@@ -33,7 +33,7 @@ QUEUES: Final = ("a", "b", "c")
 THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
 PARTITIONS_MOST: Final = 4
-LEASE: Final = ("--lease-ms", "1500")
+LEASE: Final = ("--heartbeat-timeout-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 LARGE_BYTES: Final = 100_000
 UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from fairlane.testing.servers import PostgresServer
+from tests.kit.servers.stores import PostgresServer
 
 _SOCKET = ".s.PGSQL.5432"
 _CHUNK = 1 << 16

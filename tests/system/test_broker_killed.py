@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlane.testing.servers import PostgresServer, S3Server
 from tests.conftest import BUCKET
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 from .broker_audit import Auditor
 from .broker_lives import Lives, audit_what_is_left

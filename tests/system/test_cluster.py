@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.testing.nodes import Cluster
-from fairlane.testing.servers import PostgresServer, S3Server, ServerMissing
 from tests.conftest import BUCKET
+from tests.kit.servers.nodes import Cluster
+from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 from .cluster_audit import Findings
 from .cluster_chaos import LARGE_BYTES, Chaos, cluster_cut_at, cluster_of, cut_off, kill_postgres, run, skewed, unfenced

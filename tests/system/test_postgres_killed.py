@@ -8,7 +8,7 @@ from typing import IO
 import psycopg
 import pytest
 
-from fairlane.testing.servers import PostgresServer, ServerMissing, wait_until
+from tests.kit.servers.stores import PostgresServer, ServerMissing, wait_until
 
 from .broker_lives import Lives, audit_what_is_left
 

@@ -16,7 +16,7 @@ LEAVES = [
 
 
 def test_every_error_has_a_code_of_its_own_and_a_remedy() -> None:
-    """Programs can tell errors apart by code, and people are told what to do."""
+    """Programs tell errors apart by their code, and the remedy says what to do."""
     codes = [kind.code for kind in LEAVES]
     assert len(set(codes)) == len(codes) > 5
     for kind in LEAVES:
@@ -25,13 +25,13 @@ def test_every_error_has_a_code_of_its_own_and_a_remedy() -> None:
         assert kind.__doc__
 
 
-def test_an_error_says_cause_and_remedy() -> None:
+def test_the_text_of_an_error_is_its_cause_and_its_remedy() -> None:
     """The text of an error is the cause followed by the remedy."""
-    assert str(errors.Closed("It is over.")) == "It is over. Stop, or open a new one."
+    assert str(errors.Closed("The broker is closed.")) == "The broker is closed. Open a new one, or stop."
 
 
 def test_an_error_survives_being_pickled() -> None:
-    """Text and attributes are the same after a trip to another process."""
+    """Text and attributes are the same after pickling, as between two processes."""
     error = errors.KeyFull("Key 'a' is full.", retry_after_ms=250)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (type(copy), str(copy), copy.retry_after_ms) == (errors.KeyFull, str(error), 250)

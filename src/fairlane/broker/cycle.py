@@ -1,4 +1,4 @@
-"""A turn of the engine: what happens together, and what is needed to take part in it."""
+"""A cycle of the engine: what happens together, and what is needed to take part in it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.hook_calls import Inquiries
-from fairlane.broker.measurements import Meters
-from fairlane.broker.requests import Asked, Consumer, HandOut, Read, Reply, Request
+from fairlane.broker.hook_calls import HookCalls
+from fairlane.broker.measurements import EngineMetrics
+from fairlane.broker.requests import Consumer, HandOut, Read, Reply, Request, Submission
 from fairlane.core.commands import Command
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
@@ -16,7 +16,7 @@ from fairlane.journal.records import AnyRecord
 
 
 @dataclass(slots=True)
-class Turn:
+class Cycle:
     """What is committed together, and what is answered and delivered once it is durable."""
 
     now_ms: int
@@ -33,17 +33,17 @@ class Turn:
     ended: list[Consumer] = field(default_factory=list)
     handed_out: int = 0
     looked_at: int = 0
-    current: Asked | None = None
-    own: list[Asked] = field(default_factory=list)
+    current: Submission | None = None
+    own: list[Submission] = field(default_factory=list)
 
     def answer(self, reply: Reply | None, outcome: object) -> None:
-        """Answer with an outcome, an error being a refusal, once the turn is durable."""
+        """Answer with an outcome, an error being a refusal, once the cycle is durable."""
         if reply is not None:
             self.answers.append((reply, outcome))
 
 
-class Desk(Protocol):
-    """What those need of the engine who take part in its turns."""
+class Executor(Protocol):
+    """What those need of the engine who take part in its cycles."""
 
     @property
     def ledger(self) -> Ledger:
@@ -58,18 +58,18 @@ class Desk(Protocol):
         """Headers and payloads."""
 
     @property
-    def inquiries(self) -> Inquiries:
+    def hook_calls(self) -> HookCalls:
         """Hooks and dice."""
 
     @property
-    def meters(self) -> Meters:
+    def meters(self) -> EngineMetrics:
         """What is measured."""
 
-    def execute(self, command: Command, turn: Turn) -> object:
-        """Decide a command and make it so, within a turn. Returns its outcome."""
+    def execute(self, command: Command, cycle: Cycle) -> object:
+        """Decide a command and make it so, within a cycle. Returns its outcome."""
 
-    def run_command(self, command: Command, turn: Turn) -> object:
+    def run_command(self, command: Command, cycle: Cycle) -> object:
         """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
 
-    def submit(self, asked: Asked) -> None:
-        """Put a request in line for the next turn."""
+    def submit(self, asked: Submission) -> None:
+        """Put a request in line for the next cycle."""

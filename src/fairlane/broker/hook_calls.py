@@ -15,7 +15,7 @@ from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion, Hooks
 _DIE = 1000
 
 
-class Inquiries:
+class HookCalls:
     """Completes commands with what hooks answer and dice say."""
 
     def __init__(self, hooks: Hooks, entropy: Entropy, bodies: Bodies) -> None:

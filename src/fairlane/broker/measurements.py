@@ -18,7 +18,7 @@ LATE_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
 
 
 @dataclass(slots=True)
-class Meters:
+class EngineMetrics:
     """Counts since the process began, recoveries included."""
 
     commit_events: Histogram = field(default_factory=lambda: Histogram(EVENTS))
@@ -42,7 +42,7 @@ class Meters:
             self.commit_s.note(write_s + sync_s)
             self.written = (0, 0, 0.0)
 
-    def add(self, other: Meters) -> None:
+    def add(self, other: EngineMetrics) -> None:
         """Count what another has counted, too."""
         for mine, theirs in (
             (self.commit_events, other.commit_events),
@@ -95,10 +95,10 @@ class ThrottleCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BrokerMetrics:
     """What a broker has measured of itself."""
 
-    meters: Meters
+    meters: EngineMetrics
     next_sequence: int
     """The next sequence; of a partition of a queue, counted from where its journal begins."""
     recovery_from: int
@@ -108,16 +108,16 @@ class Measured:
     """By queue, of those that have a script: counts, and the seconds that a message took."""
 
 
-def together(parts: Sequence[Measured], *, before: Meters) -> Measured:
+def together(parts: Sequence[BrokerMetrics], *, before: EngineMetrics) -> BrokerMetrics:
     """Return what several brokers of one process have measured, beside what others had before them."""
-    meters = Meters()
+    meters = EngineMetrics()
     for each in (before, *(part.meters for part in parts)):
         meters.add(each)
     throttles: dict[str, list[ThrottleCounts]] = {}
     for part in parts:
         for throttle in part.throttles:
             throttles.setdefault(throttle.name, []).append(throttle)
-    return Measured(
+    return BrokerMetrics(
         meters=meters,
         next_sequence=sum(part.next_sequence for part in parts),
         recovery_from=sum(part.recovery_from for part in parts),

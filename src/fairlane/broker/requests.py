@@ -26,7 +26,7 @@ class Reply(Protocol):
         """Refuse."""
 
 
-class Nobody:
+class NoReply:
     """A reply that nobody waits for."""
 
     def done(self) -> bool:
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A question about the present, answered in turn, from what is durable by then."""
+    """A question about the present, answered in cycle, from what is durable by then."""
 
     ask: Callable[[], object]
     reply: Reply
@@ -118,7 +118,7 @@ class Consumer:
 class Attach:
     """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back.
 
-    What it has not seen by the time its turn comes is deferred, the rest has failed.
+    What it has not seen by the time its cycle comes is deferred, the rest has failed.
 
     Attributes:
         unseen: what it has not seen beside what it says itself.
@@ -130,7 +130,7 @@ class Attach:
     unseen: Collection[Delivery] = ()
 
 
-Asked: TypeAlias = Request | Read | Waiter | Attach
+Submission: TypeAlias = Request | Read | Waiter | Attach
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ class Settings:
         reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
         segment_events: a segment of the journal is sealed when it has so many events,
         segment_ms: or when it is so old.
-        turn_events: how many events of requests, and how many leases, one commit holds, about: more wait for the next.
+        cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
@@ -41,7 +41,7 @@ class Settings:
     reader_hold_ms: int = 7 * 24 * _HOUR_MS
     segment_events: int = 250_000
     segment_ms: int = 10 * 60_000
-    turn_events: int = 1_000
+    cycle_events_max: int = 1_000
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

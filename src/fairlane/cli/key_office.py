@@ -15,8 +15,8 @@ import msgspec
 from fairlane.assembly import open_async_broker
 from fairlane.cli.session import Place
 from fairlane.errors import Disconnected, InternalError
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.api_keys import CreatedKey, CreateKey, KeyRing, Keys, RevokeKey
-from fairlane.server.callers import ANYBODY
 from fairlane.wire.errors import ErrorAnswer, error_of
 from fairlane.wire.verbs import Nothing, Shape
 

@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.cluster import placing
-from fairlane.cluster.changes import Changes
+from fairlane.cluster import placement
+from fairlane.cluster.board_changes import Changes
+from fairlane.cluster.cluster_view import picture_of
 from fairlane.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
-from fairlane.cluster.house import Groups, Place
-from fairlane.cluster.living import Watch
-from fairlane.cluster.loads import Loads
-from fairlane.cluster.own_entry import OwnEntry
-from fairlane.cluster.picture import picture_of
-from fairlane.cluster.posting import Posting
+from fairlane.cluster.group_config import Upkeep
+from fairlane.cluster.groups import Groups, Place
+from fairlane.cluster.heartbeat import OwnEntry
+from fairlane.cluster.liveness import Watch
+from fairlane.cluster.load import Loads
+from fairlane.cluster.shared_board import Posting
 from fairlane.cluster.shared_config import SharedConfig, config_of_groups
 from fairlane.cluster.tenancy import Open, Tenancy
-from fairlane.cluster.upkeep import Upkeep
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board
 
-LEASE_MS: Final = 5_000
+HEARTBEAT_TIMEOUT_MS: Final = 5_000
 GROUPS_MAX: Final = 32
 MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
@@ -54,14 +54,14 @@ class NodeTerms:
     Attributes:
         name: what it is called, as no other node is.
         address: where others reach its HTTP door.
-        lease_ms: a node that shows no sign of life for so long is dead to the others.
+        heartbeat_timeout_ms: a node that shows no sign of life for so long is dead to the others.
         groups_max: how many groups new queues make, before they join those there are.
         version: the version of Fairlane.
     """
 
     name: str
     address: str
-    lease_ms: int = LEASE_MS
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     groups_max: int = GROUPS_MAX
     version: str = ""
 
@@ -82,12 +82,12 @@ class Node:
         self.groups = groups
         self._monotonic = monotonic
         self.posting = Posting(board, monotonic=monotonic)
-        self._every_s = terms.lease_ms / 1000 / _BEATS
+        self._every_s = terms.heartbeat_timeout_ms / 1000 / _BEATS
         self._upkeep = Upkeep(self.posting, groups, share_every_s=min(_SHARE_S, self._every_s))
         self.tenancy = Tenancy(groups, opens=opens, prepare=self._upkeep.prepare, on_change=self._tell_change)
         self.changes = Changes(self.posting, groups_max=terms.groups_max, live=lambda: self.live)
         self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self.note)
-        self._watch = Watch(terms.lease_ms)
+        self._watch = Watch(terms.heartbeat_timeout_ms)
         self._loads = Loads(groups)
         self._own = OwnEntry(
             self.posting,
@@ -134,7 +134,7 @@ class Node:
     @property
     def is_joined(self) -> bool:
         """Whether others have heard of this node within a lease."""
-        return self._monotonic() - self._own.beaten_s < self.terms.lease_ms / 1000
+        return self._monotonic() - self._own.beaten_s < self.terms.heartbeat_timeout_ms / 1000
 
     @property
     def is_draining(self) -> bool:
@@ -174,7 +174,7 @@ class Node:
         await self.posting.look()
         self.note()
         await self._decide()
-        if placing.steward(self.posting.view.nodes, self.live) == self.terms.name:
+        if placement.steward(self.posting.view.nodes, self.live) == self.terms.name:
             await self._upkeep.share_out(live=self.live, now_s=self._monotonic())
         await self._upkeep.step()
         await self.posting.wait(self._every_s)
@@ -250,9 +250,9 @@ class Node:
 
     async def _decide(self) -> None:
         view, live = self.posting.view, self.live
-        moves = self._next_moves(placing.homeless(view.groups, view.nodes, live), view)
+        moves = self._next_moves(placement.homeless(view.groups, view.nodes, live), view)
         if not moves and self._is_time_to_balance(view, live):
-            move = placing.balancing(view.groups, view.nodes, live)
+            move = placement.balancing(view.groups, view.nodes, live)
             if move is not None:
                 self._balanced_s = self._monotonic()
                 moves = [move]
@@ -268,7 +268,7 @@ class Node:
         await self._forget_dead(view)
 
     @staticmethod
-    def _next_moves(moves: list[placing.Move], view: BoardView) -> list[placing.Move]:
+    def _next_moves(moves: list[placement.Move], view: BoardView) -> list[placement.Move]:
         """Return the moves to make now: all that are urgent, and of the others a few at a time."""
         on_the_way = sum(
             entry.home in view.nodes and name not in view.nodes[entry.home].load
@@ -279,7 +279,7 @@ class Node:
         return [move for move in moves if move.is_urgent] + others[: max(0, _MOVES_MAX - on_the_way)]
 
     def _is_time_to_balance(self, view: BoardView, live: frozenset[str]) -> bool:
-        is_steward = placing.steward(view.nodes, live) == self.terms.name
+        is_steward = placement.steward(view.nodes, live) == self.terms.name
         return is_steward and self._monotonic() - self._balanced_s >= _BALANCE_S
 
     async def _forget_dead(self, view: BoardView) -> None:

@@ -12,7 +12,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.verbs.checking import require
 from fairlane.cluster.budgets import totals
 from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
-from fairlane.cluster.posting import Posting
+from fairlane.cluster.shared_board import Posting
 from fairlane.core.checks import text_fault
 from fairlane.core.decide.queues import value_fault
 from fairlane.errors import StoreFailed

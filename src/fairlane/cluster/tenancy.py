@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.cluster.house import RETRY_AFTER_MS, Groups
+from fairlane.cluster.groups import RETRY_AFTER_MS, Groups
 from fairlane.errors import FairlaneError, QueueElsewhere, QueueMoving, StoreLocked
 
 Open = Callable[[str], Awaitable[AsyncBroker]]

@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from fairlane.model.limits import QUEUE_NAME_LENGTH_MAX
 
 DLQ_SUFFIX = ".dlq"
+REDRIVE_AT = "@"
+"""In a cluster, separates the id of a redrive from the dead-letter queue in which it runs."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(~[1-9][0-9]?)?", re.ASCII)
 """With a number behind a tilde, as no user names a queue, it is a partition of a queue that is split."""
 _ID_LENGTH = 16

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from fairlane.assembly import PRIVATE_PREFIX
-from fairlane.cluster.house import Looking
+from fairlane.cluster.groups import Looking
 from fairlane.errors import InvalidArgument, RouteNotFound, Unauthenticated
-from fairlane.server.callers import ANYBODY, Caller, Grant, check_grant
+from fairlane.gateway.caller import ANYBODY, Caller, Grant, check_grant
 from fairlane.wire.verbs import Shape
 
 PREFIX: Final = PRIVATE_PREFIX + "key:"

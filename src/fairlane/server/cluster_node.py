@@ -13,17 +13,18 @@ from typing import Final
 
 from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
+from fairlane.cluster.cluster_verbs import SPECIAL
 from fairlane.cluster.forwarding import Forwarder
-from fairlane.cluster.house import Groups
+from fairlane.cluster.gateway import ClusterRouter
+from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
+from fairlane.cluster.partitions.keys import PartitionKeys
+from fairlane.cluster.partitions.messages import SPREAD
+from fairlane.cluster.peers import OtherNodes
 from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX
-from fairlane.server.cluster_verbs import SPECIAL
+from fairlane.server.dispatch import HANDLERS
 from fairlane.server.doors import Doors
-from fairlane.server.other_nodes import OtherNodes
-from fairlane.server.partition_keys import PartitionKeys
-from fairlane.server.partitions_spreading import SPREAD
-from fairlane.server.routing import ClusterRouter
 from fairlane.server.settings import ServerSettings
 from fairlane.wire.tls import client_context
 
@@ -44,7 +45,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
     terms = NodeTerms(
         name=name,
         address=(settings.advertise or address).rstrip("/"),
-        lease_ms=settings.lease_ms,
+        heartbeat_timeout_ms=settings.heartbeat_timeout_ms,
         groups_max=settings.groups_max,
         version=__version__,
     )
@@ -59,7 +60,9 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
 
 
 async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
-    url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
+    url = group_url(
+        settings.store or "", group, owner=settings.node or "", heartbeat_timeout_ms=settings.heartbeat_timeout_ms
+    )
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
     return await open_group(config, counts_from=first_number(group))
 
@@ -76,7 +79,7 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
         return node.posting.view.config.get(key)
 
     keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
-    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, keys=keys)
+    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
-from fairlane.server.callers import EVERY, Caller
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.suggestions import meant
 from fairlane.server.verbs import admin, batches, messages
 from fairlane.wire.verbs import VERBS, Enqueue, Forward, Shape, Stage

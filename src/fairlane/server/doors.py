@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.requests import Reply
 from fairlane.cluster.forwarding import Heard
-from fairlane.cluster.house import RETRY_AFTER_MS, Groups, Looking
+from fairlane.cluster.groups import RETRY_AFTER_MS, Groups, Looking
 from fairlane.errors import (
     Closed,
     FairlaneError,
@@ -26,18 +26,18 @@ from fairlane.errors import (
     TooManyWaiters,
     Unauthenticated,
 )
+from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.gateway.context import Origin, marked
+from fairlane.gateway.leases import leased_unless
 from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.asgi import Scope, header
-from fairlane.server.callers import ANYBODY, Caller
 from fairlane.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
+from fairlane.server.interfaces.asgi import Scope, header
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
-from fairlane.server.origin import Origin, marked
-from fairlane.server.racing import leased_unless
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.verbs.quick import QUICK

@@ -10,9 +10,9 @@ from fairlane import __version__
 from fairlane.model.message import Delivery
 from fairlane.model.views import ClusterView, QueueView
 from fairlane.server.api_keys import CreatedKey, CreateKey, Keys, RevokeKey
-from fairlane.server.exchange import JSON, MSGPACK
+from fairlane.server.interfaces.exchange import JSON, MSGPACK
+from fairlane.server.interfaces.raw_payload import PARAMETERS, RAW
 from fairlane.server.live import feed
-from fairlane.server.raw import PARAMETERS, RAW
 from fairlane.server.routes import journal, reports
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import Consume

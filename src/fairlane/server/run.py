@@ -24,11 +24,11 @@ from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
+from fairlane.gateway.caller import Caller, Grant
 from fairlane.server.api_keys import CreateKey, KeyRing
-from fairlane.server.callers import Caller, Grant
 from fairlane.server.cluster_node import hand_over, joined, serving_as_node
 from fairlane.server.doors import Doors
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
@@ -37,11 +37,11 @@ from fairlane.server.tracing.spans import Spans
 try:
     import uvicorn
 
-    from fairlane.server.websocket import QuickSocket
+    from fairlane.server.interfaces.websocket import QuickSocket
 except ImportError as error:
     raise ImportError("The server needs uvicorn and websockets: install fairlane[server].") from error
 
-from fairlane.server.request_head import BoundedHeadProtocol
+from fairlane.server.interfaces.request_head import BoundedHeadProtocol
 
 STORE: Final = "store"
 FIRST_KEY: Final = "admin.key"
@@ -233,7 +233,7 @@ def _grpc(doors: Doors, settings: ServerSettings) -> contextlib.AbstractAsyncCon
     if settings.grpc_port is None:
         return contextlib.nullcontext()
     try:
-        from fairlane.server.grpc_door import grpc_opened  # noqa: PLC0415 - who does without gRPC need not install it
+        from fairlane.server.interfaces.grpc_server import grpc_opened  # noqa: PLC0415 - who does without gRPC need not install it
     except ImportError as error:
         raise InvalidArgument(f"grpc_port is set, but: {error}") from error
     return grpc_opened(doors, settings)

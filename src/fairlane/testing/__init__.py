@@ -1,1 +1,1 @@
-"""What tests of Fairlane, and of adapters and programs built on it, are made of."""
+"""Test helpers for programs and store adapters that are built on Fairlane."""

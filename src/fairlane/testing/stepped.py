@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
-from fairlane.broker.requests import Asked, Attach, Consumer, Reply
+from fairlane.broker.requests import Attach, Consumer, Reply, Submission
 from fairlane.broker.settings import Settings
 from fairlane.broker.verbs.admin import AdminVerbs
 from fairlane.broker.verbs.batches import BatchVerbs
@@ -101,7 +101,7 @@ class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
         self._engine = self._make_engine()
         self._engine.open()
 
-    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
+    def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
         pending = self.start(make)
         self.step()
         while not pending.done():
@@ -112,7 +112,7 @@ class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
             self.step()
         return pending.get()
 
-    def start(self, make: Callable[[Reply], Asked]) -> Pending:
+    def start(self, make: Callable[[Reply], Submission]) -> Pending:
         """Submit something, without running anything."""
         pending = Pending()
         self._engine.submit(make(pending))

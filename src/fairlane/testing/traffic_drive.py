@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fairlane.assembly import export_journal
 from fairlane.broker.frontends.threads import Broker
-from fairlane.broker.requests import Nobody, Request, Waiter
+from fairlane.broker.requests import NoReply, Request, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.core import commands
 from fairlane.errors import FairlaneError
@@ -144,7 +144,7 @@ class _Drive:
             if delivery is None:
                 self.idle.append(worker)
             else:
-                submit(Request(self._finish(what, delivery), Nobody()))
+                submit(Request(self._finish(what, delivery), NoReply()))
         while self.idle:
             worker = self.idle.popleft()
             wait = Waiter(queue=worker.queue, count=self._batch, reply=worker, owner=worker.name, wait_ms=_PATIENCE_MS)

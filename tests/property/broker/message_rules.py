@@ -59,7 +59,7 @@ class MessageRules(RuleBasedStateMachine):
 
     @initialize(carry_floor=st.sampled_from((5, 40, 500_000)))
     def open(self, carry_floor: int) -> None:
-        settings = Settings(segment_events=25, journal_retention_ms=1_000, reader_hold_ms=2_000, turn_events=40)
+        settings = Settings(segment_events=25, journal_retention_ms=1_000, reader_hold_ms=2_000, cycle_events_max=40)
         self.broker = SteppedBroker(settings=settings, carry_floor=carry_floor)
         self.model = Model(self.broker.clock.now_ms())
         self.ids: list[str] = ["0" * 16]

@@ -13,7 +13,7 @@ from fairlane.testing.stepped import Pending, SteppedBroker
 if TYPE_CHECKING:
     import pytest
 
-SMALL = Settings(turn_events=10)
+SMALL = Settings(cycle_events_max=10)
 
 
 def flood(broker: SteppedBroker, batches: int) -> list[Pending]:

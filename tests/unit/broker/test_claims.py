@@ -271,7 +271,7 @@ def test_waiters_go_before_claims_of_the_same_turn() -> None:
 
 def test_a_large_claim_is_one_commit_and_others_wait_their_turn() -> None:
     """Each claim is whole, however little a turn is meant to hold."""
-    broker = SteppedBroker(settings=Settings(turn_events=5))
+    broker = SteppedBroker(settings=Settings(cycle_events_max=5))
     broker.create_queue("q")
     broker.enqueue_many("q", [NewMessage(payload=b"x") for _ in range(25)])
     epochs = {name: broker.register_consumer("q", name).epoch for name in "ab"}

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.assembly import open_async_broker, open_broker
 from fairlane.broker.requests import Request, Waiter
 from fairlane.core.commands import Enqueue, Stage
 from fairlane.errors import StoreCorrupt, StoreFenced, StoreLocked
 from fairlane.model.message import NewMessage
-from fairlane.testing.servers import PostgresServer, S3Server
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.store_samples import commit_of
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
+from tests.kit.servers.stores import PostgresServer, S3Server
 
 
 @pytest.fixture(params=KINDS)
@@ -119,7 +119,7 @@ def test_both_faces_refuse_after_a_takeover(postgres: PostgresServer) -> None:
                 with pytest.raises(StoreFenced):
                     first.enqueue("mail", b"late")
                 await second.enqueue("mail", b"hello")
-                third = PostgresStore(postgres.url, namespace="faces", claim=Claim(force=True))
+                third = PostgresStore(postgres.url, namespace="faces", ownership=Ownership(force=True))
                 third.recover()
                 with pytest.raises(StoreFenced):
                     await second.enqueue("mail", b"too late")

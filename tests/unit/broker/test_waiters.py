@@ -202,7 +202,7 @@ def test_deleting_a_queue_sends_away_waiters_and_consumers() -> None:
 
 def test_more_than_one_commit_holds_is_handed_out_by_the_next() -> None:
     """With a commit of ten events at most, waiters for thirty messages all get theirs without time passing."""
-    broker = broker_with(settings=Settings(turn_events=10))
+    broker = broker_with(settings=Settings(cycle_events_max=10))
     waiters = [start_lease(broker, count=10) for _ in range(3)]
     before = broker.clock.now_ms()
     broker.enqueue_many("q", [message()] * 30)

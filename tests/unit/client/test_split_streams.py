@@ -13,7 +13,7 @@ from fairlane.client import AsyncClient, AsyncMessage, AsyncStream
 from fairlane.client.grpc_transport import GrpcTransport
 from fairlane.errors import QueueNotFound, QueueSplit
 from fairlane.model.partitions import partition_of_id, partition_of_key
-from fairlane.server.grpc_door import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcDoor
 from fairlane.worker import Worker
 from tests.unit.cluster.in_process import Cluster, Member, until
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.server.grpc_door import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcDoor
 from fairlane.wire.grpc import admin_pb2_grpc, broker_pb2_grpc, types_pb2
 from fairlane.wire.grpc import broker_pb2 as broker
 from tests.unit.server.house import House, opened

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
+from fairlane.gateway.caller import Caller, Grant
 from fairlane.model.message import NewMessage
 from fairlane.server.api_keys import RevokeKey
-from fairlane.server.callers import Caller, Grant
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.verbs import Nothing

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from fairlane.gateway.caller import Grant
 from fairlane.model.message import NEVER_MS, NewMessage
-from fairlane.server.callers import Grant
 from fairlane.server.doors import DoorLimits
 from fairlane.server.shutdown import settled
 from fairlane.wire.grpc import batches_pb2 as batches

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import Grant
-from fairlane.server.grpc_door import SERVICES
+from fairlane.server.interfaces.grpc_server import SERVICES
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from tests.unit.server.grpc_house import Caller, called, receipt, refused, stub, trailing
@@ -117,7 +117,7 @@ def test_what_was_leased_for_nobody_goes_back(monkeypatch: pytest.MonkeyPatch) -
                 raise ConnectionError("gone")
 
             with monkeypatch.context() as patch:
-                patch.setattr("fairlane.server.grpc_calls._encoded", fail)
+                patch.setattr("fairlane.server.interfaces.grpc_calls._encoded", fail)
                 await refused(caller.broker.Lease(broker.LeaseRequest(queue="orders")))
             again = await caller.broker.Lease(broker.LeaseRequest(queue="orders", wait_ms=10_000))
             assert again.deliveries[0].failures == 0

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
+from fairlane.gateway.caller import ANYBODY, Grant
 from fairlane.server.api_keys import RevokeKey
-from fairlane.server.callers import ANYBODY, Grant
 from fairlane.server.doors import DoorLimits
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fairlane import errors
-from fairlane.server.grpc_door import SERVICES, GrpcDoor
+from fairlane.server.interfaces.grpc_server import SERVICES, GrpcDoor
 from fairlane.server.settings import ServerSettings, check, load
 from tests.unit.server.grpc_house import called, refused, stub
 from tests.unit.server.house import opened, run
@@ -110,6 +110,6 @@ def test_a_port_comes_from_everywhere_and_by_default_there_is_none() -> None:
 
 def test_without_grpcio_it_is_told_what_to_install() -> None:
     """The door says which packages it needs."""
-    script = "import sys; sys.modules['grpc'] = None; import fairlane.server.grpc_door"
+    script = "import sys; sys.modules['grpc'] = None; import fairlane.server.interfaces.grpc_server"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "install fairlane[grpc]" in result.stderr

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import Grant
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock
 
 from .house import House, opened, run

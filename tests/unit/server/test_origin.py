@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidArgument
+from fairlane.gateway.context import Origin, checked_correlation_id, marked
 from fairlane.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
 from fairlane.model.message import NewMessage
-from fairlane.server.origin import Origin, checked_correlation_id, marked
 from fairlane.server.settings import check, load
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.trace import TraceContext, trace_of

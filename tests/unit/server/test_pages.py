@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes w
 import pytest
 
 from fairlane.model.message import NewMessage
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.logs import JsonLines, TextLines
 from fairlane.wire.verbs import VERBS
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from fairlane.cluster.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
+from fairlane.gateway.caller import ANYBODY
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import partition_of_key
-from fairlane.server.callers import ANYBODY
-from fairlane.server.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
 from fairlane.wire.verbs import Lease, Leased
 from tests.unit.cluster.in_process import Cluster, cluster_of, until
 from tests.unit.server.house import run

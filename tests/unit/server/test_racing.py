@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from fairlane.gateway.caller import ANYBODY
+from fairlane.gateway.leases import leased_unless
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import ANYBODY
-from fairlane.server.racing import leased_unless
 from fairlane.server.verbs.messages import lease
 from fairlane.wire.verbs import Lease
 from tests.unit.server.house import opened, run

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fairlane.errors import RateLimited
-from fairlane.server.callers import Grant
+from fairlane.gateway.caller import Grant
 from fairlane.server.doors import DoorLimits
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.settings import load

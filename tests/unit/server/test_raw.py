@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.callers import Grant
 from fairlane.server.doors import DoorLimits
 from tests.unit.server.house import House, opened, run
 

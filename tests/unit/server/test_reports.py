@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from fairlane.server.callers import Grant
+from fairlane.gateway.caller import Grant
 from fairlane.server.settings import check, load
 
 from .house import House, opened, run

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.gateway.caller import Caller, Grant, check_grant
 from fairlane.model.message import NewMessage
-from fairlane.server.callers import Caller, Grant, check_grant
 from fairlane.wire.verbs import VERBS, Right
 
 from .house import connected, opened, run

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.server.doors import DoorLimits
-from fairlane.server.http import HttpDoor
+from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.shutdown import settled
 from fairlane.wire import verbs as wire
 from fairlane.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of

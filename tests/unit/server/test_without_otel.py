@@ -18,7 +18,7 @@ def said(script: str) -> str:
     [
         "from fairlane.client import Client\nwith Client.embedded() as c: c.create_queue('q'); c.enqueue('q', b'x')",
         "import fairlane.worker",
-        "import fairlane.server.run, fairlane.server.http",
+        "import fairlane.server.run, fairlane.server.interfaces.http",
     ],
 )
 def test_who_does_not_trace_imports_nothing_of_it(script: str) -> None:

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlane.adapters.postgres_board import PostgresBoard
-from fairlane.adapters.postgres_schema import VERSION
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres.board import PostgresBoard
+from fairlane.adapters.postgres.schema import VERSION
+from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
-from fairlane.testing.servers import PostgresServer
 from fairlane.testing.store_samples import commit_of
+from tests.kit.servers.stores import PostgresServer
 
 _numbers = itertools.count(1)
 

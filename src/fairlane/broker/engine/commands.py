@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from fairlane.broker.cycle import Desk, Turn
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.core.commands import Ack, Command, CreateQueue, DeleteQueue, Nack, UpdateQueue
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
@@ -25,38 +25,38 @@ def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
 
 
 def run_command(
-    desk: Desk, hooks: Hooks, command: Command, turn: Turn, *, dismiss: Callable[[str, Turn], None]
+    executor: Executor, hooks: Hooks, command: Command, cycle: Cycle, *, dismiss: Callable[[str, Cycle], None]
 ) -> object:
     """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome.
 
     ``dismiss`` is called for each queue that is gone.
     """
     if type(command) is Nack:
-        desk.inquiries.complete_nack(desk.ledger, command, turn.now_ms)
+        executor.hook_calls.complete_nack(executor.ledger, command, cycle.now_ms)
     elif type(command) is Ack:
         for part in command.forward:
-            desk.inquiries.complete_enqueue(desk.ledger, part, turn.now_ms)
+            executor.hook_calls.complete_enqueue(executor.ledger, part, cycle.now_ms)
     elif isinstance(command, (CreateQueue, UpdateQueue)):
-        return _set_queue(desk, hooks, command, turn)
-    outcome = desk.execute(command, turn)
+        return _set_queue(executor, hooks, command, cycle)
+    outcome = executor.execute(command, cycle)
     if isinstance(command, DeleteQueue) and outcome is True:
         for name in (command.queue, dlq_of(command.queue)):
             hooks.remove(name)
-            dismiss(name, turn)
+            dismiss(name, cycle)
     return outcome
 
 
-def _set_queue(desk: Desk, hooks: Hooks, command: CreateQueue | UpdateQueue, turn: Turn) -> object:
+def _set_queue(executor: Executor, hooks: Hooks, command: CreateQueue | UpdateQueue, cycle: Cycle) -> object:
     """Make or change a queue if its scripts can be used."""
     if isinstance(command, UpdateQueue):
-        refusal = _complete_update(desk.ledger, command)
+        refusal = _complete_update(executor.ledger, command)
         if refusal is not None:
             return refusal
     policy = command.policy
     fault = hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
     if fault is not None:
         return HookInvalid(f"A script of queue {command.queue!r} can't be used: {fault}")
-    outcome = desk.execute(command, turn)
+    outcome = executor.execute(command, cycle)
     if not isinstance(outcome, FairlaneError):
         hooks.set(command.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
     return outcome

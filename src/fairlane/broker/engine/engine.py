@@ -1,12 +1,12 @@
-"""The engine: one writer, turn by turn.
+"""The engine: one writer, cycle by cycle.
 
-A turn takes the requests that have come in, decides each against the ledger, applies the records it leads to, and lets
+A cycle takes the requests that have come in, decides each against the ledger, applies the records it leads to, and lets
 the schedule follow, so that each request sees what the ones before it did. Then it hands out to whoever waits, and
-does a little housekeeping. All records of the turn, with all new bodies, are one commit. Only when that is durable are
+does a little housekeeping. All records of the cycle, with all new bodies, are one commit. Only when that is durable are
 the requests answered and the messages delivered; until then nobody outside knows that anything happened.
 
-A commit is final. If the store says it failed, or if anything unexpected goes wrong in a turn, nobody can say what is
-true: the engine throws its memory away, folds the journal anew, and refuses the requests of that turn as possibly done.
+A commit is final. If the store says it failed, or if anything unexpected goes wrong in a cycle, nobody can say what
+is true: the engine discards its memory, folds the journal again, and refuses the requests of that cycle as maybe done.
 There is no other way back, so there is nothing to undo.
 
 A store that several processes can reach may be taken over by another. Then there is no way back at all: everybody who
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.cycle import Turn
+from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.commands import run_command, set_hooks
 from fairlane.broker.engine.expiry import expire, remove_departed
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
@@ -33,23 +33,23 @@ from fairlane.broker.engine.replies import (
     answer_all,
     guarded,
     refuse_all,
+    refuse_cycle,
     refuse_everybody,
-    refuse_turn,
     reply_to,
     send_home,
 )
 from fairlane.broker.engine.time import BrokerTime
-from fairlane.broker.engine.undelivered import Orphans
-from fairlane.broker.hook_calls import Inquiries
-from fairlane.broker.measurements import Meters
-from fairlane.broker.requests import Asked, Attach, Consumer, HandOut, Nobody, Read, Request, Waiter
+from fairlane.broker.engine.undelivered import Undelivered
+from fairlane.broker.hook_calls import HookCalls
+from fairlane.broker.measurements import EngineMetrics
+from fairlane.broker.requests import Attach, Consumer, HandOut, NoReply, Read, Request, Submission, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.waiting.claims import Claiming
+from fairlane.broker.waiting.claims import WaitingClaims
 from fairlane.broker.waiting.consumers import HandingOut
 from fairlane.broker.waiting.dispatcher import Dispatcher
-from fairlane.broker.waiting.producers import EnqueueLine
+from fairlane.broker.waiting.producers import WaitingProducers
 from fairlane.broker.waiting.redrives import Redrives
-from fairlane.broker.waiting.sinks import StageLine
+from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.apply import apply
 from fairlane.core.commands import Claim, Command, Enqueue, Nack, Open, Stage
@@ -90,8 +90,8 @@ class Engine:
         self.hooks = hooks
         self._clock = clock
         self._carry_floor = carry_floor
-        self._inbox: deque[Asked] = deque()
-        self._orphans = Orphans()
+        self._inbox: deque[Submission] = deque()
+        self._undelivered = Undelivered()
         self._is_down = True
         self.is_closed = False
         self._setbacks = 0
@@ -107,17 +107,17 @@ class Engine:
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.dispatcher = Dispatcher(waiters_max=self.settings.waiters_max)
         self.waits = Waits()
-        self.meters = Meters()
+        self.meters = EngineMetrics()
         self._handing_out = HandingOut(
             self.dispatcher,
             self.waits,
-            turn_events=self.settings.turn_events,
+            cycle_events_max=self.settings.cycle_events_max,
             answer_bytes_max=self.settings.answer_bytes_max,
         )
-        self._claiming = Claiming(turn_events=self.settings.turn_events)
-        self.inquiries = Inquiries(hooks, entropy, self.bodies)
-        self.enqueues = EnqueueLine()
-        self._stages = StageLine()
+        self._claims = WaitingClaims(cycle_events_max=self.settings.cycle_events_max)
+        self.hook_calls = HookCalls(hooks, entropy, self.bodies)
+        self.producers = WaitingProducers()
+        self._sinks = WaitingSinks()
         self.redrives = Redrives()
         self.time = BrokerTime(clock.now_ms())
         self.ledger = Ledger()
@@ -154,7 +154,7 @@ class Engine:
         self._was_opened = True
         self._is_opening = True
         self._is_applying = False
-        self._orphans.reclaim(self)
+        self._undelivered.reclaim(self)
         self.dispatcher.reconcile(ledger.token_of)
         self._handing_out.unserved = dict.fromkeys(self.dispatcher.queues())
         self.meters.recoveries += 1
@@ -167,7 +167,7 @@ class Engine:
         return self.time.at(self._clock.now_ms())
 
     def next_event_at(self) -> int | None:
-        """Return when a turn is due without a request: a lease, a delay, a token, the end of a wait. None for never."""
+        """Return when a cycle is due without a request: a lease, delay, token or wait that ends. None for never."""
         if self._is_fenced:
             return None
         if self._is_down:
@@ -175,8 +175,8 @@ class Engine:
         instants = (
             self.schedule.next_event_at(),
             self.dispatcher.next_limit_at(),
-            self.enqueues.next_limit_at(),
-            self._stages.next_limit_at(),
+            self.producers.next_limit_at(),
+            self._sinks.next_limit_at(),
             self.redrives.next_step_at(),
             self._housekeeper.next_seal_at(),
         )
@@ -193,35 +193,35 @@ class Engine:
         return self._is_fenced
 
     def has_requests(self) -> bool:
-        """Tell whether a turn is due at once: for requests, or for waiters that the last turn had no room for."""
+        """Tell whether a cycle is due at once: for requests, or for waiters that the last cycle had no room for."""
         if not self._setbacks:
             return bool(self._inbox or self._handing_out.unserved)
         return any(asked.reply is not None for asked in self._inbox)  # what the broker asks of itself can wait
 
-    def submit(self, asked: Asked) -> None:
-        """Put a request in line for the next turn."""
+    def submit(self, asked: Submission) -> None:
+        """Put a request in line for the next cycle."""
         self._inbox.append(asked)
 
-    # ------------------------------------------------------------------------------------------------------------ turns
+    # ----------------------------------------------------------------------------------------------------------- cycles
 
-    def begin(self) -> Turn:
+    def begin(self) -> Cycle:
         """Decide and apply everything that can be committed together now."""
         if not self.is_closed:
             self._make_sure()
         now_ms = self.time.advance(self._clock.now_ms())
-        turn = Turn(now_ms, self.ledger.next_sequence)
+        cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self._is_down or self.is_closed:
-            return turn
+            return cycle
         try:
-            self._run(turn)
+            self._run(cycle)
         except Exception as error:  # noqa: BLE001 - whatever it is, memory can't be trusted: see the theory above
-            _log.exception("A turn went wrong; recovering from the store.")
-            self.fail(turn, error)
-            return Turn(now_ms, self.ledger.next_sequence)
+            _log.exception("A cycle went wrong; recovering from the store.")
+            self.fail(cycle, error)
+            return Cycle(now_ms, self.ledger.next_sequence)
         except BaseException:
-            self.distrust(turn)
+            self.distrust(cycle)
             raise
-        return turn
+        return cycle
 
     def _make_sure(self) -> None:
         """Make sure that what is in memory is what is in the store, and that the store is ours; else open it anew."""
@@ -251,75 +251,75 @@ class Engine:
         if not self._is_fenced:
             _log.error("%s", error)
         self._is_fenced = True
-        refuse_everybody(self.dispatcher, self.enqueues, self._stages, error)
+        refuse_everybody(self.dispatcher, self.producers, self._sinks, error)
 
-    def _run(self, turn: Turn) -> None:
-        now_ms = turn.now_ms
+    def _run(self, cycle: Cycle) -> None:
+        now_ms = cycle.now_ms
 
         def execute(command: Command) -> object:
-            return self.execute(command, turn)
+            return self.execute(command, cycle)
 
         if self._is_opening:
             execute(Open(built_ms=self.schedule.built_ms))
             self._is_opening = False
-        expire(self, turn, most=self.settings.turn_events)
+        expire(self, cycle, most=self.settings.cycle_events_max)
         queues, self._handing_out.unserved = self._handing_out.unserved, {}
-        is_first = True  # whatever time has done in this turn, somebody who asks gets an answer
-        while self._inbox and (is_first or self._fits(turn)):
+        is_first = True  # whatever time has done in this cycle, somebody who asks gets an answer
+        while self._inbox and (is_first or self._fits(cycle)):
             is_first = False
-            asked = turn.current = self._inbox.popleft()
+            asked = cycle.current = self._inbox.popleft()
             if asked.reply is None:
-                turn.own.append(asked)
+                cycle.own.append(asked)
             try:
-                self._take(asked, turn, queues)
+                self._take(asked, cycle, queues)
             except Exception as error:
                 if self._is_applying:
                     raise
-                turn.answer(asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
-        turn.current = None
-        self.enqueues.retry(self, turn)
-        self._stages.retry(self, turn)
-        self.redrives.step(self, turn)
-        remove_departed(self, turn)
-        self._handing_out.serve(self, turn, queues)
-        self._claiming.serve(self, turn)
+                cycle.answer(asked.reply, InvalidArgument(f"The request makes no sense: {error!r:.200}."))
+        cycle.current = None
+        self.producers.retry(self, cycle)
+        self._sinks.retry(self, cycle)
+        self.redrives.step(self, cycle)
+        remove_departed(self, cycle)
+        self._handing_out.serve(self, cycle, queues)
+        self._claims.serve(self, cycle)
         self._housekeeper.tend(execute, now_ms)
-        turn.dropped = self.ledger.dropped
+        cycle.dropped = self.ledger.dropped
         self.ledger.dropped = []
         self.schedule.settle_events()
 
-    def _fits(self, turn: Turn) -> bool:
-        return self.ledger.next_sequence - turn.sequence < self.settings.turn_events
+    def _fits(self, cycle: Cycle) -> bool:
+        return self.ledger.next_sequence - cycle.sequence < self.settings.cycle_events_max
 
-    def _take(self, asked: Asked, turn: Turn, queues: dict[str, None]) -> None:
+    def _take(self, asked: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
         if type(asked) is Request:
             command = asked.command
             if type(command) is Enqueue:
-                self.enqueues.take(self, asked, turn)
+                self.producers.take(self, asked, cycle)
             elif type(command) is Stage:
-                self._stages.take(self, asked, turn)
+                self._sinks.take(self, asked, cycle)
             elif type(command) is Claim:
-                self._claiming.take(self, asked, turn)
+                self._claims.take(self, asked, cycle)
             else:
-                turn.answer(asked.reply, self.run_command(command, turn))
+                cycle.answer(asked.reply, self.run_command(command, cycle))
         elif type(asked) is Waiter:
             if asked.reply.done():
                 return
-            self._handing_out.admit(self, asked, turn)
+            self._handing_out.admit(self, asked, cycle)
             queues[asked.queue] = None
         elif type(asked) is Attach:
-            self._handing_out.attach(self, asked, turn)
+            self._handing_out.attach(self, asked, cycle)
             queues[asked.consumer.queue] = None
         elif type(asked) is Read:
-            turn.questions.append(asked)
+            cycle.questions.append(asked)
 
-    def run_command(self, command: Command, turn: Turn) -> object:
+    def run_command(self, command: Command, cycle: Cycle) -> object:
         """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
-        return run_command(self, self.hooks, command, turn, dismiss=self._handing_out.dismiss)
+        return run_command(self, self.hooks, command, cycle, dismiss=self._handing_out.dismiss)
 
-    def execute(self, command: Command, turn: Turn) -> object:
-        """Decide a command and make it so, within a turn. Returns its outcome."""
-        ledger, schedule, now_ms = self.ledger, self.schedule, turn.now_ms
+    def execute(self, command: Command, cycle: Cycle) -> object:
+        """Decide a command and make it so, within a cycle. Returns its outcome."""
+        ledger, schedule, now_ms = self.ledger, self.schedule, cycle.now_ms
         decision = decide(ledger, command, now_ms)
         self._is_applying = True
         for record in decision.records:
@@ -327,9 +327,9 @@ class Engine:
             messages = apply(ledger, record, now_ms)
             schedule.follow(record, messages, now_ms)
             self.dispatcher.note(record)
-        turn.records.extend(decision.records)
+        cycle.records.extend(decision.records)
         if decision.bodies:
-            turn.bodies.extend(decision.bodies)
+            cycle.bodies.extend(decision.bodies)
         self._is_applying = False
         return decision.outcome
 
@@ -337,7 +337,7 @@ class Engine:
 
     def abandon(self, consumer: Consumer) -> None:
         """Let a consumer end that nobody waits for."""
-        self.submit(Attach(consumer, Nobody(), is_closing=True))
+        self.submit(Attach(consumer, NoReply(), is_closing=True))
 
     def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
@@ -347,31 +347,31 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------- commit and after
 
-    def write(self, turn: Turn) -> None:
+    def write(self, cycle: Cycle) -> None:
         """Hand the commit to the store.
 
         Raises:
             StoreFailed: call ``fail`` then.
         """
-        if not turn.records:
+        if not cycle.records:
             return
         begun = perf_counter()
-        page = codec.encode(turn.records, turn.now_ms)
+        page = codec.encode(cycle.records, cycle.now_ms)
         base = self.ledger.settle_base()
         self.store.write(
             Commit(
-                sequence=turn.sequence,
+                sequence=cycle.sequence,
                 next_sequence=self.ledger.next_sequence,
                 page=page,
-                bodies=turn.bodies,
-                dropped=turn.dropped,
+                bodies=cycle.bodies,
+                dropped=cycle.dropped,
                 base=base,
                 trim=self._housekeeper.trim_to,
             )
         )
         self._housekeeper.note_page(len(page))
-        size = len(page) + sum(len(data) for _, data in turn.bodies)
-        self.meters.written = (self.ledger.next_sequence - turn.sequence, size, perf_counter() - begun)
+        size = len(page) + sum(len(data) for _, data in cycle.bodies)
+        self.meters.written = (self.ledger.next_sequence - cycle.sequence, size, perf_counter() - begun)
 
     def sync(self) -> None:
         """Make what was written durable. May run in another thread, while nothing else is called.
@@ -383,58 +383,58 @@ class Engine:
         self.store.sync()
         self.meters.committed(perf_counter() - begun)
 
-    def finish(self, turn: Turn) -> None:
-        """Answer and deliver, now that the turn is durable."""
-        if turn.records:
+    def finish(self, cycle: Cycle) -> None:
+        """Answer and deliver, now that the cycle is durable."""
+        if cycle.records:
             self._setbacks = 0
             self.dispatcher.confirm()
-        for number, data in turn.bodies:
+        for number, data in cycle.bodies:
             self.bodies.keep(number, data)
-        if turn.dropped:
-            self.bodies.forget(turn.dropped)
-        answer_all(turn.answers)
-        for hand_out in turn.hand_outs:
+        if cycle.dropped:
+            self.bodies.forget(cycle.dropped)
+        answer_all(cycle.answers)
+        for hand_out in cycle.hand_outs:
             self._deliver(hand_out)
-        for consumer in turn.ended:
+        for consumer in cycle.ended:
             guarded(consumer.deliver, [])
-        for question in turn.questions:
+        for question in cycle.questions:
             reply_to(question, self.store)
-        if turn.records:
+        if cycle.records:
             for tap in self.taps:
-                guarded(tap, turn.records, turn.now_ms)
+                guarded(tap, cycle.records, cycle.now_ms)
 
     def _deliver(self, hand_out: HandOut) -> None:
         guarded(self._handing_out.deliver, self, hand_out)
         for tap in self.hand_out_taps:
             guarded(tap, hand_out.taker.queue, hand_out.messages)
 
-    def fail(self, turn: Turn, error: BaseException) -> None:
-        """Refuse the turn's requests as possibly done, and recover from the store."""
+    def fail(self, cycle: Cycle, error: BaseException) -> None:
+        """Refuse the cycle's requests as possibly done, and recover from the store."""
         failure = (
             error if isinstance(error, FairlaneError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
         )
-        refuse_turn(turn, failure)
+        refuse_cycle(cycle, failure)
         self.meters.failures += 1
-        self._inbox.extend(turn.own)  # nobody else gives back what nobody has; but whoever asks goes first
-        self.enqueues.fail(turn, failure)
+        self._inbox.extend(cycle.own)  # nobody else gives back what nobody has; but whoever asks goes first
+        self.producers.fail(cycle, failure)
         self.dispatcher.restore()
-        self._handing_out.fail(turn)
-        self._orphans.take_in(turn.hand_outs)
+        self._handing_out.fail(cycle)
+        self._undelivered.take_in(cycle.hand_outs)
         self._is_down = True
         if not self.is_closed:
             self._pause()
             self._reopen()
 
     def _pause(self) -> None:
-        """Let some time pass before time alone asks for another turn, since whatever failed may fail again."""
+        """Let some time pass before time alone asks for another cycle, since whatever failed may fail again."""
         self._setbacks += 1
         self._calm_until_ms = self.now_ms() + min(_CALM_MS_MAX, _CALM_MS << min(self._setbacks, 10))
 
-    def distrust(self, turn: Turn | None) -> None:
-        """Note that a turn was interrupted, so that the next begins with recovery."""
+    def distrust(self, cycle: Cycle | None) -> None:
+        """Note that a cycle was interrupted, so that the next begins with recovery."""
         self._is_down = True
-        if turn is not None:
-            self.fail(turn, StoreFailed("The broker was interrupted."))
+        if cycle is not None:
+            self.fail(cycle, StoreFailed("The broker was interrupted."))
 
     def close(self) -> None:
         """Let everybody go who waits, with what they have, and let go of the store."""
@@ -443,7 +443,7 @@ class Engine:
 
     def let_go(self) -> None:
         """Let everybody go who waits, with what they have, and take nothing more; the store is still to be closed."""
-        send_home(self.dispatcher, self.enqueues, self._stages)
+        send_home(self.dispatcher, self.producers, self._sinks)
         self.is_closed = True
         refuse_all((asked.reply for asked in self._inbox), Closed("The broker has been closed."))
         self._inbox.clear()
@@ -467,7 +467,7 @@ class Engine:
             guarded(consumer.deliver, [])
 
     def dismiss_consumers(self) -> None:
-        """Let all consumers end, with the next turn: what they have goes back to its queue."""
+        """Let all consumers end, with the next cycle: what they have goes back to its queue."""
         for consumers in list(self.dispatcher.consumers.values()):
             for consumer in consumers:
                 self.abandon(consumer)

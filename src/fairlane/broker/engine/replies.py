@@ -1,4 +1,4 @@
-"""Answering: what a turn came to is told once it is durable, and refused when it has failed.
+"""Answering: what a cycle came to is told once it is durable, and refused when it has failed.
 
 Whoever has given up, or has been answered already, is passed over.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from fairlane.broker.cycle import Turn
+from fairlane.broker.cycle import Cycle
 from fairlane.broker.requests import Read, Reply, Waiter
 from fairlane.broker.waiting.dispatcher import Dispatcher
-from fairlane.broker.waiting.producers import EnqueueLine
-from fairlane.broker.waiting.sinks import StageLine
+from fairlane.broker.waiting.producers import WaitingProducers
+from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
 from fairlane.ports.store import Store
 
@@ -61,17 +61,19 @@ def refuse_all(replies: Iterable[Reply | None], error: FairlaneError) -> None:
             reply.set_exception(error)
 
 
-def refuse_turn(turn: Turn, error: FairlaneError) -> None:
-    """Refuse the requests of a turn that has failed."""
-    refuse_all((reply for reply, _ in turn.answers), error)
-    refuse_all((question.reply for question in turn.questions), error)
-    refuse_all((request.reply for request in turn.claims), error)
-    if turn.current is not None:
-        refuse_all((turn.current.reply,), error)
-    refuse_all((hand_out.taker.reply for hand_out in turn.hand_outs if isinstance(hand_out.taker, Waiter)), error)
+def refuse_cycle(cycle: Cycle, error: FairlaneError) -> None:
+    """Refuse the requests of a cycle that has failed."""
+    refuse_all((reply for reply, _ in cycle.answers), error)
+    refuse_all((question.reply for question in cycle.questions), error)
+    refuse_all((request.reply for request in cycle.claims), error)
+    if cycle.current is not None:
+        refuse_all((cycle.current.reply,), error)
+    refuse_all((hand_out.taker.reply for hand_out in cycle.hand_outs if isinstance(hand_out.taker, Waiter)), error)
 
 
-def refuse_everybody(dispatcher: Dispatcher, enqueues: EnqueueLine, stages: StageLine, error: FairlaneError) -> None:
+def refuse_everybody(
+    dispatcher: Dispatcher, enqueues: WaitingProducers, stages: WaitingSinks, error: FairlaneError
+) -> None:
     """Let everybody go who waits, since it is for another process to serve them."""
     refuse_all((waiter.reply for waiter in dispatcher.everybody()), error)
     refuse_all((reply for reply, _ in enqueues.dismiss()), error)
@@ -83,7 +85,7 @@ def refuse_everybody(dispatcher: Dispatcher, enqueues: EnqueueLine, stages: Stag
             guarded(consumer.deliver, [])
 
 
-def send_home(dispatcher: Dispatcher, enqueues: EnqueueLine, stages: StageLine) -> None:
+def send_home(dispatcher: Dispatcher, enqueues: WaitingProducers, stages: WaitingSinks) -> None:
     """Let everybody go who waits, with what they have, since the broker closes."""
     answer_all((waiter.reply, []) for waiter in dispatcher.everybody())
     answer_all(enqueues.dismiss())

@@ -1,7 +1,7 @@
 """The broker for asyncio: everything on one event loop, no locks.
 
-Requests of one pass of the loop share a turn and a commit. Syncing blocks the loop where that is quick; where the disk
-takes longer it is done in a thread, and what arrives meanwhile shares the next turn.
+Requests of one pass of the loop share a cycle and a commit. Syncing blocks the loop where that is quick; where the disk
+takes longer it is done in a thread, and what arrives meanwhile shares the next cycle.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Any, Self
 
-from fairlane.broker.cycle import Turn
+from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine, Tap
 from fairlane.broker.frontends.unclosed import tell_unclosed
-from fairlane.broker.measurements import Measured, ThrottleCounts, Waited, waited
-from fairlane.broker.requests import Asked, Attach, Consumer, Reply, Waiter
+from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
+from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
 from fairlane.broker.verbs.admin_aio import AsyncAdminVerbs
 from fairlane.broker.verbs.batches_aio import AsyncBatchVerbs
 from fairlane.broker.verbs.checking import check_taking
@@ -61,7 +61,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._idle.set()
         self._wake()
 
-    async def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see AsyncAsking
+    async def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see AsyncAsking
         reply: asyncio.Future[Any] = self._loop.create_future()
         asked = make(reply)
         self.submit(asked)
@@ -92,7 +92,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     # ------------------------------------------------------------------------------------------------------- for doors
 
-    def submit(self, asked: Asked) -> None:
+    def submit(self, asked: Submission) -> None:
         """Put in line what has a reply of its own, which is answered once what it asks for is durable.
 
         Raises:
@@ -109,11 +109,11 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     @property
     def is_answering(self) -> bool:
-        """Whether the answers of a turn are being given."""
+        """Whether the answers of a cycle are being given."""
         return self._is_finishing
 
     def call_after_answers(self, callback: Callable[[], None]) -> None:
-        """Call back when all answers of the present turn are given, or if none are being given in the next pass."""
+        """Call back when all answers of the present cycle are given, or if none are being given in the next pass."""
         if self._is_finishing:
             self._told.append(callback)
         else:
@@ -229,7 +229,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         message = None if known is None else known.messages.get(number)
         return None if message is None else waited(message)
 
-    def measured(self) -> Measured:
+    def measured(self) -> BrokerMetrics:
         """Return what the broker has measured of itself."""
         engine = self._engine
         now_ms, ledger = engine.now_ms(), engine.ledger
@@ -242,7 +242,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         scripted = [
             queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
         ]
-        return Measured(
+        return BrokerMetrics(
             meters=engine.meters,
             next_sequence=ledger.next_sequence - ledger.counts_from,
             recovery_from=ledger.base - ledger.counts_from,
@@ -302,7 +302,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         if not getattr(self, "_is_closed", True) and os.getpid() == self._process:
             tell_unclosed(self)
 
-    # ----------------------------------------------------------------------------------------------------------- turns
+    # ----------------------------------------------------------------------------------------------------------- cycles
 
     def _wake(self) -> None:
         if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
@@ -312,22 +312,22 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     def _run(self) -> None:
         self._is_scheduled = False
-        turn = self._engine.begin()
-        if not turn.records:
-            self._finish(turn)
+        cycle = self._engine.begin()
+        if not cycle.records:
+            self._finish(cycle)
             return
         try:
-            self._engine.write(turn)
+            self._engine.write(cycle)
             if self._sync_s < self._slow_sync_s:
                 self._time(self._engine.sync)()
             else:
-                self._sync_in_thread(turn)
+                self._sync_in_thread(cycle)
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
-            self._engine.fail(turn, error)
+            self._engine.fail(cycle, error)
             self._rest()
             return
-        self._finish(turn)
+        self._finish(cycle)
 
     def _time(self, sync: Callable[[], None]) -> Callable[[], None]:
         def timed() -> None:
@@ -337,7 +337,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
         return timed
 
-    def _sync_in_thread(self, turn: Turn) -> None:
+    def _sync_in_thread(self, cycle: Cycle) -> None:
         self._is_syncing = True
         syncing = self._loop.run_in_executor(None, self._time(self._engine.sync))
 
@@ -345,17 +345,17 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             self._is_syncing = False
             error = future.exception() if not future.cancelled() else asyncio.CancelledError()
             if error is None:
-                self._finish(turn)
+                self._finish(cycle)
             else:
-                self._engine.fail(turn, error)
+                self._engine.fail(cycle, error)
                 self._rest()
 
         syncing.add_done_callback(synced)
 
-    def _finish(self, turn: Turn) -> None:
+    def _finish(self, cycle: Cycle) -> None:
         self._is_finishing = True
         try:
-            self._engine.finish(turn)
+            self._engine.finish(cycle)
         finally:
             self._is_finishing = False
             self._loop.call_soon(self._rest)

@@ -1,8 +1,8 @@
-"""The broker for threads: whoever has a request runs the turn.
+"""The broker for threads: whoever has a request runs the cycle.
 
 There is one lock. A caller puts its request in line and takes the lock; if by then another has answered it, there is
-nothing left to do, otherwise it runs a turn, for itself and for all who have come in meanwhile. While it waits for the
-disk, others line up for the next turn: group commit without a thread to hand work to. A pacer thread runs the turns
+nothing left to do, otherwise it runs a cycle, for itself and for all who have come in meanwhile. While it waits for the
+disk, others line up for the next cycle: group commit without a thread to hand work to. A pacer thread runs the cycles
 that time asks for.
 """
 
@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from fairlane.broker.cycle import Turn
+from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.unclosed import tell_unclosed
-from fairlane.broker.requests import Asked, Attach, Consumer, Reply, Waiter
+from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
 from fairlane.broker.verbs.admin import AdminVerbs
 from fairlane.broker.verbs.batches import BatchVerbs
 from fairlane.broker.verbs.checking import check_taking
@@ -65,7 +65,7 @@ class _Slot:
             self._waker.set()
 
     def wait(self) -> None:
-        """Wait until there is an answer. To be called with the turn's lock held by nobody."""
+        """Wait until there is an answer. To be called with the cycle's lock held by nobody."""
         self._waker = threading.Event()
         if not self._is_done:
             self._waker.wait()
@@ -95,7 +95,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
         atexit.register(self._tell_unclosed)
         self._run()
 
-    def _ask(self, make: Callable[[Reply], Asked]) -> Any:  # noqa: ANN401 - see Asking
+    def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
         if os.getpid() != self._process:
             raise WrongProcess("This broker was opened by the process that this one was forked from.")
         if self._is_closed:
@@ -143,7 +143,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
                 return
             self._engine.dismiss_consumers()
             while self._engine.has_requests():
-                self._turn()
+                self._cycle()
             self._is_closed = True
             self._engine.close()
         atexit.unregister(self._tell_unclosed)
@@ -162,18 +162,18 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
         if os.getpid() == self._process:
             tell_unclosed(self)
 
-    # ----------------------------------------------------------------------------------------------------------- turns
+    # ----------------------------------------------------------------------------------------------------------- cycles
 
     def _run(self, slot: _Slot | None = None) -> None:
-        """Run turns until there is nothing to do, unless another thread has done it meanwhile."""
+        """Run cycles until there is nothing to do, unless another thread has done it meanwhile."""
         with self._lock:
             if self._is_closed and slot is not None and not slot.done():
                 slot.set_exception(Closed("The broker has been closed."))
             if self._is_closed or (slot is not None and slot.done()):
                 return
-            self._turn()
+            self._cycle()
             while self._engine.has_requests() and (slot is None or not slot.done()):
-                self._turn()
+                self._cycle()
             at_ms = self._engine.next_event_at()
         if self._engine.has_requests():
             at_ms = 0
@@ -183,24 +183,24 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
                     self._alarm_at_ms = at_ms
                     self._alarm.notify_all()
 
-    def _turn(self) -> None:
+    def _cycle(self) -> None:
         engine = self._engine
-        turn = None
+        cycle = None
         try:
-            turn = engine.begin()
-            if turn.records:
-                engine.write(turn)
+            cycle = engine.begin()
+            if cycle.records:
+                engine.write(cycle)
                 engine.sync()
-            engine.finish(turn)
+            engine.finish(cycle)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
-            engine.fail(turn if turn is not None else Turn(engine.now_ms(), 0), error)
+            engine.fail(cycle if cycle is not None else Cycle(engine.now_ms(), 0), error)
         except BaseException:
             # Interrupted in the middle: what is in memory may not be what is in the store.
-            engine.distrust(turn)
+            engine.distrust(cycle)
             raise
 
     def _pace(self) -> None:
-        """Run the turns that time asks for."""
+        """Run the cycles that time asks for."""
         while not self._is_closed:
             with self._alarm:
                 at_ms = self._alarm_at_ms
@@ -212,7 +212,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
             try:
                 self._run()
             except Exception:  # noqa: BLE001 - the next one still has to come
-                _log.exception("A turn that time asked for went wrong.")
+                _log.exception("A cycle that time asked for went wrong.")
 
 
 class Deliveries:

@@ -1,11 +1,11 @@
-"""Claiming: from what registered consumers ask for to durable claims, and the reading of these."""
+"""WaitingClaims: from what registered consumers ask for to durable claims, and the reading of these."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.cycle import Desk, Turn
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Request
 from fairlane.broker.views.deliveries import delivered
 from fairlane.broker.views.queues import known
@@ -15,46 +15,46 @@ from fairlane.errors import ClaimNotFound, ConsumerNotFound
 from fairlane.model.claims import Claimed
 
 
-class Claiming:
-    """Takes claims within a turn: what is done is acked at once, and what is new is picked once waiters are served."""
+class WaitingClaims:
+    """Takes claims within a cycle: what is done is acked at once, and what is new is picked once waiters are served."""
 
-    def __init__(self, *, turn_events: int) -> None:
-        self._turn_events = turn_events
+    def __init__(self, *, cycle_events_max: int) -> None:
+        self._cycle_events_max = cycle_events_max
 
     @staticmethod
-    def take(desk: Desk, request: Request, turn: Turn) -> None:
+    def take(executor: Executor, request: Request, cycle: Cycle) -> None:
         """End the claims that are done, and answer unless something is to be picked."""
         command = cast("Claim", request.command)
-        desk.schedule.presence.hear(command.queue, command.consumer, turn.now_ms)
-        outcome = desk.execute(command, turn)
+        executor.schedule.presence.hear(command.queue, command.consumer, cycle.now_ms)
+        outcome = executor.execute(command, cycle)
         if outcome is None:
-            turn.claims.append(request)
+            cycle.claims.append(request)
         else:
-            turn.answer(request.reply, outcome)
+            cycle.answer(request.reply, outcome)
 
-    def serve(self, desk: Desk, turn: Turn) -> None:
-        """Lease what is wanted, each claim as a whole; when the turn is full the others wait for the next."""
+    def serve(self, executor: Executor, cycle: Cycle) -> None:
+        """Lease what is wanted, each claim as a whole; when the cycle is full the others wait for the next."""
         is_first = True
-        while turn.claims:
-            request = turn.claims[0]
-            if is_first or turn.handed_out < self._turn_events:
-                turn.answer(request.reply, self._claim(desk, cast("Claim", request.command), turn))
+        while cycle.claims:
+            request = cycle.claims[0]
+            if is_first or cycle.handed_out < self._cycle_events_max:
+                cycle.answer(request.reply, self._claim(executor, cast("Claim", request.command), cycle))
             else:
-                desk.submit(request)
-            turn.claims.pop(0)
+                executor.submit(request)
+            cycle.claims.pop(0)
             is_first = False
 
     @staticmethod
-    def _claim(desk: Desk, command: Claim, turn: Turn) -> object:
-        outcome = desk.execute(command, turn)  # again: something may have come between
+    def _claim(executor: Executor, command: Claim, cycle: Cycle) -> object:
+        outcome = executor.execute(command, cycle)  # again: something may have come between
         if outcome is not None:
             return outcome
-        picked = desk.schedule.pick(command.queue, command.count, turn.now_ms, size_bytes=command.size_bytes)
+        picked = executor.schedule.pick(command.queue, command.count, cycle.now_ms, size_bytes=command.size_bytes)
         command.picked = [message.number for message in picked]
-        turn.handed_out += len(picked)
+        cycle.handed_out += len(picked)
         if picked:
-            command.picking = desk.schedule.last_picking(command.queue, picked)
-        return desk.execute(command, turn)
+            command.picking = executor.schedule.last_picking(command.queue, picked)
+        return executor.execute(command, cycle)
 
 
 def read_claim(

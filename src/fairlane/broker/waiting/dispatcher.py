@@ -204,7 +204,7 @@ class Dispatcher:
         self._freed.clear()
 
     def restore(self) -> None:
-        """Give consumers back what they hold after all, because the turn that took it from them has failed."""
+        """Give consumers back what they hold after all, because the cycle that took it from them has failed."""
         for consumer, number, token in self._freed:
             if not consumer.is_closed:
                 consumer.held[number] = token

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from fairlane.broker.cycle import Desk, Turn
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Reply, Request
 from fairlane.core.commands import Enqueue, Remove
 from fairlane.core.decide.enqueue import needs_room
@@ -31,12 +31,12 @@ class Parked:
     request: Request
     results: Results
     until_ms: int
-    turn: Turn
-    """The latest turn in which something came of it."""
+    cycle: Cycle
+    """The latest cycle in which something came of it."""
     is_over: bool = False
 
 
-class EnqueueLine:
+class WaitingProducers:
     """Takes enqueues, and keeps those that wait for room: in each queue first come, first served."""
 
     def __init__(self) -> None:
@@ -47,62 +47,62 @@ class EnqueueLine:
         """Return when the next one has waited as long as it would."""
         return self._limits.next_at()
 
-    def take(self, desk: Desk, request: Request, turn: Turn) -> None:
+    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
         """Decide an enqueue, or let it wait behind those that wait already."""
         command = cast("Enqueue", request.command)
-        queue = desk.ledger.queues.get(command.queue)
-        desk.inquiries.complete_enqueue(desk.ledger, command, turn.now_ms)
+        queue = executor.ledger.queues.get(command.queue)
+        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and self._is_behind_others(desk, command.queue, turn):
+        if waits and self._is_behind_others(executor, command.queue, cycle):
             full = QueueFull(f"Others wait for room in queue {command.queue!r}.")
-            self._park(request, [full] * len(command.messages), turn)
+            self._park(request, [full] * len(command.messages), cycle)
             return
-        if queue is not None and queue.policy.backpressure in _DROPS and _may_be_full(desk.ledger, queue, command):
-            outcome: object = self._enqueue_dropping(desk, queue, command, turn)
+        if queue is not None and queue.policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, command):
+            outcome: object = self._enqueue_dropping(executor, queue, command, cycle)
         else:
-            outcome = desk.execute(command, turn)
+            outcome = executor.execute(command, cycle)
         if waits and isinstance(outcome, list) and any(isinstance(result, _FULL) for result in outcome):
-            self._park(request, outcome, turn)
+            self._park(request, outcome, cycle)
         elif request.reply is not None:
-            turn.answers.append((request.reply, outcome))
+            cycle.answers.append((request.reply, outcome))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
-    def _is_behind_others(self, desk: Desk, queue: str, turn: Turn) -> bool:
+    def _is_behind_others(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
         """Tell whether others wait for room in a queue as a whole. Those who wait for their own key hold up nobody."""
         if queue not in self._parked:
             return False
-        self.retry(desk, turn)
+        self.retry(executor, cycle)
         waiting = self._parked.get(queue, ())
         return any(isinstance(result, (QueueFull, GlobalFull)) for parked in waiting for result in parked.results)
 
-    def _park(self, request: Request, results: Results, turn: Turn) -> None:
-        parked = Parked(request, results, turn.now_ms + request.wait_ms, turn)
+    def _park(self, request: Request, results: Results, cycle: Cycle) -> None:
+        parked = Parked(request, results, cycle.now_ms + request.wait_ms, cycle)
         self._limits.push(parked.until_ms, parked)
         self._parked.setdefault(cast("Enqueue", request.command).queue, []).append(parked)
 
-    def retry(self, desk: Desk, turn: Turn) -> None:
+    def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Let those that wait try again, if room may have been made, and let go those that have waited enough."""
         if not self._parked:
             return
-        for parked in self._limits.pop_due(turn.now_ms):
-            self._end(parked, turn)
-        news, turn.looked_at = turn.records[turn.looked_at :], len(turn.records)
+        for parked in self._limits.pop_due(cycle.now_ms):
+            self._end(parked, cycle)
+        news, cycle.looked_at = cycle.records[cycle.looked_at :], len(cycle.records)
         if any(isinstance(record, MAKES_ROOM) for record in news):
             for line in list(self._parked.values()):
-                self._try_line(desk, line, turn)
+                self._try_line(executor, line, cycle)
         self._parked = {
             queue: left for queue, line in self._parked.items() if (left := [p for p in line if not p.is_over])
         }
 
-    def _try_line(self, desk: Desk, line: list[Parked], turn: Turn) -> None:
+    def _try_line(self, executor: Executor, line: list[Parked], cycle: Cycle) -> None:
         """Let a line try in order, up to the first that finds the queue as a whole still full."""
         for parked in line:
-            self._try(desk, parked, turn)
+            self._try(executor, parked, cycle)
             if any(isinstance(result, (QueueFull, GlobalFull)) for result in parked.results) and not parked.is_over:
                 return
 
-    def _try(self, desk: Desk, parked: Parked, turn: Turn) -> None:
+    def _try(self, executor: Executor, parked: Parked, cycle: Cycle) -> None:
         reply = parked.request.reply
         if parked.is_over or (reply is not None and reply.done()):
             parked.is_over = True
@@ -111,25 +111,25 @@ class EnqueueLine:
         rows = [row for row, result in enumerate(parked.results) if isinstance(result, _FULL)]
         answers = None if command.answers is None else [command.answers[row] for row in rows]
         part = replace(command, messages=[command.messages[row] for row in rows], answers=answers, faults=None)
-        outcome = desk.execute(part, turn)
+        outcome = executor.execute(part, cycle)
         results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
         for row, result in zip(rows, results, strict=True):
             parked.results[row] = result
             if not isinstance(result, _FULL):
-                parked.turn = turn
+                parked.cycle = cycle
         if not any(isinstance(result, _FULL) for result in parked.results):
-            self._end(parked, turn)
+            self._end(parked, cycle)
 
-    def _end(self, parked: Parked, turn: Turn) -> None:
+    def _end(self, parked: Parked, cycle: Cycle) -> None:
         parked.is_over = True
         if parked.request.reply is not None:
-            turn.answers.append((parked.request.reply, parked.results))
+            cycle.answers.append((parked.request.reply, parked.results))
 
-    def fail(self, turn: Turn, error: FairlaneError) -> None:
-        """Refuse those of which something came in a turn that has failed."""
+    def fail(self, cycle: Cycle, error: FairlaneError) -> None:
+        """Refuse those of which something came in a cycle that has failed."""
         for line in self._parked.values():
             for parked in line:
-                if parked.turn is turn and not parked.is_over:
+                if parked.cycle is cycle and not parked.is_over:
                     parked.is_over = True
                     if parked.request.reply is not None and not parked.request.reply.done():
                         parked.request.reply.set_exception(error)
@@ -142,29 +142,29 @@ class EnqueueLine:
 
     # --------------------------------------------------------------------------------------------------------- dropping
 
-    def _enqueue_dropping(self, desk: Desk, queue: Queue, command: Enqueue, turn: Turn) -> Results:
+    def _enqueue_dropping(self, executor: Executor, queue: Queue, command: Enqueue, cycle: Cycle) -> Results:
         """Enqueue one message after the other, each time dropping as much as it needs and may."""
         results: Results = []
         for row, message in enumerate(command.messages):
             answers = None if command.answers is None else [command.answers[row]]
             single = replace(command, messages=[message], answers=answers, faults=None)
-            if needs_room(desk.ledger, queue, single, turn.now_ms):
-                terms = resolve(queue, single.messages, answers, turn.now_ms)
+            if needs_room(executor.ledger, queue, single, cycle.now_ms):
+                terms = resolve(queue, single.messages, answers, cycle.now_ms)
                 priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
-                self._make_room(desk, queue, Item(terms.keys[0], priority=priority), len(message.payload), turn)
-            outcome = desk.execute(single, turn)
+                self._make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
+            outcome = executor.execute(single, cycle)
             results.extend(outcome if isinstance(outcome, list) else [cast("FairlaneError", outcome)])
         return results
 
     @staticmethod
-    def _make_room(desk: Desk, queue: Queue, newcomer: Item, size: int, turn: Turn) -> None:
+    def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
         policy = _DROPS[queue.policy.backpressure]
-        while (refusal := Room(desk.ledger, queue).take(newcomer.key, size)) is not None:
+        while (refusal := Room(executor.ledger, queue).take(newcomer.key, size)) is not None:
             key = newcomer.key if isinstance(refusal, KeyFull) else None
-            victim = desk.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
+            victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
             if victim is None:
                 return
-            desk.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), turn)
+            executor.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), cycle)
 
 
 def _may_be_full(ledger: Ledger, queue: Queue, command: Enqueue) -> bool:

@@ -1,4 +1,4 @@
-"""Redrives: dead letters back to work, a few with each turn, at a rate, with progress, until done or stopped.
+"""Redrives: dead letters back to work, a few with each cycle, at a rate, with progress, until done or stopped.
 
 Each step is one commit of its own kind: a message is either still among the dead letters or back in its queue. So a
 redrive that is stopped, or whose broker dies, has lost nothing, and can be started again for the rest.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from fairlane.broker.cycle import Desk, Turn
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.core.commands import Redrive
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -178,22 +178,22 @@ class Redrives:
 
     # --------------------------------------------------------------------------------------------------------- stepping
 
-    def step(self, desk: Desk, turn: Turn) -> None:
+    def step(self, executor: Executor, cycle: Cycle) -> None:
         """Take a step with each redrive that is due."""
         for job in list(self._jobs.values()):
-            if job.status == "running" and job.next_ms <= turn.now_ms:
-                self._step(desk, job, turn)
+            if job.status == "running" and job.next_ms <= cycle.now_ms:
+                self._step(executor, job, cycle)
 
-    def _step(self, desk: Desk, job: _Job, turn: Turn) -> None:
-        dlq = desk.ledger.queues.get(job.queue)
-        target = desk.ledger.queues.get(job.queue.removesuffix(DLQ_SUFFIX))
+    def _step(self, executor: Executor, job: _Job, cycle: Cycle) -> None:
+        dlq = executor.ledger.queues.get(job.queue)
+        target = executor.ledger.queues.get(job.queue.removesuffix(DLQ_SUFFIX))
         if dlq is None or target is None:
-            job.end("failed", turn.now_ms, "The queue was deleted.")
+            job.end("failed", cycle.now_ms, "The queue was deleted.")
             return
-        self._scan(job, dlq, turn.now_ms)
+        self._scan(job, dlq, cycle.now_ms)
         if not job.is_dry_run:
-            self._move(desk, job, dlq, target, turn)
-        self._end_if_done(job, turn.now_ms)
+            self._move(executor, job, dlq, target, cycle)
+        self._end_if_done(job, cycle.now_ms)
 
     @staticmethod
     def _end_if_done(job: _Job, now_ms: int) -> None:
@@ -213,20 +213,20 @@ class Redrives:
                 if not job.is_dry_run:
                     job.waiting.append(message.number)
 
-    def _move(self, desk: Desk, job: _Job, dlq: Queue, target: Queue, turn: Turn) -> None:
+    def _move(self, executor: Executor, job: _Job, dlq: Queue, target: Queue, cycle: Cycle) -> None:
         present = [dlq.messages[number] for number in job.waiting if number in dlq.messages]
         waiting = [message for message in present if not message.token]
-        messages = self._chosen(job, desk.ledger, target, waiting, turn.now_ms)
+        messages = self._chosen(job, executor.ledger, target, waiting, cycle.now_ms)
         chosen = {message.number for message in messages}
         job.waiting = [message.number for message in waiting if message.number not in chosen]
         if messages:
-            outcome = desk.execute(_command(desk, job, target, messages, turn.now_ms), turn)
+            outcome = executor.execute(_command(executor, job, target, messages, cycle.now_ms), cycle)
             if isinstance(outcome, FairlaneError):
-                job.end("failed", turn.now_ms, str(outcome))
+                job.end("failed", cycle.now_ms, str(outcome))
                 return
             job.moved += len(messages)
         if job.waiting and (job.rate is not None or not messages):
-            job.next_ms = turn.now_ms + self._pause_ms(job, turn.now_ms)
+            job.next_ms = cycle.now_ms + self._pause_ms(job, cycle.now_ms)
 
     @staticmethod
     def _chosen(job: _Job, ledger: Ledger, target: Queue, waiting: list[Message], now_ms: int) -> list[Message]:
@@ -249,9 +249,9 @@ class Redrives:
         return max(1, min(due_ms - now_ms, _PAUSE_MS))
 
 
-def _command(desk: Desk, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> Redrive:
+def _command(executor: Executor, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> Redrive:
     """Return the command that lets dead letters go through the enqueue flow of their queue."""
-    all_headers = [headers for headers, _, _ in desk.bodies.read(messages)]
+    all_headers = [headers for headers, _, _ in executor.bodies.read(messages)]
     prefix = f"{target.name}/"
     news = [
         NewMessage(
@@ -265,6 +265,6 @@ def _command(desk: Desk, job: _Job, target: Queue, messages: list[Message], now_
         for message, headers in zip(messages, all_headers, strict=True)
     ]
     questions = [EnqueueQuestion(headers, message.size) for message, headers in zip(messages, all_headers, strict=True)]
-    answers = desk.inquiries.ask(target.name, questions, now_ms) if target.policy.on_enqueue is not None else None
+    answers = executor.hook_calls.ask(target.name, questions, now_ms) if target.policy.on_enqueue is not None else None
     numbers = [message.number for message in messages]
     return Redrive(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)

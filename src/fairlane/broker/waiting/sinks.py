@@ -1,11 +1,11 @@
-"""Staging within turns: what finds no room waits for it, where the queue's policy is to wait."""
+"""Staging within cycles: what finds no room waits for it, where the queue's policy is to wait."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import cast
 
-from fairlane.broker.cycle import Desk, Turn
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Reply, Request
 from fairlane.broker.waiting.producers import MAKES_ROOM
 from fairlane.core.commands import Stage
@@ -25,7 +25,7 @@ class Parked:
     is_over: bool = False
 
 
-class StageLine:
+class WaitingSinks:
     """Takes requests to stage, and keeps those that wait for room: in each queue first come, first served.
 
     A part is staged as a whole, so nothing is dropped to make room for some of it.
@@ -39,20 +39,20 @@ class StageLine:
         """Return when the next one has waited as long as it would."""
         return self._limits.next_at()
 
-    def take(self, desk: Desk, request: Request, turn: Turn) -> None:
+    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
         """Decide a request, or let it wait behind those that wait already."""
         command = cast("Stage", request.command)
-        queue = desk.ledger.queues.get(command.queue)
-        desk.inquiries.complete_enqueue(desk.ledger, command, turn.now_ms)
+        queue = executor.ledger.queues.get(command.queue)
+        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(command.queue) if waits else None
-        outcome = ahead.refusal if ahead is not None else desk.execute(command, turn)
+        outcome = ahead.refusal if ahead is not None else executor.execute(command, cycle)
         if waits and isinstance(outcome, _FULL):
-            parked = Parked(request, outcome, turn.now_ms + request.wait_ms)
+            parked = Parked(request, outcome, cycle.now_ms + request.wait_ms)
             self._limits.push(parked.until_ms, parked)
             self._parked.append(parked)
         else:
-            turn.answer(request.reply, outcome)
+            cycle.answer(request.reply, outcome)
 
     def _ahead(self, queue: str) -> Parked | None:
         """Return one that waits for room in a queue as a whole. Those who wait for their own key hold up nobody."""
@@ -60,18 +60,18 @@ class StageLine:
             (one for one in self._parked if _queue(one) == queue and not isinstance(one.refusal, KeyFull)), None
         )
 
-    def retry(self, desk: Desk, turn: Turn) -> None:
+    def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Let those that wait try again, if room may have been made, and let go those that have waited enough."""
         if not self._parked:
             return
-        for parked in self._limits.pop_due(turn.now_ms):
+        for parked in self._limits.pop_due(cycle.now_ms):
             parked.is_over = True
-            turn.answer(parked.request.reply, parked.refusal)
-        if any(isinstance(record, MAKES_ROOM) for record in turn.records):
-            self._try_all(desk, turn)
+            cycle.answer(parked.request.reply, parked.refusal)
+        if any(isinstance(record, MAKES_ROOM) for record in cycle.records):
+            self._try_all(executor, cycle)
         self._parked = [parked for parked in self._parked if not parked.is_over]
 
-    def _try_all(self, desk: Desk, turn: Turn) -> None:
+    def _try_all(self, executor: Executor, cycle: Cycle) -> None:
         full: set[str] = set()
         for parked in self._parked:
             reply = parked.request.reply
@@ -80,14 +80,14 @@ class StageLine:
             if reply is not None and reply.done():
                 parked.is_over = True
                 continue
-            outcome = desk.execute(parked.request.command, turn)
+            outcome = executor.execute(parked.request.command, cycle)
             if isinstance(outcome, _FULL):
                 parked.refusal = outcome
                 if not isinstance(outcome, KeyFull):
                     full.add(_queue(parked))
             else:
                 parked.is_over = True
-                turn.answer(reply, outcome)
+                cycle.answer(reply, outcome)
 
     def dismiss(self) -> list[tuple[Reply, FairlaneError]]:
         """Return everybody who waits, with why, and forget them."""

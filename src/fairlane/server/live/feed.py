@@ -9,19 +9,19 @@ from typing import Final
 
 import msgspec
 
-from fairlane.cluster.house import split_into
+from fairlane.cluster.groups import split_into
 from fairlane.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit
+from fairlane.gateway.caller import Caller
 from fairlane.model.partitions import MARK, partition_name, served_name
-from fairlane.server.callers import Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import Exchange
+from fairlane.server.interfaces.exchange import Exchange
+from fairlane.server.interfaces.relay import headers_for_node, may_relay
+from fairlane.server.interfaces.subscription import EVENTS, first_of
 from fairlane.server.live.fold import Counts, LiveFold
 from fairlane.server.live.keys import KeyBoard, KeyWish
 from fairlane.server.live.remote import FarPictures
 from fairlane.server.live.snapshot import QUEUES_MAX, Picture, QueueNow, queues_now
 from fairlane.server.live.streams import Streams
-from fairlane.server.relaying import headers_for_node, may_relay
-from fairlane.server.subscribing import EVENTS, first_of
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
 KEYS_SHOWN: Final = 100

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlane.cluster.house import Looking
+from fairlane.cluster.groups import Looking
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView
 from fairlane.server.live.snapshot import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fairlane.cluster.house import Looking
+from fairlane.cluster.groups import Looking
 from fairlane.journal.records import AnyRecord
 from fairlane.server.live.fold import LiveFold
 from fairlane.server.live.keys import KeyBoard

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from fairlane.broker.measurements import Measured
+from fairlane.broker.measurements import BrokerMetrics
 from fairlane.server.metrics.families import OTHERS, Family, Kind, Sample, Sums, histogram_samples, labelled, single
 
 _LABELS_MAX: Final = 200
 """Throttles, and queues with hooks, that get a label of their own."""
 
 
-def broker_families(measured: Measured) -> Iterator[Family]:
+def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
     """Yield the metrics that a broker measured itself."""
     meters = measured.meters
     yield Family("fairlane_commits_total", "counter", "Commits to the store.", single(meters.commit_s.count))
@@ -48,7 +48,7 @@ def broker_families(measured: Measured) -> Iterator[Family]:
     yield from _hook_families(measured)
 
 
-def _throttle_families(measured: Measured) -> Iterator[Family]:
+def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
     decisions: Sums = defaultdict(float)
     tokens: Sums = defaultdict(float)
     ranked = sorted(measured.throttles, key=lambda each: -each.passed)
@@ -66,7 +66,7 @@ def _throttle_families(measured: Measured) -> Iterator[Family]:
     yield Family("fairlane_throttle_tokens", "gauge", "Whole tokens available.", labelled(("throttle",), tokens))
 
 
-def _hook_families(measured: Measured) -> Iterator[Family]:
+def _hook_families(measured: BrokerMetrics) -> Iterator[Family]:
     sums: dict[str, Sums] = {name: defaultdict(float) for name, *_ in _HOOKS}
     timings: list[Sample] = []
     for at, (queue, (found, timing)) in enumerate(sorted(measured.hooks.items())):

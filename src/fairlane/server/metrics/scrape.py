@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from fairlane import __version__
-from fairlane.cluster.house import Looking
+from fairlane.cluster.groups import Looking
 from fairlane.errors import QueueNotFound
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq

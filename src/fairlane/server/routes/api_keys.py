@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.api_keys import CreateKey, RevokeKey
-from fairlane.server.callers import EVERY, Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import Exchange
+from fairlane.server.interfaces.exchange import Exchange
 from fairlane.wire.verbs import Nothing
 
 

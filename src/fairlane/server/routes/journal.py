@@ -14,11 +14,11 @@ from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.views.journal import JournalSlice
 from fairlane.errors import InvalidArgument
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
 from fairlane.journal.selection import Selection
-from fairlane.server.callers import EVERY, Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import JSON, Exchange, line_of
+from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
 from fairlane.server.verbs.admin import EVENTS_MAX, without_secret
 
 ARROW: Final = "application/vnd.apache.arrow.stream"

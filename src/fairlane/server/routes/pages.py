@@ -13,10 +13,10 @@ from fairlane import __version__
 from fairlane.dashboard.assets import HEADERS, assets
 from fairlane.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlane.errors import RouteNotFound
-from fairlane.server.asgi import header
-from fairlane.server.callers import EVERY, Caller
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import JSON, Exchange
+from fairlane.server.interfaces.asgi import header
+from fairlane.server.interfaces.exchange import JSON, Exchange
 from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
 from fairlane.server.routes.api_docs import PAGE

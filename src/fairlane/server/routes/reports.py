@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from fairlane.errors import StoreCorrupt
+from fairlane.gateway.caller import EVERY, Caller
 from fairlane.model.views import ReaderView
-from fairlane.server.callers import EVERY, Caller
 from fairlane.server.doors import Doors
-from fairlane.server.exchange import Exchange
+from fairlane.server.interfaces.exchange import Exchange
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from typing import Final
 
 from fairlane import __version__
 from fairlane.errors import FairlaneError
+from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.server.dispatch import Answer
 from fairlane.server.metrics.families import Exemplar
-from fairlane.server.origin import Origin
 from fairlane.wire import verbs as wire
 from fairlane.wire.trace import TraceContext, trace_in
 from fairlane.wire.verbs import Shape

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
+from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery
 from fairlane.server.dispatch import Answer
-from fairlane.server.origin import Origin
 from fairlane.wire.verbs import Shape
 
 

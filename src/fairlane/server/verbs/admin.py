@@ -9,15 +9,14 @@ from typing import Any, Final
 
 from fairlane.assembly import PRIVATE_PREFIX, AsyncBroker
 from fairlane.errors import Forbidden, InvalidArgument
+from fairlane.gateway.caller import Caller
 from fairlane.journal.events import rows
+from fairlane.model.names import REDRIVE_AT
 from fairlane.model.views import HookStatistics, HookTrial, QueueView, RedriveView
-from fairlane.server.callers import Caller
 from fairlane.wire import verbs as wire
 
 EVENTS_MAX: Final = 100_000
 """Events in one answer."""
-AT: Final = "@"
-"""In a cluster, the name of the dead-letter queue is behind it in the id of a redrive."""
 _DONE: Final = wire.Nothing()
 
 
@@ -91,7 +90,7 @@ async def redrive(broker: AsyncBroker, request: wire.Redrive, caller: Caller) ->
 
 async def redrive_view(broker: AsyncBroker, request: wire.RedriveRequest, _: Caller) -> RedriveView:
     """Return how far a redrive is."""
-    return await broker.redrive_view(request.id.partition(AT)[0])
+    return await broker.redrive_view(request.id.partition(REDRIVE_AT)[0])
 
 
 async def redrives(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wire.Redrives:
@@ -101,7 +100,7 @@ async def redrives(broker: AsyncBroker, _request: wire.Nothing, _: Caller) -> wi
 
 async def stop_redrive(broker: AsyncBroker, request: wire.RedriveRequest, _: Caller) -> RedriveView:
     """Stop a redrive."""
-    return await broker.stop_redrive(request.id.partition(AT)[0])
+    return await broker.stop_redrive(request.id.partition(REDRIVE_AT)[0])
 
 
 async def try_hook(broker: AsyncBroker, request: wire.TryHook, _: Caller) -> HookTrial:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.gateway.caller import Caller
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.staging import Published, Staged
-from fairlane.server.callers import Caller
 from fairlane.wire import verbs as wire
 
 

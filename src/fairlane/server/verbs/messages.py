@@ -7,9 +7,9 @@ from typing import Final
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import FairlaneError
+from fairlane.gateway.caller import Caller
 from fairlane.model.message import Delivery, MessageView
 from fairlane.model.views import Explained
-from fairlane.server.callers import Caller
 from fairlane.wire import verbs as wire
 from fairlane.wire.errors import body_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fairlane.broker.requests import Asked, Reply
+from fairlane.broker.requests import Reply, Submission
 from fairlane.broker.verbs import asked
 from fairlane.server.verbs import messages
 from fairlane.wire import verbs as wire
@@ -22,15 +22,15 @@ class Quick(NamedTuple):
         answer: returns the answer, for what the reply was told.
     """
 
-    ask: Callable[[Any, Reply], Asked]
+    ask: Callable[[Any, Reply], Submission]
     answer: Callable[[Any], msgspec.Struct]
 
 
-def _enqueue(request: wire.Enqueue, reply: Reply) -> Asked:
+def _enqueue(request: wire.Enqueue, reply: Reply) -> Submission:
     return asked.enqueue(request.queue, request.messages, reply, wait_ms=request.wait_ms)
 
 
-def _lease(request: wire.Lease, reply: Reply) -> Asked:
+def _lease(request: wire.Lease, reply: Reply) -> Submission:
     return asked.lease(
         request.queue,
         request.count,
@@ -42,7 +42,7 @@ def _lease(request: wire.Lease, reply: Reply) -> Asked:
     )
 
 
-def _ack(request: wire.Ack, reply: Reply) -> Asked:
+def _ack(request: wire.Ack, reply: Reply) -> Submission:
     return asked.ack(request.queue, request.receipts, reply, costs=messages.costs_of(request.receipts))
 
 

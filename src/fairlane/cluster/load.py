@@ -1,0 +1,50 @@
+"""How much each group has to do, by the records of its commits."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from fairlane.cluster.groups import Groups
+
+_SPAN_S: Final = 30.0
+"""Rates are smoothed over about this time, so that a short burst moves no group."""
+
+
+class Loads:
+    """Records a second of each group that is open here, smoothed; 0 for one that was just opened."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._sequences: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+        self._looked_s: float | None = None
+
+    def rates(self, now_s: float) -> dict[str, float]:
+        """Return the rates by now."""
+        elapsed_s = None if self._looked_s is None else max(0.001, now_s - self._looked_s)
+        self._looked_s = now_s
+        rates: dict[str, float] = {}
+        self._sequences = {group: at for group, at in self._sequences.items() if group in self._groups.names}
+        for group in self._groups.names:
+            broker = self._groups.group(group)
+            if broker is None:
+                continue
+            sequence, rate = broker.sequence, 0.0
+            if elapsed_s is not None and group in self._sequences:
+                rate = (sequence - self._sequences[group]) / elapsed_s
+            before = self._rates.get(group, rate)
+            part = 1.0 - math.exp(-(elapsed_s or 0.0) / _SPAN_S)
+            rates[group] = before + part * (rate - before)
+            self._sequences[group] = sequence
+        self._rates = rates
+        return {group: round(rate, 1) for group, rate in rates.items()}
+
+    def demand(self) -> dict[str, dict[str, int]]:
+        """Return of each throttle, and each group that is open here, how much waits for it."""
+        found: dict[str, dict[str, int]] = {}
+        for group in self._groups.names:
+            broker = self._groups.group(group)
+            for throttle, count in ({} if broker is None else broker.throttle_demand()).items():
+                found.setdefault(throttle, {})[group] = count
+        return found

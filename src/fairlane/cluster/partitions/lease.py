@@ -1,0 +1,135 @@
+"""Leasing from a queue that is split: from whichever partition has something, or has it first.
+
+A wait is a wait at every partition. When one has something, the others end: here the broker gives back what it had just
+leased, and other nodes are told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from fairlane.cluster.gateway import PATIENCE_S, Whole
+from fairlane.errors import QueueNotFound, UnavailableError
+from fairlane.model.message import Delivery
+from fairlane.model.partitions import partition_name
+from fairlane.wire.spreading import asking_order, for_partition, of_whole
+from fairlane.wire.verbs import Lease, Leased
+
+_PAUSE_S: Final = 0.1
+"""So long is waited before a partition is asked again that can't be asked just now."""
+
+
+async def lease(whole: Whole, request: Lease) -> Leased:
+    """Lease from the first partition that has something; with a wait, from the first that gets something.
+
+    Raises:
+        FairlaneError: nothing came, and some could not be asked.
+    """
+    whole.router.turn += 1
+    order = asking_order(whole.split.made, whole.router.turn)
+    at_once = msgspec.structs.replace(request, wait_ms=0)
+    leased, busy = await _pass(whole, at_once, order, patience_s=0.0)
+    if leased is None and request.wait_ms:
+        leased = await _Wait(whole, request, order).first()
+    elif leased is None and busy:
+        leased, busy = await _pass(whole, at_once, list(busy), patience_s=PATIENCE_S)
+        for error in busy.values() if leased is None else ():
+            raise error
+    return leased if leased is not None else Leased(deliveries=[])
+
+
+async def _pass(
+    whole: Whole, request: Lease, order: list[int], *, patience_s: float
+) -> tuple[Leased | None, dict[int, UnavailableError]]:
+    """Ask one partition after the other; return what came, if anything did, and which could not be asked, and why."""
+    busy: dict[int, UnavailableError] = {}
+    for at in order:
+        try:
+            leased = await whole.ask("lease", for_partition(request, at), patience_s=patience_s)
+        except UnavailableError as error:
+            busy[at] = error
+        except QueueNotFound:
+            if not whole.is_gone(at):
+                raise
+        else:
+            if leased.deliveries:
+                return Leased(deliveries=of_whole(whole.queue, leased.deliveries)), busy
+    return None, busy
+
+
+class _Wait:
+    """A wait at all partitions at once."""
+
+    def __init__(self, whole: Whole, request: Lease, order: list[int]) -> None:
+        self._whole = whole
+        self._request = request
+        self._order = order
+        self._loop = asyncio.get_running_loop()
+        self._end_s = self._loop.time() + request.wait_ms / 1000
+        self._tasks: dict[asyncio.Task[Leased], int] = {}
+        self._fault: BaseException | None = None
+
+    async def first(self) -> Leased | None:
+        """Return what came first; None if nothing came in time.
+
+        Raises:
+            FairlaneError: it is of no use to wait.
+        """
+        try:
+            for at in self._order:
+                self._begin(at)
+            while self._tasks:
+                done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                leased = [pair for task in done if (pair := self._ended(task)) is not None]
+                if leased:
+                    return self._taken(leased)
+                if self._fault is not None:
+                    raise self._fault
+            return None
+        finally:  # nothing is awaited from here on: whoever is cancelled meanwhile would lose what has come
+            for task, at in self._tasks.items():
+                task.cancel()
+                task.add_done_callback(partial(self._came_late, at))
+
+    def _begin(self, at: int, *, pause_s: float = 0.0) -> None:
+        self._tasks[asyncio.create_task(self._ask(at, pause_s))] = at
+
+    async def _ask(self, at: int, pause_s: float) -> Leased:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        left_ms = max(0, round((self._end_s - self._loop.time()) * 1000))
+        request = msgspec.structs.replace(for_partition(self._request, at), wait_ms=left_ms)
+        leased: Leased = await self._whole.ask("lease", request)
+        return leased
+
+    def _ended(self, task: asyncio.Task[Leased]) -> tuple[int, Leased] | None:
+        """Return what a partition had, if it had anything; if it could not be asked, let it be asked again."""
+        at, error = self._tasks.pop(task), task.exception()
+        if isinstance(error, UnavailableError):
+            if self._loop.time() + _PAUSE_S < self._end_s:
+                self._begin(at, pause_s=_PAUSE_S)
+            return None
+        if error is not None and not (isinstance(error, QueueNotFound) and self._whole.is_gone(at)):
+            self._fault = error
+        return (at, task.result()) if error is None and task.result().deliveries else None
+
+    def _taken(self, leased: list[tuple[int, Leased]]) -> Leased:
+        """Return as much as was asked for, and give back what several partitions had beyond that."""
+        room, taken = self._request.count, list[Delivery]()
+        for at, some in leased:
+            fitting = room - len(taken)
+            taken += some.deliveries[:fitting]
+            self._give_back(at, some.deliveries[fitting:])
+        return Leased(deliveries=of_whole(self._whole.queue, taken))
+
+    def _came_late(self, at: int, task: asyncio.Task[Leased]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._give_back(at, task.result().deliveries)
+
+    def _give_back(self, at: int, deliveries: list[Delivery]) -> None:
+        whole = self._whole
+        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller)

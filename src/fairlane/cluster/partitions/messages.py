@@ -1,0 +1,172 @@
+"""Verbs about messages of a queue that is split: asked of the partitions that have these messages, or will have them.
+
+What one partition refuses is told of each item that is its own; the others are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fairlane.cluster.gateway import Spread, Whole
+from fairlane.cluster.partitions.lease import lease
+from fairlane.cluster.partitions.operations import OPERATING
+from fairlane.errors import FairlaneError, QueueNotFound
+from fairlane.model.message import MessageView
+from fairlane.model.partitions import partition_name, partition_of_id
+from fairlane.model.views import Explained
+from fairlane.wire import verbs as wire
+from fairlane.wire.errors import ErrorBody, body_of
+from fairlane.wire.spreading import (
+    Piece,
+    Settling,
+    as_of,
+    cancel_pieces,
+    enqueue_pieces,
+    for_partition,
+    in_order,
+    settling_pieces,
+)
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------------------------------------------------- many items
+
+
+async def _enqueue(whole: Whole, request: wire.Enqueue) -> wire.Enqueued:
+    """Enqueue each message where its fairness key belongs, in order within each partition."""
+    places = whole.router.keys.places(whole.queue, request.messages, whole.split.partitions)
+    pieces = enqueue_pieces(request, places)
+    outcomes = await _outcomes(whole, "enqueue", pieces)
+    results = _together(pieces, outcomes, lambda error: wire.EnqueueResult(error=error))
+    gone = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
+    if gone and whole.router.split_of(whole.queue) != whole.split:
+        rows = sorted(row for piece in gone for row in piece.rows)
+        for row, result in zip(rows, await _enqueued_anew(whole, request, rows), strict=True):
+            results[row] = result
+    return wire.Enqueued(results=results)
+
+
+async def _enqueued_anew(whole: Whole, request: wire.Enqueue, rows: list[int]) -> list[wire.EnqueueResult]:
+    """Enqueue some messages of a request as the queue is split by now; the others are in it already."""
+    rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
+    try:
+        answer: Any = await whole.router.call("enqueue", rest, whole.caller, whole.origin)
+    except FairlaneError as error:
+        return [wire.EnqueueResult(error=body_of(error))] * len(rows)
+    results: list[wire.EnqueueResult] = answer.results
+    return results
+
+
+async def _settle(name: str, whole: Whole, request: Settling) -> wire.Results:
+    """Ack, nack or extend each message where it is."""
+    return await _results(whole, name, settling_pieces(request), request)
+
+
+async def _cancel(whole: Whole, request: wire.Cancel) -> wire.Results:
+    """Take out each message where it is."""
+    return await _results(whole, "cancel", cancel_pieces(request), request)
+
+
+async def _results(whole: Whole, name: str, pieces: list[Piece], request: wire.Shape) -> wire.Results:
+    known = [_known(whole, piece) for piece in pieces]
+    if not known:
+        return wire.Results(results=(await whole.ask(name, for_partition(request, 0))).results)
+    outcomes = await _outcomes(whole, name, known)
+    return wire.Results(results=_together(known, outcomes, lambda error: wire.Result(error=error)))
+
+
+def _known(whole: Whole, piece: Piece) -> Piece:
+    """Return a piece; one for a partition that there is not, for the first, which knows of no such message either."""
+    if piece.at < whole.split.made:
+        return piece
+    first = partition_name(whole.queue, 0)
+    return Piece(0, msgspec.structs.replace(piece.request, queue=first), piece.rows)
+
+
+async def _outcomes(whole: Whole, name: str, pieces: Sequence[Piece]) -> list[Any]:
+    """Return what came of each piece: an answer or an error.
+
+    Raises:
+        FairlaneError: all have been refused.
+    """
+    if len(pieces) == 1:
+        return [await whole.ask(name, pieces[0].request)]
+    outcomes = await asyncio.gather(*(whole.ask(name, piece.request) for piece in pieces), return_exceptions=True)
+    faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    for fault in faults:
+        if not isinstance(fault, FairlaneError) or len(faults) == len(pieces):
+            raise fault
+    return outcomes
+
+
+def _together(pieces: Sequence[Piece], outcomes: Sequence[Any], refused: Callable[[ErrorBody], T]) -> list[T]:
+    """Return what came of each item, in the order of the whole request."""
+    results = [
+        [refused(body_of(outcome))] * len(piece.rows) if isinstance(outcome, FairlaneError) else outcome.results
+        for piece, outcome in zip(pieces, outcomes, strict=True)
+    ]
+    return in_order(pieces, results)
+
+
+# ---------------------------------------------------------------------------------------------------------- one message
+
+
+async def _of_message(name: str, whole: Whole, request: wire.MessageRequest) -> Any:  # noqa: ANN401 - by verb
+    """Look at a message where it is."""
+    return await _at_message(name, whole, request, request.id)
+
+
+async def _set_state(whole: Whole, request: wire.SetState) -> Any:  # noqa: ANN401 - by verb
+    """Write workflow state where the message is."""
+    return await _at_message("set_state", whole, request, request.receipt.id)
+
+
+async def _at_message(name: str, whole: Whole, request: wire.Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
+    at = partition_of_id(message_id)
+    answer = await whole.ask(name, for_partition(request, at if at < whole.split.made else 0))
+    if isinstance(answer, MessageView):
+        return as_of(answer, whole.queue)
+    return msgspec.structs.replace(answer, queue=whole.queue) if isinstance(answer, Explained) else answer
+
+
+async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
+    """Look at messages, partition by partition: ids of a later one are greater.
+
+    What one has with bodies may have ended early, because it was large enough; so the next is asked another time.
+    """
+    begin = 0 if request.after is None else partition_of_id(request.after)
+    found: list[MessageView] = []
+    for at in range(begin, whole.split.made):
+        after = request.after if at == begin else None
+        part = msgspec.structs.replace(request, after=after, count=request.count - len(found))
+        try:
+            found += (await whole.ask("peek", for_partition(part, at))).messages
+        except QueueNotFound:
+            if not whole.is_gone(at):
+                raise
+        if len(found) >= request.count or (found and request.with_body):
+            break
+    return wire.Peeked(messages=[as_of(view, whole.queue) for view in found])
+
+
+SPREAD: Final[Mapping[str, Spread]] = {
+    "enqueue": _enqueue,
+    "lease": lease,
+    "ack": partial(_settle, "ack"),
+    "nack": partial(_settle, "nack"),
+    "extend": partial(_settle, "extend"),
+    "cancel": _cancel,
+    "get": partial(_of_message, "get"),
+    "explain": partial(_of_message, "explain"),
+    "get_state": partial(_of_message, "get_state"),
+    "set_state": _set_state,
+    "peek": _peek,
+    **OPERATING,
+}
+"""The verbs that can be asked of a queue as a whole when it is split."""

@@ -1,0 +1,152 @@
+"""Verbs about a queue that is split as a whole: asked of all of its partitions, and answered as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from fairlane.cluster.entries import SplitEntry
+from fairlane.cluster.gateway import Spread, Whole
+from fairlane.cluster.partitions import views as together
+from fairlane.errors import QueueNotFound
+from fairlane.model.limits import BATCH_MAX
+from fairlane.model.names import is_dlq
+from fairlane.model.views import DeadLetterFilter, HookStatistics, QueueView, RedriveView
+from fairlane.wire import verbs as wire
+from fairlane.wire.spreading import for_partition
+
+_DONE: Final = wire.Nothing()
+
+
+async def each(whole: Whole, name: str, request: wire.Shape) -> dict[int, Any]:
+    """Return what each partition answers, in order; but for those that are gone, and were empty.
+
+    Raises:
+        FairlaneError: one of them refused.
+    """
+    asked = [whole.ask(name, for_partition(request, at)) for at in range(whole.split.made)]
+    answers = dict(enumerate(await asyncio.gather(*asked, return_exceptions=True)))
+    for at, answer in list(answers.items()):
+        if isinstance(answer, QueueNotFound) and whole.is_gone(at):
+            del answers[at]
+        elif isinstance(answer, BaseException):
+            raise answer
+    return answers
+
+
+async def _stats(whole: Whole, request: wire.Stats) -> QueueView:
+    """Return the queue in short, or with some of its keys."""
+    answers = await each(whole, "stats", request)
+    return together.queue_view(whole.queue, list(answers.values()), made=whole.split.made, keys_max=request.keys_max)
+
+
+async def _inspect(whole: Whole, request: wire.QueueRequest) -> QueueView:
+    """Return the queue with its keys."""
+    answers = await each(whole, "inspect", request)
+    return together.queue_view(
+        whole.queue, list(answers.values()), made=whole.split.made, keys_max=together.INSPECTED_KEYS
+    )
+
+
+async def _all(name: str, whole: Whole, request: wire.Shape) -> wire.Nothing:
+    """Do something at each partition."""
+    await each(whole, name, request)
+    return _DONE
+
+
+async def _purge(whole: Whole, request: wire.QueueRequest) -> wire.Purged:
+    """Empty each partition."""
+    return wire.Purged(count=sum(answer.count for answer in (await each(whole, "purge", request)).values()))
+
+
+async def _hook_statistics(whole: Whole, request: wire.QueueRequest) -> HookStatistics:
+    """Return how scripts have done in all partitions."""
+    return together.hook_statistics(list((await each(whole, "hook_statistics", request)).values()))
+
+
+async def _try_hook(whole: Whole, request: wire.TryHook) -> Any:  # noqa: ANN401 - by verb
+    """Run a script on a sample, where the first partition is."""
+    return await whole.ask("try_hook", for_partition(request, 0))
+
+
+async def update(whole: Whole, request: wire.UpdateQueue) -> wire.Nothing:
+    """Change the policy of each partition, of the first first: what that refuses, the others are not asked.
+
+    Raises:
+        FairlaneError: not all have it; ask again.
+    """
+    async with whole.router.splitting:
+        await whole.ask("update_queue", for_partition(request, 0))
+        await each(whole, "update_queue", request)
+        if not is_dlq(whole.queue):
+            await _note_policy(whole)
+    return _DONE
+
+
+async def _note_policy(whole: Whole) -> None:
+    """Put on the board where the queue's policy takes fairness keys from."""
+    first: QueueView = await whole.ask("stats", for_partition(wire.Stats(queue=whole.queue), 0))
+    policy = first.policy
+
+    def edit(entry: SplitEntry | None) -> SplitEntry | None:
+        if entry is None:
+            return None
+        return msgspec.structs.replace(entry, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue)
+
+    await whole.router.changes.change_split(whole.queue, edit)
+    whole.router.node.note()
+
+
+async def redrive(whole: Whole, request: wire.Redrive) -> list[RedriveView]:
+    """Start a redrive in each partition that has dead letters.
+
+    Together they move no more than ``count``, and no faster than ``rate``.
+
+    Raises:
+        FairlaneError: one of them refused.
+    """
+    shares = _shares(await _dead(whole, request), request.count)
+    rate = None if request.rate is None else request.rate / len(shares)
+    asked = [
+        whole.ask("redrive", msgspec.structs.replace(for_partition(request, at), count=count, rate=rate))
+        for at, count in shares.items()
+    ]
+    views: list[RedriveView] = await asyncio.gather(*asked)
+    return views
+
+
+async def _dead(whole: Whole, request: wire.Redrive) -> dict[int, int]:
+    """Return how many dead letters each partition has, of those that are wanted; none beyond what is to be moved."""
+    if request.count is None or request.wanted == DeadLetterFilter() or not 1 <= request.count <= BATCH_MAX:
+        found: dict[int, QueueView] = await each(whole, "stats", wire.Stats(queue=whole.queue))
+        return {at: view.waiting for at, view in found.items()}
+    peeking = wire.Peek(queue=whole.queue, count=request.count, wanted=request.wanted)
+    seen: dict[int, wire.Peeked] = await each(whole, "peek", peeking)
+    return {at: len(peeked.messages) for at, peeked in seen.items()}
+
+
+def _shares(dead: Mapping[int, int], count: int | None) -> dict[int, int | None]:
+    """Return how many of its dead letters each partition is to move, of those that are to move any; at least one."""
+    left, shares = count, dict[int, int | None]()
+    for at, waiting in dead.items():
+        share = None if left is None else min(left, waiting)
+        if waiting and share != 0:
+            shares[at] = share
+            left = None if left is None or share is None else left - share
+    return shares or {0: count}
+
+
+OPERATING: Final[Mapping[str, Spread]] = {
+    "stats": _stats,
+    "inspect": _inspect,
+    "pause": partial(_all, "pause"),
+    "resume": partial(_all, "resume"),
+    "purge": _purge,
+    "hook_statistics": _hook_statistics,
+    "try_hook": _try_hook,
+}
+"""The verbs that all partitions are asked."""

@@ -1,0 +1,76 @@
+"""Asking other nodes, and taking back what they lease for somebody who is gone before they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlane.cluster.forwarding import Forwarder, Heard
+from fairlane.errors import Disconnected, FairlaneError
+from fairlane.wire.headers import LEASE_NAME
+from fairlane.wire.verbs import Lease, Nack
+
+if TYPE_CHECKING:
+    import msgspec
+
+_LAST_WORD_S: Final = 2.0
+"""So long a node may take to answer a lease that was withdrawn; its connection is of use again then."""
+
+
+class OtherNodes:
+    """The other nodes, as this one asks them."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        """Ask nobody yet.
+
+        Args:
+            forwarder: has the connections to them.
+        """
+        self._forwarder = forwarder
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, address: str, name: str, request: msgspec.Struct, headers: dict[str, str]) -> msgspec.Struct:
+        """Return what the node at an address answers.
+
+        Who is cancelled while it waits for a lease leaves nothing leased: see ``withdrawals``.
+
+        Raises:
+            FairlaneError: it was refused there, or nobody knows.
+        """
+        if not isinstance(request, Lease):
+            return await self._forwarder.ask(address, name, request, headers)
+        headers = headers | {LEASE_NAME.decode(): secrets.token_hex(16)}
+        asking = asyncio.ensure_future(self._forwarder.ask(address, name, request, headers))
+        try:
+            return await asyncio.shield(asking)
+        except (asyncio.CancelledError, Disconnected):
+            self.behind(self._withdraw(address, request.queue, headers, asking))
+            raise
+
+    async def _withdraw(
+        self, address: str, queue: str, headers: dict[str, str], asking: asyncio.Future[msgspec.Struct]
+    ) -> None:
+        """Let another node take back what it leases, or has leased, under the name that is among the headers."""
+        with contextlib.suppress(FairlaneError):  # then it goes back when its lease ends
+            await self._forwarder.ask(address, "nack", Nack(queue=queue, receipts=[]), headers)
+        with contextlib.suppress(FairlaneError, TimeoutError):
+            await asyncio.wait_for(asking, _LAST_WORD_S)
+
+    def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Heard]:
+        """Lend what another node answers bit by bit; see ``Forwarder.listening``."""
+        return self._forwarder.listening(address, target, headers)
+
+    def behind(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Finish what nobody waits for, and let all connections go."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._forwarder.close()

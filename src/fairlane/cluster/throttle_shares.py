@@ -1,0 +1,109 @@
+"""What groups that are open here have of the throttles that span groups; ``budgets`` tells why it is never too much."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
+from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
+from fairlane.cluster.shared_board import Posting
+
+_STEPS_MAX: Final = 10
+"""After so many steps about one throttle the others have their turn."""
+_TURN_S: Final = 2.0
+"""Where a throttle has too few tokens for all groups, they take turns of this length."""
+
+
+class Spending:
+    """The shares of the groups that are open here."""
+
+    def __init__(self, posting: Posting) -> None:
+        self._posting = posting
+        self._openings: dict[str, int] = {}
+        self._shares: dict[str, dict[str, Share | None]] = {}
+
+    async def begin(self, group: str, broker: AsyncBroker) -> None:
+        """Number the opening of a group, before anything else is done with it."""
+        self._openings[group] = int(await broker.get_config(OPENING_KEY) or 0) + 1
+        await broker.set_config(OPENING_KEY, str(self._openings[group]))
+        self._shares[group] = {}
+
+    async def confine(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
+        """Let a group use no more than it was granted of any throttle, which may be nothing."""
+        for throttle in throttles:
+            while (step := await self._step(group, throttle, broker, self._posting.view)).apply is not None:
+                await self._apply(group, throttle, broker, step.apply)
+
+    async def settle(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
+        """Take what was granted since, and give back what others want.
+
+        Raises:
+            FairlaneError: the board, or the group, is out of reach; what was done so far holds.
+        """
+        for throttle in throttles:
+            for _ in range(_STEPS_MAX):
+                if await self._step(group, throttle, broker, self._posting.view) == Step():
+                    break
+                view = await self._posting.refresh()  # begun after the last change of ours was answered
+                step = await self._step(group, throttle, broker, view)
+                if step.apply is not None:
+                    await self._apply(group, throttle, broker, step.apply)
+                elif step.put is not None:
+                    name = BUDGET + throttle
+                    await self._posting.put(name, encode(step.put), version=view.versions.get(name))
+
+    async def _step(self, group: str, throttle: str, broker: AsyncBroker, view: BoardView) -> Step:
+        shares = self._shares[group]
+        if throttle not in shares:
+            shares[throttle] = await _share_of(broker, throttle)
+        budget = view.budgets.get(throttle)
+        return owner_step(budget, group, opening=self._openings[group], applied=shares[throttle])
+
+    async def _apply(self, group: str, throttle: str, broker: AsyncBroker, share: Share) -> None:
+        self._shares[group].pop(throttle, None)  # nobody knows, until the group has told
+        await broker.set_config_many(config_of(throttle, share))
+        self._shares[group][throttle] = await _share_of(broker, throttle)
+
+    def forget(self, throttles: Collection[str]) -> None:
+        """Ask groups anew for their shares of all throttles but these."""
+        for shares in self._shares.values():
+            for throttle in [throttle for throttle in shares if throttle not in throttles]:
+                del shares[throttle]
+
+
+async def _share_of(broker: AsyncBroker, throttle: str) -> Share | None:
+    return share_in(await broker.list_config(f"throttle:{throttle}:"), throttle)
+
+
+async def share_out(posting: Posting, throttles: Mapping[str, Share], *, live: Collection[str], now_s: float) -> None:
+    """Say for every throttle what each group shall have, and grant what there is room for; for the steward.
+
+    Raises:
+        FairlaneError: the board is out of reach.
+    """
+    view = posting.view
+    is_changed = False
+    for throttle, total in throttles.items():
+        budget = steward_step(
+            view.budgets.get(throttle),
+            total,
+            groups=view.groups,
+            demand=_demand(view, throttle, live),
+            open_groups={group for name in live if name in view.nodes for group in view.nodes[name].load},
+            turn=int(now_s / _TURN_S),
+        )
+        if budget is not None:
+            name = BUDGET + throttle
+            await posting.put(name, encode(budget), version=view.versions.get(name))
+            is_changed = True
+    if is_changed:
+        await posting.refresh()
+
+
+def _demand(view: BoardView, throttle: str, live: Collection[str]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for name in live:
+        found |= view.nodes[name].demand.get(throttle, {}) if name in view.nodes else {}
+    return found

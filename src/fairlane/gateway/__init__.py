@@ -1,0 +1,1 @@
+"""The gateway: the one entrance behind all network interfaces of a server."""

@@ -1,0 +1,1 @@
+"""The network interfaces of a server: HTTP, the stream and gRPC."""

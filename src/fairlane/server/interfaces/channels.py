@@ -1,0 +1,188 @@
+"""Channels: the consumers of one connection of the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.requests import Consumer
+from fairlane.broker.verbs.checking import check_taking
+from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
+from fairlane.model.message import Delivery, Receipt
+from fairlane.model.partitions import MARK, served_name
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.outbox import Outbox
+from fairlane.wire.errors import body_of
+from fairlane.wire.frames import Consume, Deliver, Ended, Stop
+from fairlane.wire.verbs import Nothing
+
+_NOTHING = Nothing()
+
+
+class Channel:
+    """One consumer that stays: what it is handed goes out as frames."""
+
+    def __init__(self, number: int, request: Consume, doors: Doors, broker: AsyncBroker, outbox: Outbox) -> None:
+        self.number = number
+        self.broker = broker
+        self._doors = doors
+        self._outbox = outbox
+        self._is_answered = False
+        self._is_ended = False
+        self._stop: Stop | None = None
+        self._sent = 0
+        self._latest: deque[str] = deque(maxlen=request.credit)  # what is in flight is among these
+        self._late: list[str] = []
+        self.consumer = Consumer(
+            queue=request.queue,
+            credit=request.credit,
+            deliver=self._deliver,
+            visibility_ms=request.visibility_ms,
+            owner=request.owner,
+            with_state=request.with_state,
+            unseen=_Unseen(self),
+        )
+
+    def answer(self) -> None:
+        """Tell the client that the channel is open, before anything comes on it."""
+        if not self._is_answered:
+            self._is_answered = True
+            self._outbox.put((1, self.number, _NOTHING))
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        if self._stop is not None:
+            self._late += [delivery.id for delivery in deliveries]
+            return
+        self.answer()
+        if deliveries:
+            self._sent += len(deliveries)
+            self._latest.extend([delivery.id for delivery in deliveries])
+            self._doors.tally.delivered += len(deliveries)
+            if self._doors.spans is not None:
+                self._doors.spans.delivered(self.consumer.queue, deliveries)
+            self._outbox.put(Deliver(self.number, deliveries))
+        elif self.consumer.ending is not None:
+            self.end(self._doors.told(self.consumer.ending))
+        elif self.consumer.is_closed:
+            self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
+
+    def end(self, error: FairlaneError) -> None:
+        """Tell the client that nothing comes any more. What it has in flight it still may ack."""
+        self.consumer.credit = 0
+        if not self._is_ended:
+            self._is_ended = True
+            self.answer()
+            self._outbox.put(Ended(self.number, body_of(error)))
+
+    def stop(self, stop: Stop) -> None:
+        """Send nothing from now on, because the client wants no more or is gone."""
+        self._stop = stop
+        unsent = self._unsent()
+        self._late += [delivery.id for frame in unsent for delivery in frame.deliveries]
+        self._outbox.take_out(unsent)
+
+    def unseen(self) -> list[str]:
+        """Return what nobody has seen: what was not sent, what the client names, what was sent after it stopped."""
+        stop = self._stop
+        if stop is None:
+            return [delivery.id for frame in self._unsent() for delivery in frame.deliveries]
+        ids = [*stop.unseen, *self._late]
+        if stop.received is not None and stop.received < self._sent:
+            ids += list(self._latest)[stop.received - self._sent :]
+        return ids
+
+    def _unsent(self) -> list[Deliver]:
+        waiting = self._outbox.waiting()
+        return [frame for frame in waiting if isinstance(frame, Deliver) and frame.channel == self.number]
+
+
+class _Unseen(Collection[Any]):
+    """What has not been seen of a channel, at the moment at which it is looked at: the turn in which it ends."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __iter__(self) -> Iterator[Any]:
+        return (Receipt(message_id, 0) for message_id in self._channel.unseen())
+
+    def __len__(self) -> int:
+        return len(self._channel.unseen())
+
+    def __contains__(self, message: object) -> bool:
+        return any(message == unseen for unseen in self)
+
+
+class Channels:
+    """The channels of one connection, by number."""
+
+    def __init__(self, doors: Doors, outbox: Outbox) -> None:
+        self._doors = doors
+        self._outbox = outbox
+        self._open: dict[int, Channel] = {}
+
+    async def open(self, number: int, request: Consume) -> None:
+        """Open a channel, and answer the call that asks for it.
+
+        Raises:
+            InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: there is no new channel.
+        """
+        check_taking(request.credit, 0, request.visibility_ms, request.owner)
+        broker = await self._doors.broker_of(request.queue)
+        if MARK in request.queue:
+            request = msgspec.structs.replace(request, queue=served_name(request.queue))
+        if number in self._open:
+            raise InvalidArgument(f"Channel {number} is open already.")
+        channel = Channel(number, request, self._doors, broker, self._outbox)
+        self._open[number] = channel
+        try:
+            await broker.attach(channel.consumer)
+        except BaseException as error:
+            del self._open[number]
+            if isinstance(error, asyncio.CancelledError):
+                broker.abandon(channel.consumer)  # it may have begun all the same
+            if isinstance(error, FairlaneError):
+                raise self._doors.told(error) from error
+            raise
+        channel.answer()
+        if self._doors.draining.is_set():
+            channel.end(going_down())
+
+    async def stop(self, request: Stop) -> Nothing:
+        """Close a channel.
+
+        Raises:
+            InvalidArgument: there is none of this number.
+        """
+        channel = self._open.pop(request.channel, None)
+        if channel is None:
+            raise InvalidArgument(f"There is no channel {request.channel}.")
+        channel.stop(request)
+        if channel.consumer.ending is None:  # else it keeps what it has, and there is nobody to be told
+            await channel.broker.detach(channel.consumer)
+        return _NOTHING
+
+    def end_all(self) -> None:
+        """Let nothing come any more on any channel, since the server goes down."""
+        for channel in self._open.values():
+            channel.end(going_down())
+
+    async def close_all(self) -> None:
+        """Close all channels, because the connection is gone."""
+        channels, self._open = list(self._open.values()), {}
+        for channel in channels:
+            channel.stop(Stop(channel=channel.number))
+            if channel.consumer.ending is not None:
+                continue
+            with suppress(FairlaneError):  # the broker is closed, or has had to recover, and then nothing is held
+                await channel.broker.detach(channel.consumer)
+
+
+def going_down() -> Closed:
+    """Return the error of a server that goes down."""
+    return Closed("The server is going down.")

@@ -1,0 +1,172 @@
+"""One gRPC call: who makes it, under which correlation id, and how it is refused."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+
+import grpc
+import msgspec
+
+from fairlane.errors import FairlaneError, QueueElsewhere
+from fairlane.gateway.caller import ANYBODY, Caller
+from fairlane.gateway.context import Origin, checked_correlation_id
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.grpc_messages import write_error
+from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
+from fairlane.server.logs import level_of
+from fairlane.wire.errors import ErrorBody, body_of, grpc_status
+from fairlane.wire.grpc import types_pb2
+from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
+from fairlane.wire.verbs import Leased
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
+CORRELATION: Final = "x-correlation-id"
+_CAUSE_LENGTH_MAX: Final = 1_000
+_STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
+_log = logging.getLogger("fairlane.access")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method that is one question and one answer: the verb behind it, and how both are read and written."""
+
+    verb: str
+    request: type[Message]
+    response: Callable[[], Message]
+    read: Read
+    write: Write
+
+
+class Call:
+    """A call that is being answered."""
+
+    def __init__(self, doors: Doors, context: Context, name: str) -> None:
+        self._doors = doors
+        self._context = context
+        self._name = name
+        self._metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        self.correlation_id = secrets.token_hex(16)
+        self.known = ANYBODY
+        """Who calls, once that is known."""
+
+    def read_correlation_id(self) -> None:
+        """Take the correlation id that the caller gives, if it gives one.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        given = self._metadata.get(CORRELATION)
+        if given is not None:
+            self.correlation_id = checked_correlation_id(given, CORRELATION)
+
+    def origin(self) -> Origin:
+        """Return where the call comes from."""
+        trace = trace_of(self._metadata.get(TRACEPARENT), self._metadata.get(TRACESTATE))
+        return Origin(self.correlation_id, trace)
+
+    def caller(self) -> Caller:
+        """Return who calls. Pages in a browser can't speak gRPC, so where no keys are asked for anybody may.
+
+        Raises:
+            Unauthenticated: a key is asked for, and there is none, or none that is good.
+        """
+        return self._doors.keys.caller(self._metadata.get("authorization"))
+
+    def admit(self, caller: Caller) -> None:
+        """Count a request.
+
+        Raises:
+            RateLimited: the caller asks too often.
+        """
+        if self._doors.rates is not None:
+            self._doors.admit(caller, _address_of(self._context.peer()))
+
+    def trailing(self) -> Pairs:
+        """Return the metadata that ends every call."""
+        return ((CORRELATION, self.correlation_id),)
+
+    async def refuse(self, error: FairlaneError) -> NoReturn:
+        """End the call with an error."""
+        extra = {"code": error.code, "correlation_id": self.correlation_id}
+        _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
+        body = body_of(error)
+        if isinstance(error, QueueElsewhere) and self._doors.router is not None:
+            body = msgspec.structs.replace(body, at=self._doors.router.grpc_at(error.at) or "")
+        status = _STATUSES[grpc_status(error.code)]
+        details = f"{body.cause[:_CAUSE_LENGTH_MAX]} {body.remedy}"
+        await self._context.abort(status, details, self.trailing() + _of_error(body))
+        raise error  # not reached: abort raises
+
+
+def _address_of(peer: str) -> str:
+    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123``."""
+    return peer.partition(":")[2].rpartition(":")[0]
+
+
+def _of_error(body: ErrorBody) -> Pairs:
+    cut = msgspec.structs.replace(body, cause=body.cause[:_CAUSE_LENGTH_MAX])  # metadata has room for a few kilobytes
+    message = types_pb2.Error()
+    write_error(cut, message)
+    pairs: Pairs = (
+        ("fairlane-code", body.code),
+        ("fairlane-remedy", body.remedy),
+        ("fairlane-error-bin", message.SerializeToString()),
+    )
+    if body.retry_after_ms is None:
+        return pairs
+    return (*pairs, ("fairlane-retry-after-ms", str(body.retry_after_ms)))
+
+
+async def answer(doors: Doors, method: Method, data: bytes, context: Context) -> bytes:
+    """Answer a call."""
+    call = Call(doors, context, method.verb)
+    answered = await _answered(doors, method, data, call)
+    context.set_trailing_metadata(call.trailing())
+    return _encoded(method, answered)
+
+
+async def _answered(doors: Doors, method: Method, data: bytes, call: Call) -> msgspec.Struct:
+    try:
+        call.read_correlation_id()
+        caller = call.known = call.caller()
+        call.admit(caller)
+        request = method.read(method.verb, parsed(method.request, data, method.verb))
+        doors.limits.check_wait(request)
+        return await doors.call(method.verb, request, caller, call.origin())
+    except FairlaneError as error:
+        await call.refuse(error)
+    except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
+        await call.refuse(Doors.fault(method.verb, error))
+
+
+def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
+    response = method.response()
+    method.write(answered, response)
+    return response.SerializeToString()
+
+
+async def hand_over(doors: Doors, method: Method, data: bytes, context: Context) -> None:
+    """Answer a call for messages.
+
+    It writes its one answer itself, as a stream of one would, so that it sees when nobody takes it any more. On the
+    wire that is the same, but it takes more time here, so other calls do without.
+    """
+    call = Call(doors, context, method.verb)
+    leased = cast("Leased", await _answered(doors, method, data, call))
+    deliveries = leased.deliveries
+    if len(deliveries) == 1:
+        call.correlation_id = deliveries[0].correlation_id
+    context.set_trailing_metadata(call.trailing())
+    try:
+        await context.write(_encoded(method, leased))
+    except BaseException:
+        doors.give_back(call.known, leased)  # nobody has got them
+        raise

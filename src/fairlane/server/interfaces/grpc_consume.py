@@ -1,0 +1,228 @@
+"""Consuming over gRPC: one call, in which deliveries come and acks, nacks and extensions go.
+
+It is one channel of the stream (see ``channels``) whose frames are messages of protobuf. One task reads and starts a
+task for each request, one sends; the call ends when the client stops or cancels it, when the queue is deleted, or when
+the server has gone down. A client that only half-closes still gets messages, and acks them with other calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import grpc
+
+from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
+from fairlane.model.message import Delivery
+from fairlane.server.dispatch import Answer
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.channels import Channels, going_down
+from fairlane.server.interfaces.grpc_calls import Call, Context
+from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
+from fairlane.server.interfaces.grpc_shapes import parsed, shaped
+from fairlane.server.interfaces.outbox import Outbox
+from fairlane.wire.errors import body_of, error_of
+from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
+from fairlane.wire.grpc import broker_pb2
+from fairlane.wire.protobuf import said
+from fairlane.wire.verbs import Results
+
+_CHANNEL: Final = 0
+_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of payload in one message, if there is more than one delivery in it: clients refuse large ones by default."""
+
+
+async def consume(doors: Doors, context: Context) -> None:
+    """Serve one consumer from its first message to its end."""
+    call = Call(doors, context, CONSUME)
+    try:
+        call.read_correlation_id()
+        with doors.subscription():
+            await _Consuming(doors, call, context).run()
+    except FairlaneError as error:
+        doors.tally.errors[error.code] += 1
+        await call.refuse(error)
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
+        await call.refuse(Doors.fault(CONSUME, error))
+    context.set_trailing_metadata(call.trailing())
+
+
+class _Outbox(Outbox):
+    """Frames on their way to one client, as messages of protobuf."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.write)
+        self._context = context
+        self._sent = asyncio.Event()
+
+    async def all_sent(self) -> None:
+        """Wait until nothing is left to send."""
+        while self._frames:
+            self._sent.clear()
+            await self._sent.wait()
+
+    async def _flush(self) -> None:
+        frame = self._frames.pop(0)
+        if isinstance(frame, Deliver):
+            count = _fitting(frame.deliveries)
+            if count < len(frame.deliveries):
+                self._frames.insert(0, Deliver(frame.channel, frame.deliveries[count:]))
+                frame = Deliver(frame.channel, frame.deliveries[:count])
+        try:
+            response = _response(frame)
+            if response is not None:
+                await self._context.write(response.SerializeToString())
+        except BaseException:
+            self._frames.insert(0, frame)  # it did not go, or nobody knows whether it did
+            raise
+        if not self._frames:
+            self._sent.set()
+
+
+def _fitting(deliveries: list[Delivery]) -> int:
+    """Return how many deliveries go in one message."""
+    size = 0
+    for count, delivery in enumerate(deliveries):
+        size += len(delivery.payload) + len(delivery.state or b"")
+        if count and size > _BYTES_MAX:
+            return count
+    return len(deliveries)
+
+
+def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, and messages are made at run time
+    response = broker_pb2.ConsumeResponse()
+    if isinstance(frame, Deliver):
+        write_deliveries(frame.deliveries, response)
+    elif isinstance(frame, Refused):
+        response.number = frame.number
+        write_error(frame.error, response.refused)
+    elif isinstance(frame, Ended):
+        if frame.error.code != "closed":
+            raise error_of(frame.error)  # there is nothing left to ack
+        write_error(frame.error, response.ended)
+    elif isinstance(frame[2], Results):
+        response.number = frame[1]
+        response.results.SetInParent()
+        write_results(frame[2], response.results)
+    else:
+        return None  # that the channel is open, the initial metadata says
+    return response
+
+
+class _Consuming:
+    """One call."""
+
+    def __init__(self, doors: Doors, call: Call, context: Context) -> None:
+        self._doors = doors
+        self._call = call
+        self._context = context
+        self._outbox = _Outbox(context)
+        self._channels = Channels(doors, self._outbox)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._one_done = asyncio.Event()
+        self._caller = call.caller()
+        self._queue = ""
+
+    async def run(self) -> None:
+        """Serve until the end; then let go of everything.
+
+        Raises:
+            FairlaneError: how it ends, if not because the client stops.
+        """
+        self._call.admit(self._caller)
+        request = await self._opening()
+        self._doors.tally.calls[CONSUME] += 1
+        self._doors.check_open(CONSUME)
+        self._caller.check("consume", request.queue)
+        self._queue = request.queue
+        await self._channels.open(_CHANNEL, request)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._context.send_initial_metadata(self._call.trailing())
+            tasks += [asyncio.create_task(part) for part in self._parts()]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks += self._calls
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.shield(self._channels.close_all())
+        for task in done:
+            task.result()
+
+    def _parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._read(), self._outbox.run(), self._drain(), self._watch_key()
+
+    async def _watch_key(self) -> None:
+        await self._doors.keys.ended(self._caller)
+        raise Unauthenticated("The key has been revoked, or has expired.")
+
+    async def _drain(self) -> None:
+        await self._doors.draining.wait()
+        self._channels.end_all()
+        await self._doors.closing.wait()
+        raise going_down()
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    async def _next(self) -> Any:  # noqa: ANN401 - messages are made at run time
+        data = await self._context.read()
+        if data is grpc.aio.EOF:
+            return None
+        return parsed(broker_pb2.ConsumeRequest, data, CONSUME)
+
+    async def _opening(self) -> Consume:
+        message = await self._next()
+        if message is None or message.WhichOneof("request") != "open":
+            raise InvalidArgument("The first message of a consumer is open.")
+        return Consume(**({"queue": ""} | said(message.open)))
+
+    async def _read(self) -> None:
+        while (message := await self._next()) is not None:
+            self._caller = self._call.caller()  # its key may have been revoked, or have expired
+            if message.WhichOneof("request") == "stop":
+                await self._stop(message.stop)
+                return
+            task = asyncio.create_task(self._answer(message))
+            self._calls.add(task)
+            task.add_done_callback(self._done)
+            while len(self._calls) >= self._doors.limits.calls_max:
+                self._one_done.clear()
+                await self._one_done.wait()
+            if not self._outbox.has_room:
+                await self._outbox.wait_for_room()
+        await asyncio.get_running_loop().create_future()  # it says no more, but still listens
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._one_done.set()
+
+    async def _stop(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+        await asyncio.gather(*self._calls)
+        received = message.received if message.HasField("received") else None
+        await self._channels.stop(Stop(channel=_CHANNEL, unseen=tuple(message.unseen), received=received))
+        await self._outbox.all_sent()
+
+    # ------------------------------------------------------------------------------------------------------- answering
+
+    async def _answer(self, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+        try:
+            results = await self._run(message)
+        except FairlaneError as error:
+            self._outbox.put(Refused(message.number, body_of(error)))
+        else:
+            self._outbox.put((1, message.number, results))
+
+    async def _run(self, message: Any) -> Answer:  # noqa: ANN401 - messages are made at run time
+        name = message.WhichOneof("request")
+        if name is None:
+            raise InvalidArgument("A message of a consumer says something: ack, nack, extend or stop.")
+        if name == "open":
+            raise InvalidArgument("The consumer is open already; open another with another call.")
+        self._call.admit(self._caller)
+        items = getattr(message, name)
+        fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}
+        return await self._doors.call(name, shaped(name, fields), self._caller, self._call.origin())

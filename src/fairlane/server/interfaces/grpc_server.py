@@ -1,0 +1,173 @@
+"""The gRPC door: the services of ``proto/fairlane/v1``, with health and reflection beside them.
+
+Every method is a verb of the one table behind all doors. Requests arrive here as bytes, so that one that can't be read
+is refused as all others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from fairlane.errors import InvalidArgument
+from fairlane.server.doors import Doors
+from fairlane.server.settings import ServerSettings
+
+try:
+    import grpc
+    from google.protobuf.message_factory import GetMessageClass
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection
+except ImportError as error:
+    raise ImportError(
+        "gRPC needs grpcio, grpcio-health-checking and grpcio-reflection: install fairlane[grpc]."
+    ) from error
+
+from fairlane.server.interfaces import grpc_messages as messages
+from fairlane.server.interfaces import grpc_shapes as shapes
+from fairlane.server.interfaces.grpc_calls import Context, Method, answer, hand_over
+from fairlane.server.interfaces.grpc_consume import consume
+from fairlane.server.interfaces.grpc_shapes import Read, Write
+from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
+from fairlane.wire.protobuf import VERB_OF, write
+
+BROKER: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
+ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+BATCHES: Final = batches_pb2.DESCRIPTOR.services_by_name["Batches"]
+SERVICES: Final = (BROKER.full_name, ADMIN.full_name, BATCHES.full_name)
+_CONSUME: Final = "Consume"
+_LEASE: Final = "lease"
+_LAST_WORDS_S: Final = 5
+_KEEPALIVE_MS: Final = 20_000
+
+_READS: Final[Mapping[str, Read]] = {
+    "enqueue": messages.read_enqueue,
+    "stage": messages.read_stage,
+    "ack": messages.read_ack,
+    "forward": messages.read_forward,
+    "update_queue": shapes.read_update,
+    "set_config": shapes.read_config,
+}
+_WRITES: Final[Mapping[str, Write]] = {
+    "enqueue": messages.write_enqueued,
+    "lease": messages.write_leased,
+    "read_claim": messages.write_claimed,
+    "ack": messages.write_results,
+    "nack": messages.write_results,
+    "extend": messages.write_results,
+    "cancel": messages.write_results,
+    "try_hook": shapes.write_trial,
+    "read_journal": shapes.write_events,
+}
+
+
+class GrpcDoor:
+    """A gRPC server on the doors."""
+
+    def __init__(self, doors: Doors) -> None:
+        limits = doors.limits
+        self._doors = doors
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.body_bytes_max),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", limits.calls_max),
+                ("grpc.so_reuseport", 0),  # a second server on the port is a mistake
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # who has gone without a word is found out
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
+                ("grpc.http2.max_pings_without_data", 0),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ]
+        )
+        self._health = health.aio.HealthServicer()
+        self._draining: asyncio.Task[None] | None = None
+        self._add_services()
+
+    def _add_services(self) -> None:
+        for service in (BROKER, ADMIN, BATCHES):
+            handlers = {method.name: self._handler(method) for method in service.methods}
+            generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
+            self._server.add_generic_rpc_handlers((generic,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    def _handler(self, method: Any) -> grpc.RpcMethodHandler[Any, Any]:  # noqa: ANN401 - a descriptor
+        if method.name == _CONSUME:
+            return grpc.stream_stream_rpc_method_handler(self._consume)
+        verb = VERB_OF[method.name]
+        one = Method(
+            verb=verb,
+            request=GetMessageClass(method.input_type),
+            response=GetMessageClass(method.output_type),
+            read=_READS.get(verb, shapes.read),
+            write=_WRITES.get(verb, write),
+        )
+        if verb == _LEASE:
+            return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._doors, one))
+        return grpc.unary_unary_rpc_method_handler(partial(answer, self._doors, one))
+
+    async def _consume(self, _requests: object, context: Context) -> None:
+        await consume(self._doors, context)
+
+    def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Listen on an address, and return the port.
+
+        Raises:
+            InvalidArgument: nothing can listen there.
+        """
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InvalidArgument(f"Nothing can listen on {address} for gRPC.") from error
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        for name in ("", *SERVICES):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await self._doors.draining.wait()
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """End, and let those who are being answered get their answers first."""
+        if self._draining is not None:
+            self._draining.cancel()
+        await self._server.stop(_LAST_WORDS_S)
+
+
+@asynccontextmanager
+async def grpc_opened(doors: Doors, settings: ServerSettings) -> AsyncIterator[str | None]:
+    """Serve gRPC for as long as the context lasts, if the settings say so; give the address it is at.
+
+    Raises:
+        InvalidArgument: nothing can listen there.
+    """
+    if settings.grpc_port is None:
+        yield None
+        return
+    door = GrpcDoor(doors)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    port = door.listen(f"{host}:{settings.grpc_port}", _credentials(settings))
+    await door.start()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        await door.stop()
+
+
+def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
+    ca = Path(settings.tls_client_ca).read_bytes() if settings.tls_client_ca is not None else None
+    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)

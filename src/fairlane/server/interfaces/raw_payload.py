@@ -1,0 +1,131 @@
+"""Large payloads as they are: one message as the body of a request or of an answer, without base64 around it.
+
+What else there is to say of a message is said beside it: of a new one in the query, of a delivery in headers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from fairlane.errors import InvalidArgument
+from fairlane.gateway.caller import Caller
+from fairlane.model.limits import HEADERS_MAX
+from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.spelling import did_you_mean
+from fairlane.server.dispatch import decoded
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.exchange import JSON, MSGPACK, Exchange
+from fairlane.wire.errors import error_of
+from fairlane.wire.verbs import Enqueue, Enqueued, Lease, Leased
+
+T = TypeVar("T")
+RAW: Final = "application/octet-stream"
+HEADER: Final = "header."
+TERMS: Final = tuple(name for name in NewMessage.__struct_fields__ if name not in ("payload", "headers"))
+PARAMETERS: Final = ("queue", "wait_ms", *TERMS)
+_LISTS: Final = ("fairness_key", "throttles")
+_PARAMETERS_MAX: Final = HEADERS_MAX + 64
+_DELIVERY_LENGTH_MAX: Final = 8 * 1024
+"""Characters of a delivery in a header: many programs take no more than twice as much in all headers together."""
+
+
+def is_raw(exchange: Exchange) -> bool:
+    """Tell whether the body of a request is a payload."""
+    return exchange.content_type == RAW
+
+
+async def enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Enqueue one message, whose payload is the body. If it is refused, so is the request.
+
+    Raises:
+        FairlaneError: it is refused.
+    """
+    fields = _fields(exchange.query_string)
+    if "queue" not in fields:
+        raise InvalidArgument("A parameter says which queue: /v1/queue/enqueue?queue=orders.")
+    queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
+    message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
+    request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
+    doors.limits.check_wait(request)
+    answer = cast("Enqueued", await doors.call("enqueue", request, caller, exchange.origin()))
+    if (error := answer.results[0].error) is not None:
+        raise error_of(error)
+    await exchange.answer(answer)
+
+
+def _converted(given: Any, kind: type[T]) -> T:  # noqa: ANN401 - texts, for the most part
+    return decoded(lambda texts: msgspec.convert(texts, kind, strict=False), given, "a raw enqueue")
+
+
+def _fields(query: str) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_PARAMETERS_MAX)
+    except ValueError as error:
+        raise InvalidArgument(f"The query can't be read: {error}.") from error
+    fields: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        if name.startswith(HEADER):
+            headers[name.removeprefix(HEADER)] = value
+        elif name in _LISTS:
+            fields[name] = (*fields.get(name, ()), value)
+        elif name not in PARAMETERS:
+            question = did_you_mean(name, PARAMETERS)
+            raise InvalidArgument(f"There is no parameter {name!r:.100}.{question}")
+        elif name in fields:
+            raise InvalidArgument(f"The parameter {name} is there twice.")
+        else:
+            fields[name] = value
+    return fields | ({"headers": headers} if headers else {})
+
+
+# ----------------------------------------------------------------------------------------------------------- deliveries
+
+
+def wants_raw(exchange: Exchange, request: Lease) -> bool:
+    """Tell whether the answer is to be a payload.
+
+    Raises:
+        InvalidArgument: it is, but more is asked for than fits in one body.
+    """
+    if not exchange.accepts(RAW) or exchange.accepts(JSON) or exchange.accepts(MSGPACK):
+        return False
+    if request.count != 1:
+        raise InvalidArgument(f"As {RAW} one message is to be had at a time, not {request.count}.")
+    if request.with_state:
+        raise InvalidArgument(f"State is not to be had as {RAW}: ask for {JSON} or {MSGPACK}, or for the state alone.")
+    return True
+
+
+async def answer(exchange: Exchange, leased: Leased) -> None:
+    """Answer with the payload of the one message that was leased, or with 204 if there is none."""
+    if not leased.deliveries:
+        await exchange.begin(RAW, status=204)
+        await exchange.end()
+        return
+    delivery = leased.deliveries[0]
+    headers = {
+        "x-fairlane-id": delivery.id,
+        "x-fairlane-token": str(delivery.token),
+        "x-fairlane-attempt": str(delivery.attempt),
+        "x-fairlane-expires-ms": str(delivery.expires_ms),
+        "x-fairlane-delivery": described(delivery),
+    }
+    await exchange.answer_bytes(delivery.payload, RAW, headers=headers)
+
+
+def described(delivery: Delivery) -> str:
+    """Return a delivery without payload and state as JSON in ASCII, cut if it is too long for a header."""
+    fields = msgspec.to_builtins(delivery)
+    for name in ("payload", "state"):
+        fields.pop(name, None)
+    text = json.dumps(fields, separators=(",", ":"))
+    if len(text) <= _DELIVERY_LENGTH_MAX:
+        return text
+    for name in ("headers", "errors", "dead", "fairness_key"):
+        fields.pop(name, None)
+    return json.dumps(fields | {"is_cut": True}, separators=(",", ":"))

@@ -1,0 +1,147 @@
+"""Streams over HTTP: deliveries as they come, and word that something has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from fairlane.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
+from fairlane.gateway.caller import Caller
+from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
+from fairlane.model.partitions import served_name
+from fairlane.server.doors import Doors
+from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
+from fairlane.wire.frames import Consume
+from fairlane.wire.verbs import QueueRequest
+
+EVENTS = "text/event-stream"
+_LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
+
+
+async def subscribe(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Send deliveries as they come, until the caller hangs up; then what it has not acked goes back."""
+    await _subscribe(await exchange.request(Consume, "subscribe"), doors, exchange, caller)
+
+
+async def subscribe_with_state(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Do the same, with the workflow state of each message."""
+    request = await exchange.request(Consume, "subscribeWithState")
+    await _subscribe(msgspec.structs.replace(request, with_state=True), doors, exchange, caller)
+
+
+async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    doors.tally.calls["subscribe"] += 1
+    doors.check_open("consume")
+    caller.check("consume", request.queue)
+    kind = exchange.kind
+    broker = await doors.broker_of(request.queue)
+    deliveries = broker.consume(
+        served_name(request.queue),
+        credit=request.credit,
+        visibility_ms=request.visibility_ms,
+        owner=request.owner,
+        with_state=request.with_state,
+    )
+
+    async def send_all() -> None:
+        async for delivery in deliveries:
+            doors.tally.delivered += 1
+            if doors.spans is not None:
+                doors.spans.delivered(request.queue, [delivery])
+            await exchange.more(line_of(delivery, kind))
+
+    async def drain() -> None:
+        await doors.draining.wait()
+        deliveries._consumer.credit = 0  # what is in flight may still be acked
+        await doors.closing.wait()
+
+    with doors.subscription():
+        async with deliveries:
+            await exchange.begin(_LINES if kind is JSON else _PIECES)
+            await first_of(send_all(), drain(), exchange.hung_up(), doors.keys.ended(caller))
+        await exchange.end()
+
+
+async def first_of(*coroutines: object) -> None:
+    """Run all until one of them ends, and raise what it raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+    """Send an event whenever messages have come to a queue, by enqueue, return or redrive. Nothing is leased."""
+    queue = await _watched(exchange)
+    doors.tally.calls["watch"] += 1
+    doors.check_open("consume")
+    caller.check("consume", queue)
+    await (await doors.broker_of(queue)).queue(served_name(queue))  # or it is not found
+
+    with doors.subscription():
+        async with _arrivals(doors, served_name(queue)) as arrived:
+            await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
+            telling = _tell(doors, exchange, queue, arrived)
+            endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller), _moved(doors, queue))
+            await first_of(telling, *endings)
+        await exchange.end()
+
+
+async def _moved(doors: Doors, queue: str) -> None:
+    """Return when another node has the queue, or will have it; at a server alone, never."""
+    if doors.groups is None:
+        await asyncio.get_running_loop().create_future()
+        return
+    await doors.groups.gone(queue)
+
+
+async def _watched(exchange: Exchange) -> str:
+    if exchange.method == "POST":
+        return (await exchange.request(QueueRequest, "watch")).queue
+    queue = exchange.query("queue").get("queue")
+    if queue is None:
+        raise InvalidArgument("A parameter says which queue: /v1/queue/watch?queue=orders.")
+    return queue
+
+
+@asynccontextmanager
+async def _arrivals(doors: Doors, queue: str) -> AsyncIterator[asyncio.Event]:
+    arrived = asyncio.Event()
+    arrived.set()  # what is there already is word too
+
+    def listener(records: Sequence[AnyRecord]) -> None:
+        if any(_is_arrival(record, queue) for record in records):
+            arrived.set()
+
+    doors.listeners.add(listener)
+    try:
+        yield arrived
+    finally:
+        doors.listeners.discard(listener)
+
+
+def _is_arrival(record: AnyRecord, queue: str) -> bool:
+    if isinstance(record, Redriven):
+        return record.target == queue
+    return isinstance(record, (Enqueued, Published, Returned, QueueRemoved)) and record.queue == queue
+
+
+async def _tell(doors: Doors, exchange: Exchange, queue: str, arrived: asyncio.Event) -> None:
+    while True:
+        await arrived.wait()
+        arrived.clear()
+        try:
+            view = await doors.broker.queue(queue)
+        except (QueueNotFound, QueueElsewhere, QueueMoving):
+            return
+        if view.waiting:
+            word = msgspec.json.encode({"queue": queue, "waiting": view.waiting, "leased": view.leased})
+            await exchange.more(b"event: available\ndata: " + word + b"\n\n")

@@ -1,0 +1,128 @@
+"""The WebSocket of uvicorn, with a short way: messages in and out by plain calls, without a task or a queue between.
+
+An application that knows of it finds it among the extensions of its scope. From then on it is handed each binary
+message in the call that read it, and what it sends is written at once. Handshake, pings, closing and everything unusual
+go the way they always went.
+
+Who breaks the rules is told so before the connection ends. A connection that is closed while its client still sends is
+reset, and then the client never reads why; so what comes after the last word is read and thrown away for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from fairlane.server.interfaces.asgi import SHORT_WAY
+from fairlane.wire.framing import FrameCutter, head_of
+
+if TYPE_CHECKING:
+    from websockets.http11 import Request
+
+
+_LAST_WORD_S: Final = 2.0
+"""For how long a client that broke the rules may take to read what it is told."""
+
+
+class QuickSocket(WebSocketsSansIOProtocol):
+    """One connection, and its ``ShortWay``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - they are uvicorn's
+        super().__init__(*args, **kwargs)
+        self._cutter: FrameCutter | None = None
+        self._on_message: Callable[[bytes], None] = _nothing
+        self._on_room: Callable[[], None] = _nothing
+        self._is_dismissed = False
+
+    # ------------------------------------------------------------------------------------------- for the application
+
+    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
+        """From now on hand each binary message to the one, and tell the other when there is room to write again."""
+        self._on_message, self._on_room = on_message, on_room
+        self._cutter = FrameCutter(
+            is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_other
+        )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client reads what it is sent."""
+        return self.writable.is_set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be sent."""
+        return not (self.disconnected or self.close_sent or self.transport.is_closing())
+
+    def write(self, message: bytes) -> None:
+        """Send a message."""
+        self.transport.writelines((head_of(len(message)), message))
+
+    def hold(self) -> None:
+        """Hand on and read nothing until ``go_on``."""
+        if self._cutter is not None and not self._cutter.is_held:
+            self._cutter.is_held = True
+            if not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Read on."""
+        if self._cutter is not None and self._cutter.is_held:
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+            self._cutter.go_on()
+
+    # ---------------------------------------------------------------------------------------------- for uvicorn
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin, and tell the application of the short way."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["extensions"][SHORT_WAY] = self  # type: ignore[assignment] # uvicorn says that they are dicts
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came the short way, or else as always."""
+        if self._cutter is None or self._is_dismissed:
+            self._receive_other(data)
+        else:
+            self._cutter.receive(data)
+
+    def _receive_other(self, data: bytes) -> None:
+        if not self._is_dismissed:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """Tell a client that it broke the rules, and leave it the time to read that."""
+        close = self.conn.close_sent
+        if close is None:
+            raise AssertionError("what breaks the rules is answered with a close")
+        self._is_dismissed = self.close_sent = True
+        self.frames = []
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # and not when the application ends
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand on a message that came in parts, in its turn."""
+        if self._cutter is None or self.curr_msg_data_type == "text":
+            super().send_receive_event_to_app()
+            return
+        data = b"".join(self.frames)
+        self.frames = []
+        self._hand_on(data)
+
+    def _hand_on(self, data: bytes) -> None:
+        if self.is_open:
+            self._on_message(data)
+
+    def resume_writing(self) -> None:
+        """Tell that there is room."""
+        super().resume_writing()
+        self._on_room()
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing, for nobody has taken the short way yet."""

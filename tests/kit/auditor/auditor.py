@@ -1,0 +1,278 @@
+"""The auditor: an independent model of the broker, built from what clients were told and from what is durable.
+
+It never asks the code under test what should be true. The journal's records are entered into books by hand
+(``auditor_journal``); every answer that a client gets is held against the books at the moment it comes; and after each
+step the broker's memory and its store must agree with them. A request that ended in ``StoreFailed``, or whose broker
+died, may have happened: the books say whether it did, since they are made of what is durable and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fairlane.broker.engine.recovery import recover
+from fairlane.core.ledger import Ledger, Limits, Message, Queue
+from fairlane.errors import (
+    FairlaneError,
+    LeaseMismatch,
+    MessageNotFound,
+    QueueNotFound,
+    StateMismatch,
+)
+from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Delivery, NewMessage
+from fairlane.model.names import id_of
+from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
+from tests.kit.auditor.claims import check_present, picture_of_consumer
+from tests.kit.auditor.journal import JournalAuditor, picture_of_entry
+from tests.kit.auditor.rules import Rules
+from tests.kit.auditor.sinks import check_heard, pictures_of_sinks
+from tests.kit.simulation.store import SimulatedDisk
+
+Outcome = object
+
+
+class Auditor:
+    """Checks answers, deliveries, memory and store.
+
+    Attributes:
+        sent: what producers have sent, by payload: every payload is used once, or repeated with its dedup id.
+    """
+
+    def __init__(self, disk: SimulatedDisk, now_ms: Callable[[], int]) -> None:
+        self.books = Books()
+        self.rules = Rules(self.books)
+        self.sent: dict[bytes, Sent] = {}
+        self.journal = JournalAuditor(self.books, self.rules, self.sent)
+        self._disk = disk
+        self._now_ms = now_ms
+        self._accepted: set[int] = set()
+        self._opened_ms = 0
+        self.heard: dict[tuple[str, str], int] = {}
+        """When each consumer last said something."""
+        disk.on_durable = self.journal.enter
+        disk.on_recover = self._note_opening
+
+    def _note_opening(self) -> None:
+        self._opened_ms = max(self._now_ms(), self.books.at_ms)
+        self.rules.note_opening(max(self._now_ms(), self.books.at_ms))
+
+    # ------------------------------------------------------------------------------------------------------ answers
+
+    def note_sent(self, queue: str, message: NewMessage) -> None:
+        """Take note of what a producer sends, be it the first time or again."""
+        self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
+
+    def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
+        """Check the answer to an enqueue: each id is a durable message, the one that was sent or the one it repeats."""
+        if isinstance(outcome, list):
+            for message, result in zip(messages, outcome, strict=True):
+                if isinstance(result, str):
+                    self._told_id(queue, message, int(result, 16))
+
+    def _told_id(self, queue: str, message: NewMessage, number: int) -> None:
+        birth = self.books.births.get(number)
+        if birth is None:
+            violated(f"enqueue of {message.payload[:20]!r} was acknowledged as {number}, which is not durable")
+        is_repeat = message.dedup_id is not None and birth.dedup_id == message.dedup_id
+        if birth.queue != queue or not (birth.message.payload == message.payload or is_repeat):
+            violated(f"enqueue of {message.payload[:20]!r} in {queue} was acknowledged as {number}, which is {birth}")
+
+    def delivered(self, delivery: Delivery, *, with_state: bool) -> None:
+        """Check a delivery against the books: its lease is durable and current, and it is the message that was sent."""
+        books, number = self.books, int(delivery.id, 16)
+        entry = books.entry(delivery.queue, number)
+        if entry is None or entry.token != delivery.token:
+            violated(f"delivered {delivery}, which is {entry or books.fates.get(number)}")
+        message = books.births[number].message
+        state = None if entry.state is None else books.states[entry.state]
+        expected = (
+            *(message.payload, dict(message.headers), entry.path, entry.attempts, entry.expires_ms, entry.enqueued_ms),
+            *(message.correlation_id or delivery.id, entry.cost, PRIORITY_NAMES[entry.priority], entry.failures),
+            *(state if with_state else None, None if entry.state is None else id_of(entry.state), entry.dead_reason),
+        )
+        got = (
+            *(delivery.payload, delivery.headers, path_of(delivery.fairness_key), delivery.attempt),
+            *(delivery.expires_ms, delivery.enqueued_ms, delivery.correlation_id, delivery.cost, delivery.priority),
+            *(delivery.failures, delivery.state, delivery.state_etag),
+            None if delivery.dead is None else delivery.dead.reason,
+        )
+        if got != expected:
+            violated(f"delivered {got}, expected {expected}")
+
+    def holds(self, delivery: Delivery, now_ms: int) -> bool:
+        """Tell whether a lease still lasts."""
+        entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+        return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
+
+    def told_ended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int, *how: str) -> None:
+        """Check the answer to an ack or a nack: what was accepted was so under this very lease, and ended in this way.
+
+        A lease that was refused must not be one that lasts.
+        """
+        results = outcome if isinstance(outcome, list) else [outcome] * len(deliveries)
+        for delivery, result in zip(deliveries, results, strict=True):
+            note = self.books.leases[delivery.token]
+            if not isinstance(result, FairlaneError):
+                if not note.ended.startswith(how) or delivery.token in self._accepted:
+                    violated(f"{how} of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
+                self._accepted.add(delivery.token)
+            elif isinstance(result, (LeaseMismatch, MessageNotFound, QueueNotFound)) and self.holds(delivery, now_ms):
+                violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+
+    def has_hook(self, queue: str) -> bool:
+        """Tell whether a queue has, or may just have had, a script that decides about failures."""
+        book = self.books.queues.get(queue)
+        return book is None or book.policy.on_failure is not None or book.set_at >= self.books.commit_first
+
+    def told_extended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int) -> None:
+        """Check the answer to an extend."""
+        results = outcome if isinstance(outcome, list) else [outcome] * len(deliveries)
+        for delivery, result in zip(deliveries, results, strict=True):
+            note = self.books.leases[delivery.token]
+            if isinstance(result, int):
+                if result not in note.extended and not (result == NEVER_MS and note.claim is not None):
+                    violated(f"extend of {delivery.id} under lease {delivery.token} was accepted; it is {note}")
+            elif isinstance(result, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
+                violated(f"extend of {delivery.id} under lease {delivery.token} was refused: {result!r}")
+
+    def told_state(
+        self, delivery: Delivery, state: bytes | None, etag: str | None, outcome: Outcome, now_ms: int
+    ) -> None:
+        """Check the answer to a write of workflow state."""
+        note = self.books.leases[delivery.token]
+        if isinstance(outcome, str):
+            number = int(outcome, 16)
+            if number not in note.states or self.books.states[number] != state:
+                violated(f"state of {delivery.id} was accepted as {number} under lease {delivery.token}; it is {note}")
+        elif isinstance(outcome, (LeaseMismatch, MessageNotFound)) and self.holds(delivery, now_ms):
+            violated(f"state of {delivery.id} under lease {delivery.token} was refused: {outcome!r}")
+        elif isinstance(outcome, StateMismatch):
+            entry = self.books.entry(delivery.queue, int(delivery.id, 16))
+            now = None if entry is None or entry.state is None else entry.state
+            if (
+                entry is not None
+                and etag == (None if now is None else id_of(now))
+                and (now or 0) < self.books.commit_first
+            ):
+                violated(f"state of {delivery.id} with etag {etag} was refused: {outcome!r}")
+
+    def told_cancelled(self, queue: str, ids: Sequence[str], outcome: Outcome) -> None:
+        """Check the answer to a cancel."""
+        for message_id, result in zip(ids, outcome if isinstance(outcome, list) else (), strict=False):
+            number = int(message_id, 16)
+            if result is None and self.books.fates.get(number) != "removed:cancelled":
+                violated(f"cancel of {number} was accepted; it is {self.books.fates.get(number)}")
+            entry = self.books.entry(queue, number)
+            if isinstance(result, MessageNotFound) and entry is not None and number < self.books.commit_first:
+                violated(f"cancel of {number} was refused as unknown; it is {entry}")
+
+    def told_missing(self, queue: str, outcome: Outcome) -> None:
+        """Check that a queue that was not found is not there."""
+        if isinstance(outcome, QueueNotFound) and not self.books.is_new(queue):
+            violated(f"queue {queue} was not found; it is there")
+
+    # ---------------------------------------------------------------------------------------------------- the broker
+
+    def check_ledger(self, ledger: Ledger, now_ms: int) -> None:
+        """Check that the broker knows what is durable, and nothing else."""
+        books = self.books
+        if ledger.next_sequence != books.next_sequence or ledger.config != books.config:
+            violated(
+                f"the ledger is at {ledger.next_sequence} with {ledger.config}, the books at {books.next_sequence}"
+            )
+        if ledger.queues.keys() != books.queues.keys():
+            violated(f"the ledger has queues {list(ledger.queues)}, the books {list(books.queues)}")
+        for name, book in books.queues.items():
+            _check_queue(ledger.queues[name], book, now_ms)
+        alive = list(books.alive())
+        if (ledger.messages, ledger.size) != (len(alive), sum(entry.size for entry in alive)):
+            violated(f"the ledger counts {ledger.messages} messages, {ledger.size} bytes; true is {len(alive)}")
+        if {name: (reader.position, reader.at_ms) for name, reader in ledger.readers.items()} != books.readers:
+            violated(f"the ledger has readers {ledger.readers}, the books {books.readers}")
+        segments = [(one.first, one.end, one.first_ms, one.last_ms, one.size) for one in ledger.segments]
+        if segments != books.segments or ledger.trimmed != books.trimmed:
+            violated(f"the ledger has segments {segments} from {ledger.trimmed}, the books {books.segments}")
+
+    def check_store(self) -> None:
+        """Check that the store has exactly the bodies that are needed."""
+        kept, wanted = set(self._disk.kept_bodies()), self.books.wanted_bodies()
+        if kept != wanted:
+            violated(f"bodies that leak: {sorted(kept - wanted)}; that are missing: {sorted(wanted - kept)}")
+
+    def check_fold(self, now_ms: int) -> None:
+        """Check that the journal from its base on, folded anew, is what is true."""
+        self.check_ledger(recover(self._disk.journal(), Limits()), now_ms)
+
+    def check_counts(self) -> None:
+        """Check that every message that came in is still there, or has a fate."""
+        counts = self.books.counts
+        alive = sum(1 for _ in self.books.alive())
+        if (
+            counts["Enqueued"] + counts["Staged"] != alive + counts["acked"] + counts["removed"]
+            or len(self.books.births) != counts["Enqueued"] + counts["Staged"]
+        ):
+            violated(f"{counts['Enqueued']} came in, {alive} are there, gone are {counts}")
+
+    def check_timely(self, now_ms: int) -> None:
+        """Check that nothing is overdue after a turn: neither a lease that has ended nor a deadline that has passed."""
+        check_present(self.books, self.heard, self._opened_ms, now_ms)
+        check_heard(self.books, self._opened_ms, now_ms)
+        for entry in (entry for book in self.books.queues.values() for entry in book.entries.values()):
+            if entry.token and entry.expires_ms <= now_ms:
+                violated(f"at {now_ms} message {entry.number} is leased, until {entry.expires_ms}")
+            if not entry.token and entry.deadline_ms is not None and entry.deadline_ms < now_ms:
+                violated(f"at {now_ms} message {entry.number} waits beyond its deadline {entry.deadline_ms}")
+
+    def check_served(self, queue: str, now_ms: int, who: str) -> None:
+        """Check that nobody waits in vain: a message that nothing holds back while somebody asks is a violation."""
+        entry = self.rules.eligible(queue, now_ms)
+        if entry is not None:
+            violated(f"{who} waits at queue {queue} at {now_ms}, and so does message {entry}")
+
+
+def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
+    """Check that a queue has what the books say."""
+    name = book.name
+    found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
+    if found != (book.policy, book.created_ms, book.is_paused, book.paused):
+        violated(f"queue {name} is {found}, should be {book}")
+    _check_messages(queue.messages, book.entries)
+    _check_messages(queue.staged, book.staged)
+    if pictures_of_sinks(queue.sinks.values()) != pictures_of_sinks(book.sinks.values()):
+        violated(f"queue {name} has sinks {queue.sinks}, should be {book.sinks}")
+    if queue.staged_size != sum(entry.size for entry in book.staged.values()):
+        violated(f"queue {name} counts {queue.staged_size} bytes that are staged")
+    leased = sum(1 for entry in book.entries.values() if entry.token)
+    size = sum(entry.size for entry in book.entries.values())
+    if sorted(map(picture_of_consumer, queue.consumers.values())) != sorted(
+        map(picture_of_consumer, book.consumers.values())
+    ):
+        violated(f"queue {name} has consumers {queue.consumers}, should be {book.consumers}")
+    claimed = sum(1 for entry in book.entries.values() if entry.token and entry.expires_ms == NEVER_MS)
+    if (queue.leased, queue.claimed, queue.size) != (leased, claimed, size):
+        violated(f"queue {name} counts {queue.leased} leased, {queue.size} bytes; true is {leased}, {size}")
+    dedups = {dedup_id: known for dedup_id, known in queue.dedups.items() if known[1] > now_ms}
+    if dedups != {dedup_id: known for dedup_id, known in book.dedups.items() if known[1] > now_ms}:
+        violated(f"queue {name} remembers {dedups}, should be {book.dedups}")
+
+
+def _check_messages(messages: dict[int, Message], entries: dict[int, Entry]) -> None:
+    if messages.keys() != entries.keys():
+        violated(f"lost: {sorted(entries.keys() - messages.keys())}; risen: {sorted(messages.keys() - entries.keys())}")
+    for number, entry in entries.items():
+        found = _picture(messages[number])
+        if found != picture_of_entry(entry):
+            violated(f"message {number} is {found}, should be {picture_of_entry(entry)}")
+
+
+def _picture(message: Message) -> tuple[object, ...]:
+    after = message.after
+    errors = () if after is None else tuple((one.at_ms, one.attempt, one.reason, one.error) for one in after.errors)
+    return (
+        *(message.number, message.queue.name, message.chunk.number, message.size, path_of(message.key)),
+        *(message.weight, message.cost, int(message.priority), message.throttles, message.due_ms, message.deadline_ms),
+        *(None if after is None else after.cap, message.enqueued_ms, message.line, message.attempts, message.failures),
+        *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
+        *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
+        None if after is None else after.state,
+    )

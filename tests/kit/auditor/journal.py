@@ -1,0 +1,202 @@
+"""Entering the journal into the auditor's books: commits as they become durable, and all but messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from fairlane.journal import codec
+from fairlane.journal import records as r
+from fairlane.ports.store import Commit
+from tests.kit.auditor.books import Books, Entry, QueueBook, Sent, path_of, violated
+from tests.kit.auditor.claims import picture_of_consumer
+from tests.kit.auditor.messages import MessageRecords
+from tests.kit.auditor.rules import Rules
+from tests.kit.auditor.sinks import pictures_of_sinks
+
+
+class JournalAuditor(MessageRecords):
+    """Reads what becomes durable, and keeps the books."""
+
+    def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
+        super().__init__(books, rules, sent)
+        self._entering: dict[type[r.Record], Callable[[Any, int], None]] = {
+            r.Enqueued: self._enqueued,
+            r.Staged: self._staged,
+            r.Leased: self._leased,
+            r.Extended: self._extended,
+            r.Acked: self._acked,
+            r.Returned: self._returned,
+            r.Dead: self._dead,
+            r.Removed: self._removed,
+            r.Redriven: self._redriven,
+            r.StateSet: self._state_set,
+            r.StateRemoved: self._state_removed,
+            r.ConsumerSet: self._consumer_set,
+            r.ConsumerRemoved: self._consumer_removed,
+            r.ClaimsEnded: self._claims_ended,
+            r.Published: self._published,
+            r.SinkSet: self._sink_set,
+            r.SinkRemoved: self._sink_removed,
+            r.QueueSet: self._queue_set,
+            r.QueueRemoved: self._queue_removed,
+            r.QueuePaused: self._queue_paused,
+            r.ConfigSet: self._config_set,
+            r.ReaderSet: self._reader_set,
+            r.Opened: self._opened,
+            r.Sealed: self._sealed,
+            r.Trimmed: self._trimmed,
+            r.Carried: self._carried,
+            r.Baseline: self._baseline,
+        }
+
+    def enter(self, commit: Commit) -> None:
+        """Enter a commit."""
+        books = self._books
+        page = codec.decode(commit.page)
+        self.digest.update(commit.page)
+        if commit.sequence != books.next_sequence:
+            violated(f"a commit begins at {commit.sequence}, the last ended at {books.next_sequence}")
+        if page.at_ms < books.at_ms:
+            violated(f"time runs backwards in the journal: {books.at_ms} to {page.at_ms}")
+        if commit.base < books.base or commit.trim > commit.base:
+            violated(f"base {books.base} to {commit.base}, trim {commit.trim}")
+        books.base, books.commit_first, books.at_ms = commit.base, commit.sequence, page.at_ms
+        self._bodies = dict(commit.bodies)
+        for record in page.records:
+            if record.sequence != books.next_sequence:
+                violated(f"record {record} does not follow on {books.next_sequence}")
+            name = type(record).__name__
+            books.counts[name] += record.count
+            self._entering[type(record)](record, page.at_ms)
+            books.next_sequence += record.count
+
+    # --------------------------------------------------------------------------------------------------- the others
+
+    def _state_set(self, record: r.StateSet, at_ms: int) -> None:
+        entry = self._books.must_have(record.queue, record.number, "state")
+        self._check_held(entry, at_ms, "state")
+        entry.state = record.sequence
+        self._books.states[record.sequence] = self._bodies[record.sequence]
+        self._books.leases[entry.token].states.append(record.sequence)
+
+    def _state_removed(self, record: r.StateRemoved, at_ms: int) -> None:
+        entry = self._books.must_have(record.queue, record.number, "state removal")
+        self._check_held(entry, at_ms, "state removal")
+        entry.state = None
+
+    def _queue_set(self, record: r.QueueSet, at_ms: int) -> None:
+        book = self._books.queues.get(record.queue)
+        if book is None:
+            self._books.queues[record.queue] = QueueBook(record.queue, record.policy, at_ms, record.sequence)
+        else:
+            book.policy = record.policy
+            book.set_at = record.sequence
+
+    def _queue_removed(self, record: r.QueueRemoved, at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        for entry in (*book.entries.values(), *book.staged.values()):
+            self._books.take_out(entry, "removed:queue", at_ms)
+        del self._books.queues[record.queue]
+
+    def _queue_paused(self, record: r.QueuePaused, _at_ms: int) -> None:
+        book = self._books.queues[record.queue]
+        if record.key is None:
+            book.is_paused = record.is_paused
+        else:
+            (book.paused.add if record.is_paused else book.paused.discard)(path_of(record.key))
+
+    def _config_set(self, record: r.ConfigSet, at_ms: int) -> None:
+        if record.value is None:
+            self._books.config.pop(record.key, None)
+        else:
+            self._books.config[record.key] = record.value
+        self._rules.note_config(record.key, at_ms)
+
+    def _reader_set(self, record: r.ReaderSet, _at_ms: int) -> None:
+        if record.position is None:
+            self._books.readers.pop(record.name, None)
+        else:
+            self._books.readers[record.name] = (record.position, record.at_ms)
+
+    def _opened(self, _record: r.Opened, _at_ms: int) -> None:
+        """Buckets start empty when the broker opens its store, which was before it could say so."""
+
+    def _sealed(self, record: r.Sealed, _at_ms: int) -> None:
+        self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms, record.size))
+
+    def _trimmed(self, record: r.Trimmed, at_ms: int) -> None:
+        books = self._books
+        for name, (position, said_ms) in books.readers.items():
+            if position < record.to - 1 and at_ms - said_ms <= self.settings.reader_hold_ms:
+                violated(f"reader {name} at {position} is passed by a trim to {record.to}, {at_ms - said_ms} ms later")
+        self._check_trimmed_segments(record, at_ms)
+        late = sorted(name for name, (position, _) in books.readers.items() if position < record.to - 1)
+        if record.to > books.base or sorted(record.passed) != late:
+            violated(f"trimmed to {record.to} with base {books.base}, passing {record.passed}, late are {late}")
+        books.trimmed = record.to
+        books.segments = [segment for segment in books.segments if segment[1] > record.to]
+
+    def _check_trimmed_segments(self, record: r.Trimmed, at_ms: int) -> None:
+        """Check that segments which go are too old, or too much."""
+        policies = [book.policy.journal_retention_ms or 0 for book in self._books.queues.values()]
+        retention_ms = max(self.settings.journal_retention_ms, *policies, 0)
+        size = sum(segment[4] for segment in self._books.segments)
+        for segment in self._books.segments:
+            if segment[1] <= record.to:
+                if at_ms - segment[3] <= retention_ms and size <= self.settings.journal_bytes_max:
+                    violated(f"segment {segment} is trimmed at {at_ms}, of {size} bytes, retention {retention_ms}")
+                size -= segment[4]
+
+    def _carried(self, record: r.Carried, _at_ms: int) -> None:
+        for image in record.messages:
+            staged = self._books.queues[image.queue].staged.get(image.number)
+            entry = staged or self._books.must_have(image.queue, image.number, "carrying")
+            if picture_of_image(image) != picture_of_entry(entry):
+                violated(f"carried as {picture_of_image(image)}, is {picture_of_entry(entry)}")
+        for number, count in Counter(image.chunk for image in record.messages).items():
+            if self._books.chunks[number] != count:
+                violated(f"{count} messages of chunk {number} are carried of {self._books.chunks[number]}")
+
+    def _baseline(self, record: r.Baseline, _at_ms: int) -> None:
+        books = self._books
+        queues = {
+            image.name: (
+                *(image.policy, image.created_ms, image.is_paused, set(map(path_of, image.paused_keys))),
+                sorted(map(picture_of_consumer, image.consumers)),
+                pictures_of_sinks(image.sinks),
+            )
+            for image in record.queues
+        }
+        known = {
+            book.name: (
+                *(book.policy, book.created_ms, book.is_paused, book.paused),
+                sorted(map(picture_of_consumer, book.consumers.values())),
+                pictures_of_sinks(book.sinks.values()),
+            )
+            for book in books.queues.values()
+        }
+        if queues != known or record.config != books.config:
+            violated(f"the baseline says {queues}, {record.config}; true is {known}, {books.config}")
+
+
+def picture_of_entry(entry: Entry) -> tuple[object, ...]:
+    """Return all that is known of a message."""
+    return (
+        *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
+        *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
+        *(entry.failures, entry.token, entry.expires_ms, entry.owner, tuple(entry.errors), entry.origin),
+        *(entry.dead_reason, entry.dead_ms, entry.state),
+    )
+
+
+def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
+    """Return all that a record says of a message."""
+    errors = tuple((failed.at_ms, failed.attempt, failed.reason, failed.error) for failed in image.errors)
+    return (
+        *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
+        *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
+        *(image.line, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
+        *(image.origin, image.dead_reason, image.dead_ms, image.state),
+    )

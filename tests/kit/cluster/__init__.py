@@ -1,0 +1,1 @@
+"""A simulation of several nodes over shared stores and a board."""

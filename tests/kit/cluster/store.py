@@ -1,0 +1,225 @@
+"""Stores in memory that several simulated nodes can reach: one owner at a time, fenced by epochs, as PostgreSQL has it.
+
+``SharedLog`` is the server's side, which keeps what is durable and tells who owns it; ``SharedStore`` is what a node
+has of it, at the end of a line that may fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.shared.ownership import Ownership, Tenure
+from fairlane.adapters.shared.unsynced import Unsynced
+from fairlane.errors import StoreFailed
+from fairlane.ports.store import Commit, Extent, StoredPage
+from tests.kit.auditor.books import violated
+from tests.kit.cluster.links import Line
+
+T = TypeVar("T")
+
+
+class SharedLog:
+    """The log of one group, with its owner.
+
+    Attributes:
+        on_durable: called with each commit, in order.
+        on_recover: called whenever somebody becomes the owner.
+        writers: of each epoch in which something was committed, the session that did.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.content = MemoryStore()
+        self.content.recover()
+        self.epoch = 0
+        self.owner: str | None = None
+        self.session: str | None = None
+        self.owned_until_ms = 0
+        self.writers: dict[int, str] = {}
+        self.on_durable: Callable[[Commit], None] = lambda _commit: None
+        self.on_recover: Callable[[], None] = lambda: None
+
+    def take(
+        self, ownership: Ownership, *, session: str, sessions: set[str], was_owner: bool
+    ) -> tuple[int, Extent] | None:
+        """Let somebody become the owner; return the new epoch and how far the log reaches.
+
+        Returns None to one who was the owner before and is no longer.
+
+        Raises:
+            StoreLocked: the owner lives, and is another.
+        """
+        if self.session not in sessions:
+            if was_owner:
+                return None
+            ownership.check_free(owner=self.owner, left_ms=self.owned_until_ms - self._now_ms())
+        self.epoch += 1
+        self.owner, self.session = ownership.owner, session
+        self.owned_until_ms = self._now_ms() + ownership.heartbeat_timeout_ms
+        self.on_recover()
+        return self.epoch, self.content.recover()
+
+    def renew(self, *, epoch: int, heartbeat_timeout_ms: int) -> bool:
+        """Note a sign of life; return whether it is the owner's."""
+        if epoch != self.epoch:
+            return False
+        self.owned_until_ms = self._now_ms() + heartbeat_timeout_ms
+        return True
+
+    def commit(self, commits: Sequence[Commit], *, epoch: int, session: str, heartbeat_timeout_ms: int) -> bool:
+        """Add commits, all or none; return whether they came from the owner."""
+        if not self.renew(epoch=epoch, heartbeat_timeout_ms=heartbeat_timeout_ms):
+            return False
+        if self.writers.setdefault(epoch, session) != session:
+            violated(f"{session} and {self.writers[epoch]} have both committed under epoch {epoch}")
+        for commit in commits:
+            self.content.write(commit)
+            self.on_durable(commit)
+        return True
+
+    def release(self, *, epoch: int) -> None:
+        """Let the owner go."""
+        if epoch == self.epoch:
+            self.owner = self.session = None
+
+    def kept_bodies(self) -> dict[int, bytes]:
+        """Return all bodies, by number."""
+        return dict(self.content._bodies)
+
+    def journal(self) -> MemoryStore:
+        """Return a copy of what is durable."""
+        copy = self.content.copy()
+        copy.recover()
+        return copy
+
+
+class SharedStore:
+    """A ``Store`` over a shared log, for one node at a time."""
+
+    def __init__(
+        self, log: SharedLog, line: Line, *, ownership: Ownership, name: str, monotonic: Callable[[], float]
+    ) -> None:
+        self._log = log
+        self._line = line
+        self._ownership = ownership
+        self._name = name
+        self._monotonic = monotonic
+        self._tenure = Tenure(ownership.heartbeat_timeout_ms, monotonic)
+        self._number = 0
+        self._sessions: set[str] = set()
+        self._session = ""
+        self._epoch: int | None = None
+        self._is_open = False
+        self._commits: list[Commit] = []
+        self._unsynced = Unsynced(log.content._extent)
+
+    def recover(self) -> Extent:
+        """Become the owner, or the same anew, and return how far the log reaches."""
+        self._tenure.check()
+        self._is_open = False
+        self._number += 1
+        sent_s, session = self._tenure.now(), f"{self._name}/{self._number}"
+        was_owner = self._epoch is not None
+        self._sessions.add(session)  # it counts even if we never hear that it got the store
+        taken = self._line.call(
+            lambda: self._log.take(self._ownership, session=session, sessions=self._sessions, was_owner=was_owner)
+        )
+        if taken is None:
+            raise self._tenure.fence("Another node has taken over.")
+        self._epoch, extent = taken
+        self._session = session
+        self._tenure.note(sent_s)
+        self._commits, self._unsynced, self._is_open = [], Unsynced(extent), True
+        return extent
+
+    def check_owned(self) -> None:
+        """Make sure that the store is still ours; ask only if we were silent for so long that it may not be."""
+        self._tenure.check()
+        if not self._is_open or self._tenure.has_lapsed:
+            self.renew()
+
+    def keep(self) -> None:
+        """Show a sign of life if one is due, as a thread does for real stores."""
+        if self._is_open and self._tenure.is_due:
+            self.renew()
+
+    def renew(self) -> None:
+        """Show a sign of life."""
+        self._tenure.check()
+        sent_s, epoch = self._tenure.now(), self._opened()
+        if not self._ask(
+            lambda: self._log.renew(epoch=epoch, heartbeat_timeout_ms=self._ownership.heartbeat_timeout_ms)
+        ):
+            self._is_open = False
+            raise self._tenure.fence("Another node has taken over.")
+        self._tenure.note(sent_s)
+
+    def write(self, commit: Commit) -> None:
+        """Add a commit; nothing is sent before ``sync``."""
+        self._tenure.check()
+        self._opened()
+        self._unsynced.add(commit, page_start=self._log.content._page_start)
+        self._commits.append(commit)
+
+    def sync(self) -> None:
+        """Send everything written so far, on the condition that we are still the owner."""
+        self._tenure.check()
+        epoch, commits, session = self._opened(), self._commits, self._session
+        if not commits:
+            return
+        sent_s = self._tenure.now()
+        heartbeat_timeout_ms = self._ownership.heartbeat_timeout_ms
+        if not self._ask(
+            lambda: self._log.commit(commits, epoch=epoch, session=session, heartbeat_timeout_ms=heartbeat_timeout_ms)
+        ):
+            self._is_open = False
+            raise self._tenure.fence("Another node has taken over.")
+        self._tenure.note(sent_s)
+        self._commits, self._unsynced = [], Unsynced(self._unsynced.after)
+
+    def pages(self, after: int) -> Iterator[StoredPage]:
+        """Yield the pages that hold sequences greater than ``after``, in order."""
+        self._opened()
+        end = self._unsynced.before.next_sequence
+        for page in self._ask(lambda: list(self._log.content.pages(after)), is_change=False):
+            if page.sequence < end:
+                yield page
+        yield from self._unsynced.pages_from(after + 1)
+
+    def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """Return bodies by number, in the order asked; None for one that is not there."""
+        self._opened()
+        found = self._ask(lambda: self._log.content.bodies(numbers), is_change=False)
+        new, hides = self._unsynced.bodies, self._unsynced.hides
+        return [new.get(number) if hides(number) else body for number, body in zip(numbers, found, strict=True)]
+
+    def size(self) -> int:
+        """Return how many bytes pages and bodies have."""
+        return self._log.content.size()
+
+    def close(self) -> None:
+        """Sync, give the store up for others, and let go."""
+        try:
+            if self._is_open:
+                self.sync()
+                epoch = self._opened()
+                self._ask(lambda: self._log.release(epoch=epoch))
+        finally:
+            self._is_open = False
+            self._epoch = None
+            self._sessions.clear()
+            self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, self._monotonic)
+
+    def _opened(self) -> int:
+        if not self._is_open or self._epoch is None:
+            raise StoreFailed("The store is not open.")
+        return self._epoch
+
+    def _ask(self, ask: Callable[[], T], *, is_change: bool = True) -> T:
+        try:
+            return self._line.call(ask, is_change=is_change)
+        except StoreFailed:
+            self._is_open = False
+            raise

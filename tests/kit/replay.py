@@ -1,0 +1,64 @@
+"""Replaying seeds of a simulation from the command line: each gives one line, and a broken promise what led to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Protocol, TypeVar
+
+from tests.kit.simulation.simulation import SimulationFailed
+
+Told = TypeVar("Told", covariant=True)  # noqa: PLC0105 - what a run tells, not who is told
+
+
+class Replayed(Protocol[Told]):
+    """A run of one seed."""
+
+    def run(self) -> Told:
+        """Run, and tell what came of it."""
+
+    def trace(self) -> str:
+        """Return what happened, step by step."""
+
+
+def replay(
+    asked: argparse.Namespace, make: Callable[[int, int], Replayed[Told]], line_of: Callable[[Told], str]
+) -> int:
+    """Run the seeds asked for, made with a seed and a number of steps, and return the exit code."""
+    first, last = asked.seeds if asked.seeds is not None else (asked.seed, asked.seed)
+    failed = 0
+    for seed in range(first, last + 1):
+        began = perf_counter()
+        simulation = make(seed, asked.steps)
+        try:
+            summary = simulation.run()
+        except SimulationFailed as failure:
+            failed += 1
+            text = str(failure)
+            sys.stdout.write(f"FAILED {text if asked.verbose or first == last else text.splitlines()[0]}\n")
+        else:
+            sys.stdout.write(f"{line_of(summary)} seconds={perf_counter() - began:.2f}\n")
+            if asked.verbose:
+                sys.stdout.write(f"{simulation.trace()}\n")
+        sys.stdout.flush()
+    if first != last:
+        sys.stdout.write(f"{last - first + 1} seeds, {failed} failed\n")
+    return 1 if failed else 0
+
+
+def asked_for(arguments: Sequence[str] | None, *, program: str, told: str | None, steps: int) -> argparse.Namespace:
+    """Return which seeds a command line asks for, how long a run is, and whether all of it is shown."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=told)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, help="run one seed")
+    which.add_argument("--seeds", type=_span, metavar="A-B", help="run the seeds from A to B")
+    parser.add_argument("--steps", type=int, default=steps, help=f"how long a run is, {steps} by default")
+    parser.add_argument("--verbose", action="store_true", help="show what happened")
+    return parser.parse_args(arguments)
+
+
+def _span(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)

@@ -1,0 +1,1 @@
+"""A simulation of one broker on a fake clock and a faulty disk."""

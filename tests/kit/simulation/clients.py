@@ -1,0 +1,264 @@
+"""The simulation's clients: producers, consumers and operators that do reasonable and unreasonable things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlane.broker.requests import Attach, Consumer, Read, Request, Submission, Waiter
+from fairlane.core import commands
+from fairlane.errors import FairlaneError, StoreFailed
+from fairlane.model.message import Delivery, NewMessage
+from tests.kit.auditor.books import violated
+from tests.kit.simulation.answers import Answer, Holding, Unclear, World
+from tests.kit.simulation.workload import QUEUES
+
+
+@dataclass
+class Clients:
+    """All clients together, and what they know."""
+
+    world: World
+    held: list[Holding] = field(default_factory=list)
+    stale: list[Holding] = field(default_factory=list)
+    unclear: list[Unclear] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    waiters: list[tuple[Waiter, Answer]] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+    given: dict[int, list[Delivery]] = field(default_factory=dict)
+    redrives: list[str] = field(default_factory=list)
+    deliveries: int = 0
+
+    # --------------------------------------------------------------------------------------------------------- asking
+
+    def ask(
+        self, label: str, make: Callable[[Answer], Submission], judge: Callable[[Any], None], *, until_ms: int = 0
+    ) -> Answer:
+        """Submit a request."""
+        answer = Answer(self.world, label, judge, until_ms=until_ms)
+        self.answers.append(answer)
+        self.world.note(label)
+        self.world.engine.submit(make(answer))
+        return answer
+
+    def do(self, label: str, command: commands.Command, judge: Callable[[Any], None], *, wait_ms: int = 0) -> Answer:
+        """Submit a command."""
+        until_ms = self.world.now_ms() + wait_ms
+        return self.ask(label, lambda answer: Request(command, answer, wait_ms), judge, until_ms=until_ms)
+
+    def read(self, label: str, ask: Callable[[], Any], judge: Callable[[Any], None]) -> None:
+        """Submit a question."""
+        self.ask(label, lambda answer: Read(ask, answer), judge)
+
+    def forget_process(self) -> None:
+        """Note that the broker's process has died: nobody is answered any more; leases outlive it."""
+        for answer in self.answers:
+            answer.give_up()
+        self.answers.clear()
+        self.waiters.clear()
+        self.consumers.clear()
+        self.given.clear()
+        self.redrives.clear()
+
+    def _queue(self) -> str:
+        """Return a queue that is there, most of the time."""
+        draw, known = self.world.workload, list(self.world.auditor.books.queues)
+        if not known or draw.happens(0.03):
+            return draw.one_of(*QUEUES, "nowhere")  # type: ignore[no-any-return] # a name
+        plain = [name for name in known if not name.endswith(".dlq")]
+        return draw.one_of(*plain)  # type: ignore[no-any-return] # a name
+
+    def _any_queue(self) -> str:
+        queue = self._queue()
+        return f"{queue}.dlq" if self.world.workload.happens(0.2) else queue
+
+    # ------------------------------------------------------------------------------------------------------- producing
+
+    def enqueue(self) -> None:
+        """Enqueue a batch."""
+        draw = self.world.workload
+        messages = draw.messages()
+        bad = set()
+        if draw.happens(0.04):
+            bad.add(len(messages))
+            messages.append(draw.unsound_message())
+        if draw.happens(0.05):
+            messages.append(messages[0])
+        self.send(self._queue(), messages, bad)
+
+    def send(self, queue: str, messages: list[NewMessage], bad: set[int]) -> None:
+        """Enqueue these messages; those in bad rows are to be refused."""
+        auditor = self.world.auditor
+        rows = [row for row in range(len(messages)) if row not in bad]
+        for row in rows:
+            auditor.note_sent(queue, messages[row])
+        unclear = Unclear(queue, [messages[row] for row in rows])
+        self.unclear.append(unclear)
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, StoreFailed):
+                return
+            self.unclear.remove(unclear)
+            auditor.told_missing(queue, outcome)
+            auditor.told_enqueued(queue, messages, outcome)
+            if isinstance(outcome, list) and not all(isinstance(outcome[row], FairlaneError) for row in bad):
+                violated(f"an unsound message was answered {outcome}")
+
+        wait_ms = self.world.workload.one_of(0, 0, 500, 10_000)
+        label = f"enqueue {len(messages)} {[message.payload[:8] for message in messages]} to {queue}, wait {wait_ms}"
+        command = commands.Enqueue(queue=queue, messages=messages)
+        self.do(label, command, judge, wait_ms=wait_ms)
+
+    def repeat_enqueue(self) -> None:
+        """Repeat what may have happened or not, as far as it has dedup ids."""
+        waiting = [answer for answer in self.answers if not answer.done()]
+        if not self.unclear or waiting:
+            return
+        unclear = self.unclear.pop()
+        messages = [message for message in unclear.messages if message.dedup_id is not None]
+        if messages:
+            self.send(unclear.queue, messages, set())
+
+    def cancel(self) -> None:
+        """Take out some messages."""
+        draw, queue = self.world.workload, self._any_queue()
+        book = self.world.auditor.books.queues.get(queue)
+        numbers = list(book.entries) if book is not None else []
+        ids = [f"{number:016x}" for number in draw.chance.sample(numbers, min(len(numbers), draw.chance.randint(1, 3)))]
+        ids.append(f"{draw.chance.randint(0, 500):016x}")
+
+        def judge(outcome: Any) -> None:
+            self.world.auditor.told_cancelled(queue, ids, outcome)
+
+        self.do(f"cancel {ids} of {queue}", commands.Cancel(queue=queue, ids=ids), judge)
+
+    # ------------------------------------------------------------------------------------------------------- consuming
+
+    def lease(self) -> None:
+        """Ask for messages once."""
+        draw = self.world.workload
+        self.take(
+            self._any_queue(),
+            count=draw.one_of(1, 1, 3, 8),
+            wait_ms=draw.one_of(0, 0, 100, 5_000, 20_000),
+            visibility_ms=draw.one_of(None, None, draw.span_ms()),
+            with_state=draw.happens(0.3),
+        )
+
+    def take(
+        self,
+        queue: str,
+        *,
+        count: int = 100,
+        wait_ms: int = 0,
+        visibility_ms: int | None = None,
+        with_state: bool = False,
+    ) -> None:
+        """Ask for messages of a queue."""
+        draw = self.world.workload
+        until_ms = self.world.now_ms() + wait_ms
+        auditor = self.world.auditor
+
+        def judge(outcome: Any) -> None:
+            auditor.told_missing(queue, outcome)
+            if isinstance(outcome, list):
+                if len(outcome) > count:
+                    violated(f"{len(outcome)} were delivered to one who asked for {count}")
+                self._receive(outcome, with_state=with_state)
+                if outcome:
+                    self._check_in_line(queue, answer)
+                if not outcome and self.world.now_ms() < until_ms:
+                    violated(f"a waiter at {queue} was sent away at {self.world.now_ms()}, before {until_ms}")
+                if not outcome and not wait_ms:
+                    auditor.check_served(queue, self.world.now_ms(), "somebody who would not wait")
+
+        def make(answer: Answer) -> Waiter:
+            waiter = Waiter(
+                queue=queue,
+                count=count,
+                reply=answer,
+                visibility_ms=visibility_ms,
+                owner=draw.one_of(None, "w1", "w2"),
+                with_state=with_state,
+                wait_ms=wait_ms,
+            )
+            self.waiters.append((waiter, answer))
+            return waiter
+
+        answer = self.ask(f"lease {count} of {queue}, wait {wait_ms}", make, judge, until_ms=until_ms)
+
+    def _check_in_line(self, queue: str, served: Answer) -> None:
+        """Check that nobody who came to a queue before the one just answered still waits, unless for longer."""
+        for waiter, answer in self.waiters:
+            if answer is served:
+                return
+            if waiter.queue == queue and not answer.done() and answer.until_ms <= served.until_ms:
+                violated(f"{served.label} was answered before {answer.label}, which came first")
+
+    def _receive(self, deliveries: Sequence[Delivery], *, with_state: bool) -> None:
+        for delivery in deliveries:
+            self.world.auditor.delivered(delivery, with_state=with_state)
+            self.held.append(Holding(delivery, delivery.state_etag))
+            self.deliveries += 1
+
+    def give_up_waiting(self) -> None:
+        """Let a waiter go away before it is served."""
+        waiting = [pair for pair in self.waiters if not pair[1].done()]
+        if waiting:
+            _, answer = self.world.workload.chance.choice(waiting)
+            self.world.note(f"give up: {answer.label}")
+            answer.give_up()
+
+    def attach(self) -> None:
+        """Let a consumer begin that stays."""
+        draw, world = self.world.workload, self.world
+        queue, credit, with_state = self._any_queue(), draw.one_of(1, 3, 10), draw.happens(0.3)
+        got: list[Delivery] = []
+
+        def deliver(deliveries: list[Delivery]) -> None:
+            world.answering()
+            world.note(f"  consumer of {queue} gets {[(int(one.id, 16), one.token) for one in deliveries]}")
+            if not deliveries:  # the queue is gone, and with it the stream
+                self.consumers = [other for other in self.consumers if other is not consumer]
+                return
+            self._receive(deliveries, with_state=with_state)
+            got.extend(deliveries)
+            got[:] = [one for one in got if world.auditor.holds(one, world.now_ms())]
+            if len(got) > credit:
+                violated(f"a consumer with credit {credit} has {len(got)} in flight")
+
+        consumer = Consumer(
+            queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
+        )
+
+        def judge(outcome: Any) -> None:
+            world.auditor.told_missing(queue, outcome)
+            if outcome is None:
+                self.consumers.append(consumer)
+                self.given[id(consumer)] = got
+
+        self.ask(f"attach to {queue}, credit {credit}", lambda answer: Attach(consumer, answer), judge)
+
+    def detach(self) -> None:
+        """Let a consumer vanish, or leave in good order."""
+        if not self.consumers:
+            return
+        draw = self.world.workload
+        consumer = draw.chance.choice(self.consumers)
+        self.consumers.remove(consumer)
+        got = self.given.pop(id(consumer))
+        unseen = [delivery for delivery in got if draw.happens(0.3)]
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, StoreFailed):
+                return
+            kept = [one.id for one in got if self.world.auditor.holds(one, self.world.now_ms())]
+            if kept:
+                violated(f"a consumer of {consumer.queue} has left, and still holds {kept}")
+
+        self.ask(
+            f"detach from {consumer.queue}, {len(unseen)} unseen",
+            lambda answer: Attach(consumer, answer, is_closing=True, unseen=unseen),
+            judge,
+        )

@@ -1,0 +1,173 @@
+"""What the simulation's consumers do with the leases they hold, and with those they no longer hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlane.core import commands
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, Receipt
+from tests.kit.auditor.books import violated
+from tests.kit.simulation.answers import Holding
+from tests.kit.simulation.clients import Clients
+
+_STALE_MAX = 60
+
+
+class Holders(Clients):
+    """Clients that settle leases, in time and late."""
+
+    def _some(self) -> tuple[str, list[Holding]]:
+        """Return some holdings of one queue; they stay in hand."""
+        draw = self.world.workload
+        queue = draw.chance.choice(self.held).delivery.queue
+        mine = [holding for holding in self.held if holding.delivery.queue == queue]
+        return queue, draw.chance.sample(mine, min(len(mine), draw.one_of(1, 1, 2, 6)))
+
+    def _let_go(self, holdings: list[Holding]) -> None:
+        for holding in holdings:
+            self.held.remove(holding)
+            self.stale.append(holding)
+        del self.stale[:-_STALE_MAX]
+
+    def ack(self) -> None:
+        """Ack some messages, with true costs at times."""
+        if self.held:
+            queue, holdings = self._some()
+            self._let_go(holdings)
+            self._ack(queue, [holding.delivery for holding in holdings])
+
+    def _ack(self, queue: str, deliveries: list[Delivery]) -> None:
+        draw = self.world.workload
+        costs = [draw.one_of(None, 0, 1, 20) for _ in deliveries] if draw.happens(0.3) else None
+        command = commands.Ack(queue=queue, receipts=_receipts(deliveries), costs=costs)
+
+        def judge(outcome: Any) -> None:
+            self.world.auditor.told_ended(deliveries, outcome, self.world.now_ms(), "acked")
+
+        self.do(f"ack {_ids(deliveries)} of {queue}", command, judge)
+
+    def ack_and_forward(self) -> None:
+        """Ack some messages and enqueue others in the same commit."""
+        if not self.held:
+            return
+        queue, holdings = self._some()
+        self._let_go(holdings)
+        deliveries = [holding.delivery for holding in holdings]
+        auditor, draw = self.world.auditor, self.world.workload
+        targets = {self._queue(): draw.messages() for _ in range(draw.one_of(1, 1, 2))}
+        for target, messages in targets.items():
+            for message in messages:
+                auditor.note_sent(target, message)
+        parts = [commands.Enqueue(queue=target, messages=messages) for target, messages in targets.items()]
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, FairlaneError):
+                return
+            auditor.told_ended(deliveries, [None] * len(deliveries), self.world.now_ms(), "acked")
+            for (target, messages), ids in zip(targets.items(), outcome, strict=True):
+                auditor.told_enqueued(target, messages, ids)
+
+        label = f"ack {_ids(deliveries)} of {queue}, forward to {list(targets)}"
+        self.do(label, commands.Ack(queue=queue, receipts=_receipts(deliveries), forward=parts), judge)
+
+    def nack(self) -> None:
+        """Give some messages back."""
+        if self.held:
+            queue, holdings = self._some()
+            self._let_go(holdings)
+            self._nack(queue, [holding.delivery for holding in holdings])
+
+    def _nack(self, queue: str, deliveries: list[Delivery]) -> None:
+        draw, auditor = self.world.workload, self.world.auditor
+        intent = draw.one_of("failure", "failure", "defer", "dead")
+        delay_ms = draw.one_of(None, None, 0, draw.span_ms())
+        error = "" if intent == "defer" else draw.one_of("", "boom", "no route " * 3)
+        how = {
+            "failure": ("returned:failure", "dead:max", "dead:hook"),
+            "defer": ("returned:defer",),
+            "dead": ("dead:requested",),
+        }
+        expected = how[intent] if not (queue.endswith(".dlq") and intent == "dead") else ("returned:failure",)
+
+        def judge(outcome: Any) -> None:
+            auditor.told_ended(deliveries, outcome, self.world.now_ms(), *expected)
+            for delivery, result in zip(deliveries, outcome if isinstance(outcome, list) else (), strict=False):
+                note = auditor.books.leases[delivery.token]
+                due_ms = note.ended_ms + delay_ms if delay_ms else None
+                if (
+                    result is None
+                    and note.ended.startswith("returned")
+                    and delay_ms is not None
+                    and (intent == "defer" or not auditor.has_hook(queue))
+                    and note.due_ms != due_ms
+                ):
+                    violated(
+                        f"{delivery.id} was to wait {delay_ms} ms from {note.ended_ms}, and waits to {note.due_ms}"
+                    )
+
+        command = commands.Nack(
+            queue=queue, receipts=_receipts(deliveries), intent=intent, delay_ms=delay_ms, error=error
+        )
+        self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", command, judge)
+
+    def extend(self) -> None:
+        """Hold on to some messages."""
+        if self.held:
+            queue, holdings = self._some()
+            self._extend(queue, [holding.delivery for holding in holdings])
+
+    def _extend(self, queue: str, deliveries: list[Delivery]) -> None:
+        span_ms = self.world.workload.one_of(None, self.world.workload.span_ms(60_000))
+        command = commands.Extend(queue=queue, receipts=_receipts(deliveries), visibility_ms=span_ms)
+
+        def judge(outcome: Any) -> None:
+            self.world.auditor.told_extended(deliveries, outcome, self.world.now_ms())
+
+        self.do(f"extend {_ids(deliveries)} of {queue} by {span_ms}", command, judge)
+
+    def set_state(self) -> None:
+        """Write workflow state."""
+        if self.held:
+            self._set_state(self.world.workload.chance.choice(self.held))
+
+    def _set_state(self, holding: Holding) -> None:
+        draw, delivery = self.world.workload, holding.delivery
+        etag = "0" * 16 if draw.happens(0.1) else holding.etag
+        state = draw.one_of(None, b"s%d" % draw.chance.randint(0, 10**9), b"s%d" % draw.chance.randint(0, 10**9))
+
+        def judge(outcome: Any) -> None:
+            self.world.auditor.told_state(delivery, state, etag, outcome, self.world.now_ms())
+            if outcome is None or isinstance(outcome, str):
+                holding.etag = outcome
+
+        receipt = Receipt(delivery.id, delivery.token)
+        command = commands.SetState(queue=delivery.queue, receipt=receipt, state=state, etag=etag)
+        self.do(f"state of {_ids([delivery])} of {delivery.queue} with etag {etag}", command, judge)
+
+    def use_stale(self) -> None:
+        """Use a lease that is over, as far as its holder could know, or an old one of a consumer that was slow."""
+        if not self.stale:
+            return
+        holding = self.world.workload.chance.choice(self.stale)
+        queue, deliveries = holding.delivery.queue, [holding.delivery]
+        self.world.note("  late:")
+        self.world.workload.one_of(
+            lambda: self._ack(queue, deliveries),
+            lambda: self._nack(queue, deliveries),
+            lambda: self._extend(queue, deliveries),
+            lambda: self._set_state(holding),
+        )()
+
+    def finish(self, holding: Holding) -> None:
+        """Ack one message."""
+        self._let_go([holding])
+        self._ack(holding.delivery.queue, [holding.delivery])
+
+
+def _ids(deliveries: list[Delivery]) -> str:
+    return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
+
+
+def _receipts(deliveries: list[Delivery]) -> list[Receipt]:
+    return [Receipt(delivery.id, delivery.token) for delivery in deliveries]

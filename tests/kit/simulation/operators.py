@@ -1,0 +1,230 @@
+"""What the simulation's operators do to queues, and everything that clients can do, with how likely it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fairlane.broker.views import queues as views
+from fairlane.broker.views.journal import read_journal
+from fairlane.core import commands
+from fairlane.errors import FairlaneError, QueueExists
+from fairlane.model.message import MessageView
+from fairlane.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
+from tests.kit.auditor.books import violated
+from tests.kit.simulation.sinks import BatchWriters
+from tests.kit.simulation.workload import QUEUES
+
+
+def _believe(_outcome: object) -> None:
+    """Take an answer as it is: the journal is checked anyway."""
+
+
+class Everybody(BatchWriters):
+    """Producers, consumers and operators."""
+
+    def operations(self) -> list[tuple[float, Callable[[], None]]]:
+        """Return all that can be done, with how likely it is."""
+        return [
+            (26, self.enqueue),
+            (4, self.repeat_enqueue),
+            (18, self.lease),
+            (2, self.give_up_waiting),
+            (2, self.attach),
+            (1.5, self.detach),
+            (14, self.ack),
+            (3, self.ack_and_forward),
+            (6, self.nack),
+            (4, self.extend),
+            (4, self.set_state),
+            (5, self.use_stale),
+            (2, self.cancel),
+            (0.4, self.purge),
+            (3, self.pause_or_resume),
+            (2, self.create),
+            (1.5, self.update),
+            (0.3, self.delete),
+            (5, self.configure),
+            (2, self.redrive),
+            (0.5, self.stop_redrive),
+            (1, self.move_reader),
+            (3, self.look),
+            (2, self.register),
+            (8, self.claim),
+            (5, self.read_claim),
+            (0.5, self.release_consumer),
+            (7, self.stage),
+            (3, self.publish),
+            (0.3, self.drop_sink),
+        ]
+
+    # ------------------------------------------------------------------------------------------------------- operating
+
+    def create(self) -> None:
+        """Make a queue."""
+        draw = self.world.workload
+        missing = [name for name in QUEUES if name not in self.world.auditor.books.queues]
+        queue = draw.one_of(*(missing or QUEUES))
+
+        def judge(outcome: Any) -> None:
+            if (outcome is None or isinstance(outcome, QueueExists)) and queue not in self.world.auditor.books.queues:
+                self._check_gone(queue)
+
+        self.do(f"create {queue}", commands.CreateQueue(queue=queue, policy=draw.policy()), judge)
+
+    def _check_gone(self, queue: str) -> None:
+        if not self.world.auditor.books.counts["QueueRemoved"]:
+            violated(f"queue {queue} was made, and is not there")
+
+    def update(self) -> None:
+        """Change a policy while the queue is in use."""
+        book = self.world.auditor.books.queues.get(self._queue())
+        if book is not None:
+            policy = self.world.workload.policy(before=book.policy)
+            self.do(f"update {book.name}", commands.UpdateQueue(queue=book.name, policy=policy), _believe)
+
+    def delete(self) -> None:
+        """Remove a queue with everything in it."""
+        queue = self._queue()
+        self.do(f"delete {queue}", commands.DeleteQueue(queue=queue), _believe)
+
+    def purge(self) -> None:
+        """Empty a queue."""
+        queue = self._any_queue()
+        self.do(f"purge {queue}", commands.Purge(queue=queue), _believe)
+
+    def pause_or_resume(self) -> None:
+        """Pause a queue or a key, or resume one that is paused."""
+        draw, queue = self.world.workload, self._any_queue()
+        book = self.world.auditor.books.queues.get(queue)
+        key = draw.one_of(None, draw.key())
+        is_paused = draw.happens(0.35)
+        if not is_paused and book is not None and book.paused and draw.happens(0.7):
+            key = draw.one_of(*sorted(book.paused))
+        command = commands.Pause(queue=queue, is_paused=is_paused, key=key)
+        self.do(f"{'pause' if is_paused else 'resume'} {queue}, key {key}", command, _believe)
+
+    def configure(self) -> None:
+        """Change config."""
+        draw = self.world.workload
+        values = dict(draw.setting() for _ in range(draw.one_of(1, 1, 2)))
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, FairlaneError) and outcome.code != "store_failed":
+                violated(f"{values} was refused: {outcome!r}")
+
+        self.do(f"config {values}", commands.SetConfig(values=values), judge)
+
+    def redrive(self) -> None:
+        """Move dead letters back, some of them, at a rate at times, or only count them."""
+        draw, engine = self.world.workload, self.world.engine
+        dlq = f"{self._queue()}.dlq"
+        wanted = DeadLetterFilter(
+            fairness_key=draw.one_of(None, None, draw.key()),
+            error=draw.one_of(None, None, "boom"),
+            reason=draw.one_of(None, None, "max_attempts", "deadline"),
+            older_than_ms=draw.one_of(None, None, draw.span_ms()),
+        )
+        count, rate, is_dry_run = draw.one_of(None, 3), draw.one_of(None, None, 5.0), draw.happens(0.1)
+
+        def ask() -> RedriveView:
+            return engine.redrives.start(
+                engine.ledger,
+                dlq,
+                wanted=wanted,
+                count=count,
+                rate=rate,
+                is_dry_run=is_dry_run,
+                by=None,
+                now_ms=engine.now_ms(),
+            )
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, RedriveView):
+                self.redrives.append(outcome.id)
+
+        self.read(f"redrive {dlq}, count {count}, rate {rate}, {wanted}", ask, judge)
+
+    def stop_redrive(self) -> None:
+        """Stop a redrive."""
+        if self.redrives:
+            engine, redrive_id = self.world.engine, self.world.workload.chance.choice(self.redrives)
+            self.read(f"stop {redrive_id}", lambda: engine.redrives.stop(redrive_id, engine.now_ms()), _believe)
+
+    def move_reader(self) -> None:
+        """Register a reader of the journal, move it on, or remove it."""
+        draw, books = self.world.workload, self.world.auditor.books
+        position = draw.one_of(None, books.next_sequence - 1, draw.chance.randint(0, books.next_sequence))
+        name = draw.one_of("spark", "audit")
+        self.do(f"reader {name} at {position}", commands.SetReader(name=name, position=position), _believe)
+
+    # --------------------------------------------------------------------------------------------------------- looking
+
+    def look(self) -> None:
+        """Ask something that changes nothing."""
+        self.world.workload.one_of(self._look_at_queue, self._look_at_message, self._look_at_journal)()
+
+    def _look_at_queue(self) -> None:
+        queue, engine = self._queue(), self.world.engine
+        books = self.world.auditor.books
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, QueueView):
+                book, dlq = books.queues[queue], books.queues[f"{queue}.dlq"]
+                leased = sum(1 for entry in book.entries.values() if entry.token)
+                size = sum(entry.size for entry in book.entries.values())
+                expected = (len(book.entries) - leased, leased, size, len(dlq.entries), book.is_paused)
+                found = (outcome.waiting, outcome.leased, outcome.size, outcome.dead, outcome.is_paused)
+                if found != expected:
+                    violated(f"queue {queue} was shown as {found}, and is {expected}")
+
+        def ask() -> QueueView:
+            return views.queue_details(engine, queue, engine.now_ms())
+
+        self.read(f"inspect {queue}", ask, judge)
+
+    def _look_at_message(self) -> None:
+        alive = list(self.world.auditor.books.alive())
+        if not alive:
+            return
+        entry, engine = self.world.workload.chance.choice(alive), self.world.engine
+        queue, message_id = entry.queue, f"{entry.number:016x}"
+
+        def judge(outcome: Any) -> None:
+            now = self.world.auditor.books.entry(queue, int(message_id, 16))
+            if isinstance(outcome, Explained) and (now is None or bool(now.token) != (outcome.reason == "leased")):
+                violated(f"message {message_id} was explained as {outcome}, and is {now}")
+
+        def ask() -> Explained:
+            return views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
+
+        self.read(f"explain {message_id} of {queue}", ask, judge)
+        self._get(queue, message_id)
+
+    def _get(self, queue: str, message_id: str) -> None:
+        engine, books = self.world.engine, self.world.auditor.books
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, MessageView):
+                number = int(message_id, 16)
+                entry, sent = books.must_have(queue, number, "showing"), books.births[number].message
+                found = (outcome.payload, outcome.headers, outcome.attempts, outcome.failures, outcome.token or 0)
+                if found != (sent.payload, sent.headers, entry.attempts, entry.failures, entry.token):
+                    violated(f"message {message_id} was shown as {outcome}, and is {entry}")
+
+        def ask() -> MessageView:
+            message = views.known_message(engine.ledger, queue, message_id)
+            return views.views_of(engine.bodies, [message], with_body=True, now_ms=engine.now_ms())[0]
+
+        self.read(f"get {message_id} of {queue}", ask, judge)
+
+    def _look_at_journal(self) -> None:
+        engine, books = self.world.engine, self.world.auditor.books
+        after = self.world.workload.chance.randint(0, books.next_sequence)
+
+        def judge(outcome: Any) -> None:
+            if not isinstance(outcome, FairlaneError) and outcome.position >= books.next_sequence:
+                violated(f"the journal was read to {outcome.position}, and ends before {books.next_sequence}")
+
+        ask = lambda: read_journal(engine.store, engine.ledger, after=after, count=50)  # noqa: E731 - one use
+        self.read(f"journal after {after}", ask, judge)

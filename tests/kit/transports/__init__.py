@@ -1,0 +1,1 @@
+"""The contract of every client transport, as tests."""

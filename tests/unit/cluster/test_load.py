@@ -1,0 +1,33 @@
+"""How much groups have to do."""
+
+from __future__ import annotations
+
+from fairlane.assembly import open_async_broker
+from fairlane.cluster.groups import Groups
+from fairlane.cluster.load import Loads
+from tests.unit.server.house import run
+
+
+def test_a_load_is_records_a_second_smoothed() -> None:
+    """A group that was just opened has none; then it rises slowly, and one that comes back begins anew."""
+
+    async def main() -> None:
+        async with await open_async_broker() as broker:
+            await broker.create_queue("orders")
+            groups = Groups(node="a", clock_ms=lambda: 0)
+            loads = Loads(groups)
+            groups.add("orders", broker)
+            assert loads.rates(0.0) == {"orders": 0.0}
+            for _ in range(100):
+                await broker.enqueue("orders", b"x")
+            risen = loads.rates(10.0)["orders"]
+            assert 2.0 < risen < 4.0  # a third of ten a second
+            assert loads.rates(100.0)["orders"] < 1.0
+            groups.take_out("orders")
+            assert loads.rates(101.0) == {}
+            for _ in range(100):
+                await broker.enqueue("orders", b"x")
+            groups.add("orders", broker)
+            assert loads.rates(101.1) == {"orders": 0.0}
+
+    run(main())
