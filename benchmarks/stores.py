@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-import asyncpg  # type: ignore[import-untyped, unused-ignore] # it has types in some versions only
+import asyncpg
 
 from benchmarks.nodes import compare_two_with_one, measure_takeovers
 from benchmarks.report import Options, Report, parse_options

@@ -257,20 +257,20 @@ def _needing_extra(url: StoreUrl) -> Iterator[None]:
 
 
 def _postgres_board(url: StoreUrl) -> Board:
-    from fairlane.adapters.postgres.board import PostgresBoard  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.postgres.board import PostgresBoard
 
     namespace = url.options.get("namespace", NAMESPACE)
     return PostgresBoard(url.address, namespace=namespace, patience_ms=_ownership(url).heartbeat_timeout_ms)
 
 
 def _s3_board(url: StoreUrl) -> Board:
-    from fairlane.adapters.s3.board import S3Board  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.board import S3Board
 
     return S3Board(_bucket(url))
 
 
 def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bounded: bool) -> Store:
-    from fairlane.adapters.postgres.store import PostgresStore  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.postgres.store import PostgresStore
 
     namespace = url.options.get("namespace", NAMESPACE)
     ownership = _ownership(url)
@@ -281,13 +281,13 @@ def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bou
 
 
 def _s3_store(url: StoreUrl) -> Store:
-    from fairlane.adapters.s3.store import WINDOW_MS, S3Store  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.store import WINDOW_MS, S3Store
 
     return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=_ownership(url))
 
 
 def _bucket(url: StoreUrl) -> S3Bucket:
-    from fairlane.adapters.s3.bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.bucket import S3Bucket
 
     return S3Bucket(
         url.address,
@@ -314,7 +314,7 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
         StoreFailed: a file could not be written.
         JournalTrimmed: a segment is gone already.
     """
-    from fairlane.adapters.parquet_export import export_segment  # noqa: PLC0415 - only who exports needs pyarrow
+    from fairlane.adapters.parquet_export import export_segment
 
     positions = {reader.name: reader.position for reader in broker.readers()}
     segments = broker.segments()
@@ -349,8 +349,8 @@ def export_events(
         StoreFailed: a file could not be written.
         JournalTrimmed: what comes next is gone already.
     """
-    from fairlane.adapters.parquet_export import export_batches, exported  # noqa: PLC0415 - see above
-    from fairlane.journal.arrow import batch_of_rows  # noqa: PLC0415 - see above
+    from fairlane.adapters.parquet_export import export_batches, exported
+    from fairlane.journal.arrow import batch_of_rows
 
     place = Path(folder)
     position = max((last for _, last, _ in exported(place).files), default=0)

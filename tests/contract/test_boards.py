@@ -47,7 +47,7 @@ def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Serve
 
 
 def _board(kind: str, name: str, first: MemoryBoard, postgres: PostgresServer, s3: S3Server) -> Board:
-    chance = random.Random(1)  # noqa: S311  no secret
+    chance = random.Random(1)
     if kind == "memory":
         return first.another()
     if kind == "postgres":

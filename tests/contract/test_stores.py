@@ -43,7 +43,7 @@ class TestMemoryStore(ContractWithModel):
 
 class TestFaultyStoreWithoutFaults(ContractWithModel):
     def make_store(self) -> Store:
-        return FaultyStore(random.Random(1))  # noqa: S311  a seed is to be repeated
+        return FaultyStore(random.Random(1))
 
 
 class TestNumberedStore(ContractWithModel):

@@ -30,7 +30,7 @@ class TestSharedStore(StoreContract):
 
     @staticmethod
     def _store_on(log: SharedLog) -> SharedStore:
-        line = Line(random.Random(1))  # noqa: S311  nothing goes wrong on it
+        line = Line(random.Random(1))
         return SharedStore(
             log, line, ownership=Ownership(sends_heartbeats=False), name=str(next(_numbers)), monotonic=lambda: 0.0
         )

@@ -92,7 +92,7 @@ def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) 
 def test_every_promise_holds_in_s3(s3: S3Server, seed: int) -> None:
     """Under this seed the auditor finds nothing to object to, with all that is durable in S3, merged now and then."""
     prefix = f"{BUCKET}/simulated-{next(_numbers)}"
-    merges = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+    merges = random.Random(seed)
 
     class Merging(S3Store):
         def sync(self) -> None:

@@ -387,7 +387,7 @@ def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
     broker = opened(store, log)
 
     def hand(name: str) -> Hand:
-        return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))  # noqa: S311 - repeatable
+        return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))
 
     if not broker.queues():
         broker.create_queue("orders", POLICY)

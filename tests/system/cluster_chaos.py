@@ -45,7 +45,7 @@ class Chaos:
     def __init__(self, cluster: Cluster, load: Load, *, seed: int) -> None:
         self.cluster = cluster
         self.load = load
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._chance = random.Random(seed)
         self.takeovers_s: list[float] = []
 
     async def kill_owner(self) -> None:

@@ -68,7 +68,7 @@ class Load:
         self._throttled = frozenset(throttled)
         self._follows = follows
         self._padding = _END_OF_NAME + bytes(padding_bytes)
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._chance = random.Random(seed)
         self._names = count()
         self._late: list[tuple[float, Got]] = []
         self._is_producing = True

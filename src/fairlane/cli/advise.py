@@ -55,9 +55,9 @@ def advise_command(
     It proposes and changes nothing; the commands that would are printed. Exit code 4 if nothing meets the targets.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.advise import advise  # noqa: PLC0415 - see above
-    from fairlane.spark.whatif.compare import Journal  # noqa: PLC0415 - see above
-    from fairlane.spark.whatif.targets import target_of  # noqa: PLC0415 - see above
+    from fairlane.spark.whatif.advise import advise
+    from fairlane.spark.whatif.compare import Journal
+    from fairlane.spark.whatif.targets import target_of
 
     wanted = [target_of(text) for text in targets]
     known = Journal(journal, queues=(queue,))

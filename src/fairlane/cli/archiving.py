@@ -25,7 +25,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 def archive_command(session: Session, *, tables: Path, target: Path, keep_days: int | None, master: str) -> None:
     """Archive finished days of the journal and of acked messages as Parquet, and remove those that are too old."""
     spark = begin_spark(master)
-    from fairlane.spark.bulk.archive import archive  # noqa: PLC0415 - Spark is imported only when it is needed
+    from fairlane.spark.bulk.archive import archive
 
     tell = partial(click.echo, err=True)
     done = on_spark(spark, partial(archive, spark, tables, target, keep_days=keep_days, tell=tell))

@@ -43,8 +43,8 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     """
     place = place_of(session)
     spark = begin_spark(options["master"])
-    from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill  # noqa: PLC0415 - only now
-    from fairlane.spark.bulk.reading import Rows  # noqa: PLC0415 - only now there is Spark
+    from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
+    from fairlane.spark.bulk.reading import Rows
 
     rows = Rows(**{name: options[name] for name in ("path", "table", "file_format", "columns", "where")})
     work = (options["work"] or Path(f".backfill-{options['name']}")).absolute()

@@ -75,7 +75,7 @@ def check(session: Session, *, path: Path | None) -> None:
 
     They come from the file, the environment (FAIRLANE_PORT and so on) and the defaults; nothing is started.
     """
-    from fairlane.server.settings import check as check_settings  # noqa: PLC0415 - the other commands need no server
+    from fairlane.server.settings import check as check_settings
 
     settings = load_settings(path, {"data": session.place.data})
     check_settings(settings)

@@ -60,7 +60,7 @@ def test(session: Session, /, script: Path, **options: Any) -> None:  # noqa: AN
 def _door(session: Session, options: dict[str, Any]) -> AbstractContextManager[Door]:
     if not options["is_local"]:
         return session.door()
-    from fairlane.assembly import open_broker  # noqa: PLC0415 - only who needs no server needs a broker
+    from fairlane.assembly import open_broker
 
     broker = open_broker(None)
     for key, value in options["pairs"]:

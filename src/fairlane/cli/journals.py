@@ -36,8 +36,8 @@ def export_command(session: Session, *, folder: Path, queue: str | None) -> None
 
 
 def _of_server(session: Session, folder: Path, queue: str | None) -> list[Path]:
-    from fairlane.assembly import export_events  # noqa: PLC0415 - only this needs Arrow
-    from fairlane.client import Client  # noqa: PLC0415 - only who talks to a server needs a client
+    from fairlane.assembly import export_events
+    from fairlane.client import Client
 
     place = session.place
     with Client(place.server, api_key=place.api_key, tls=place.tls(), timeout=place.timeout_s) as client:
@@ -50,7 +50,7 @@ def _of_server(session: Session, folder: Path, queue: str | None) -> list[Path]:
 
 
 def _of_folder(session: Session, folder: Path) -> list[Path]:
-    from fairlane.assembly import export_journal, open_broker  # noqa: PLC0415 - only who works on a folder needs it
+    from fairlane.assembly import export_journal, open_broker
 
     before = set(folder.glob("journal-*.parquet"))
     with open_broker(session.place.store) as broker:

@@ -48,7 +48,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
     require_spark()
-    from fairlane.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline  # noqa: PLC0415 - only this needs it
+    from fairlane.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline
 
     if journal is not None and options["queue"] is not None:
         raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
@@ -88,7 +88,7 @@ def _words(done: RunReport, tables: Path) -> str:
 @pass_session
 def status_command(session: Session, /, *, tables: Path) -> None:
     """Tell how far the tables are."""
-    from fairlane.spark.pipeline import read_manifest  # noqa: PLC0415 - only this needs it
+    from fairlane.spark.pipeline import read_manifest
 
     manifest = read_manifest(tables)
     if manifest is None:

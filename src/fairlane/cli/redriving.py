@@ -63,7 +63,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
 def _redrive_chosen(session: Session, queue: str, options: dict[str, Any]) -> None:
     """Let Spark pick by SQL, say what was picked, and let the broker move it, as many at a time as a filter names."""
     place, spark = place_of(session), begin_spark(options["master"])
-    from fairlane.spark.bulk.choosing import choose  # noqa: PLC0415 - only now there is Spark
+    from fairlane.spark.bulk.choosing import choose
 
     chosen = on_spark(spark, partial(choose, spark, place, queue, options["where"]))
     for reason, error, count in chosen.by_error[:_KINDS_SHOWN]:

@@ -44,7 +44,7 @@ def report_command(
 ) -> None:
     """Write a report of who waited and why, from the tables of the pipeline: a page, a summary, JSON and CSV."""
     # Only here: reading tables and drawing plots needs packages that other commands do without.
-    from fairlane.report import FORMATS, Period, make_report  # noqa: PLC0415 - see above
+    from fairlane.report import FORMATS, Period, make_report
 
     period = Period(first_day=_day(first_day), last_day=_day(last_day), queue=queue)
     files = make_report(tables, out, period=period, formats=formats or FORMATS)

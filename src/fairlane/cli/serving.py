@@ -20,8 +20,8 @@ class ServeCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the other settings with their defaults."""
-        from fairlane.cli.settings import facts_of  # noqa: PLC0415 - only this help needs the settings
-        from fairlane.server.settings import ServerSettings  # noqa: PLC0415 - see above
+        from fairlane.cli.settings import facts_of
+        from fairlane.server.settings import ServerSettings
 
         flags = {parameter.name for parameter in self.params} | {"grace_ms"}
         others = {name: value for name, value in facts_of(ServerSettings()).items() if name not in flags}
@@ -60,7 +60,7 @@ def serve_command(session: Session, /, path: Path | None, **options: Any) -> Non
     Without options it listens on this machine only, keeps its data in your state folder, and says where everything is.
     Interrupt it, or send it SIGTERM, and it goes down in good order.
     """
-    from fairlane.server.run import serve  # noqa: PLC0415 - help and completion need no server
+    from fairlane.server.run import serve
 
     flags = {name.replace("-", "_"): value for name, value in options.pop("pairs")}
     flags |= {name: value for name, value in options.items() if value is not None and name != "grace"}

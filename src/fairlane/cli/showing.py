@@ -82,7 +82,7 @@ def show(tables: Iterable[Table]) -> None:
 
 
 def _draw_for_terminal(table: Table) -> None:
-    from fairlane.cli.pictures import draw  # noqa: PLC0415 - only for who looks at a terminal
+    from fairlane.cli.pictures import draw
 
     draw(table)
 

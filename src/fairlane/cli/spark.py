@@ -29,7 +29,7 @@ def require_spark() -> None:
         InvalidArgument: Spark is not installed.
     """
     try:
-        import fairlane.spark  # noqa: F401, PLC0415 - see above
+        import fairlane.spark  # noqa: F401 - see above
     except ImportError as error:
         raise InvalidArgument(
             "This command runs on Spark, which is an extra: pip install 'fairlane[spark]'."
@@ -43,7 +43,7 @@ def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkS
         InvalidArgument: Spark is not installed.
     """
     require_spark()
-    from fairlane.spark import spark_session  # noqa: PLC0415 - see above
+    from fairlane.spark import spark_session
 
     return spark_session(master=master, conf=conf)
 
@@ -52,7 +52,7 @@ def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
     """Do work on Spark so that an interrupt ends it, and no stacks are printed; without Spark just do it."""
     if spark is None:
         return work()
-    from fairlane.spark.interrupting import interruptible  # noqa: PLC0415 - see above
+    from fairlane.spark.interrupting import interruptible
 
     return interruptible(spark, work)
 
@@ -63,7 +63,7 @@ def place_of(session: Session) -> Place:
     Raises:
         InvalidArgument: the broker is a folder, which only this process could open.
     """
-    from fairlane.spark.source.place import Place  # noqa: PLC0415 - see above
+    from fairlane.spark.source.place import Place
 
     place = session.place
     if place.is_embedded:

@@ -75,7 +75,7 @@ def _watch(session: Session, look: Look, *, interval_ms: int, rounds: int | None
 
 
 def _draw(look: Look, pause: Event, *, interval_ms: int, rounds: int | None) -> None:
-    from fairlane.cli.pictures import screen  # noqa: PLC0415 - only for who looks at a terminal
+    from fairlane.cli.pictures import screen
 
     found: list[Table] = []
     with screen() as drawn:

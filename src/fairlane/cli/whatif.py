@@ -70,7 +70,7 @@ def whatif_command(
     changed anywhere. With --master none it runs in this process alone, without Spark.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.compare import Journal, compare  # noqa: PLC0415 - see above
+    from fairlane.spark.whatif.compare import Journal, compare
 
     if is_check:
         _check(session, journal, queues)
@@ -83,7 +83,7 @@ def whatif_command(
     with progress(f"{len(scenarios) + 1} scenarios") as bar:
         found = on_spark(spark, partial(compare, known, scenarios, span=span, spark=spark, progress=bar.set))
     if html is not None:
-        from fairlane.spark.whatif.page import page_of  # noqa: PLC0415 - see above
+        from fairlane.spark.whatif.page import page_of
 
         html.write_text(page_of(found), encoding="utf-8")
     answer(found, [*_tables(found), *_notes(found, html)], is_json=session.is_json)
@@ -91,7 +91,7 @@ def whatif_command(
 
 def span_of(first: datetime | None, last: datetime | None) -> Span:
     """Return which messages are measured."""
-    from fairlane.spark.whatif.measures import Span  # noqa: PLC0415 - see above
+    from fairlane.spark.whatif.measures import Span
 
     bounds = [None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000) for at in (first, last)]
     return Span(from_ms=bounds[0], to_ms=bounds[1])
@@ -103,14 +103,14 @@ def spark_of(master: str) -> SparkSession | None:
 
 
 def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) -> list[Scenario]:
-    from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep  # noqa: PLC0415 - see above
+    from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
 
     base = Scenario(name=ORIGINAL) if candidate is None else read_candidate(candidate, known.queues, known.policies)
     return sweep(base, sweeps, known.queues, known.policies) if sweeps else [base]
 
 
 def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
-    from fairlane.spark.whatif.reproduce import reproduce  # noqa: PLC0415 - see above
+    from fairlane.spark.whatif.reproduce import reproduce
 
     found = reproduce(journal, queues=queues)
     answer(found, _verdict(found), is_json=session.is_json)

@@ -45,7 +45,7 @@ def worker_command(
     Interrupt it, or send it SIGTERM, and it finishes what it has begun and gives back the rest; a second time, and it
     gives back all. Processes that crash are started again.
     """
-    from fairlane.worker.logs import set_up_logs  # noqa: PLC0415 - the help needs none of it
+    from fairlane.worker.logs import set_up_logs
 
     set_up_logs(log_format, log_level)
     worker = _load(app)
@@ -60,7 +60,7 @@ def worker_command(
 
 
 def _load(reference: str) -> Worker:
-    from fairlane.worker import Worker  # noqa: PLC0415 - see above
+    from fairlane.worker import Worker
 
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
@@ -83,7 +83,7 @@ def _work(session: Session, worker: Worker) -> None:
     try:
         _run(_until_signalled(session.place, worker))
     except (Unauthenticated, Forbidden) as error:
-        from fairlane.worker.processes import FATAL_CODE  # noqa: PLC0415 - see above
+        from fairlane.worker.processes import FATAL_CODE
 
         report(error, is_json=session.is_json)
         raise Stop(FATAL_CODE if is_child else exit_code_of(error)) from error
@@ -95,9 +95,9 @@ def _work(session: Session, worker: Worker) -> None:
 
 def _has_threads_left() -> bool:
     """Tell whether there are handlers that go on; threads that have nothing to do end in a moment."""
-    import threading  # noqa: PLC0415 - see above
+    import threading
 
-    from fairlane.worker.running import THREAD_PREFIX  # noqa: PLC0415 - see above
+    from fairlane.worker.running import THREAD_PREFIX
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
     for thread in threads:
@@ -130,7 +130,7 @@ def _stop_with_parent(worker: Worker) -> None:
 def _client(place: Place, worker: Worker) -> AsyncClient | None:
     """Return the client of a folder; a server is left to the worker, which waits for it."""
     if place.data is not None:
-        from fairlane.client import AsyncClient  # noqa: PLC0415 - see above
+        from fairlane.client import AsyncClient
 
         return AsyncClient.embedded(place.store)
     worker.use_server(place.server, api_key=place.api_key, tls=place.tls())
@@ -139,7 +139,7 @@ def _client(place: Place, worker: Worker) -> AsyncClient | None:
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform
+        import uvloop
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
@@ -147,7 +147,7 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
 
 def _supervise(place: Place, count: int) -> int:
     """Run children of this very command, each with one process."""
-    from fairlane.worker.processes import Processes  # noqa: PLC0415 - see above
+    from fairlane.worker.processes import Processes
 
     command = [sys.executable, "-m", "fairlane", *sys.argv[1:], "--processes", "1"]
     keys = {} if place.api_key is None else {"FAIRLANE_API_KEY": place.api_key}

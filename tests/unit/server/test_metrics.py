@@ -177,7 +177,7 @@ def test_a_bucket_has_its_exemplar() -> None:
 
 def test_light_traffic_is_exact_and_heavy_traffic_is_sampled() -> None:
     """Every message counts up to the lookup budget of a scrape; beyond it, the estimates of each key are close."""
-    random = Random(3)  # noqa: S311 - nothing secret
+    random = Random(3)
     fold = MetricsFold(
         lambda _, number: Waited(f"key-{number % 2}", 1, number % 2 * 500, 0), queues_max=2, random=random
     )

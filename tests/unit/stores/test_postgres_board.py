@@ -36,7 +36,7 @@ def database(server: PostgresServer) -> Iterator[str]:
 @contextmanager
 def boards(url: str, count: int = 1) -> Iterator[list[PostgresBoard]]:
     """Lend nodes' boards of one cluster."""
-    chance = random.Random(1)  # noqa: S311  no secret
+    chance = random.Random(1)
     made = [PostgresBoard(url, namespace="x", patience_ms=10_000, chance=chance) for _ in range(count)]
     try:
         yield made

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from lupa import lua54  # type: ignore[import-untyped]  # lupa is compiled and has no stubs
+from lupa import lua54
 
 from fairlane.adapters.lua.prelude import ALL_ANSWERED, CONFIG_NEEDED, FAULT, PRELUDE, TOO_LARGE, TOO_LATE
 from fairlane.model.limits import CONFIG_KEY_LENGTH_MAX
