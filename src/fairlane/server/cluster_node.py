@@ -76,15 +76,15 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     nodes = OtherNodes(Forwarder(node.terms.name, tls=_tls(settings)))
 
     def config_value(key: str) -> str | None:
-        return node.posting.view.config.get(key)
+        return node.board.view.config.get(key)
 
-    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
+    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
     doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
 
-    on_config(node.posting.view.config)
+    on_config(node.board.view.config)
     node.on_config = on_config
     try:
         yield

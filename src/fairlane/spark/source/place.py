@@ -14,7 +14,7 @@ import msgspec
 
 from fairlane.client import Client, Retries
 from fairlane.client.following import addresses_of
-from fairlane.client.websocket import FOLLOWS
+from fairlane.client.transport.websocket import FOLLOWS
 from fairlane.errors import Disconnected, InvalidArgument
 from fairlane.spark.source.patience import Patience
 from fairlane.verbs.errors import error_of

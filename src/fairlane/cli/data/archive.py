@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
+from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.spark import MASTER, begin_spark, on_spark
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from fairlane.client.ordering import Order
-from fairlane.client.polling import PollingChannel
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.retrying import Retries
 from fairlane.client.tracing import current_trace
-from fairlane.client.websocket import FRAME_BYTES_MAX
+from fairlane.client.transport.key_order import Order
+from fairlane.client.transport.polling import PollingChannel
+from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import (
     Closed,
     Disconnected,

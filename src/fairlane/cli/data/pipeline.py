@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of, require_spark
 from fairlane.cli.durations import DURATION
+from fairlane.cli.output import Table, answer, instant
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer, instant
-from fairlane.cli.spark import MASTER, begin_spark, on_spark, place_of, require_spark
 from fairlane.cli.stopping import stoppable
 from fairlane.errors import InvalidArgument
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from fairlane.cli import tables
+from fairlane.cli.formatting import printable
+from fairlane.cli.output import answer
+from fairlane.cli.parameters import KEY
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.texts import printable
-from fairlane.cli.values import KEY
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.views import DeadLetterFilter
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from fairlane.cli.durations import DURATION
+from fairlane.cli.parameters import PAIR
 from fairlane.cli.session import Session, pass_session
 from fairlane.cli.settings import SETTINGS_FILE, load_settings
-from fairlane.cli.values import PAIR
 
 FILE = click.Path(exists=True, dir_okay=False)
 

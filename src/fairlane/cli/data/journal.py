@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
 from fairlane.cli.stopping import stoppable
 
 FOLDER = click.Path(file_okay=False, path_type=Path)

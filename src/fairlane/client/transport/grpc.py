@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fairlane.client.grpc_requests import answer_of, message_of
-from fairlane.client.ordering import Order
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.tracing import current_trace
-from fairlane.client.websocket import FRAME_BYTES_MAX
+from fairlane.client.transport.grpc_messages import answer_of, message_of
+from fairlane.client.transport.key_order import Order
+from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import (
     Closed,
     Disconnected,

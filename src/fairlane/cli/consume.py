@@ -10,11 +10,11 @@ import click
 
 from fairlane.cli.door import Door
 from fairlane.cli.durations import DURATION, PATIENCE, Patience
-from fairlane.cli.failing import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.output import as_json, raw_output
 from fairlane.cli.patience import lease
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import as_json, raw_output
 from fairlane.cli.stopping import stoppable
 from fairlane.cli.tables import messages
 from fairlane.errors import FairlaneError

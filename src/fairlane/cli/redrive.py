@@ -10,16 +10,16 @@ import click
 import msgspec
 
 from fairlane.cli import tables
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
 from fairlane.cli.dead_letters import dlq_meant, filter_options, wanted_by
 from fairlane.cli.door import Door
-from fairlane.cli.failing import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.formatting import printable
+from fairlane.cli.output import answer
 from fairlane.cli.progress import progress
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.spark import MASTER, begin_spark, on_spark, place_of
 from fairlane.cli.stopping import stoppable
-from fairlane.cli.texts import printable
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.views import RedriveView
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from fairlane.cli.asking import confirm
 from fairlane.cli.durations import words
+from fairlane.cli.interaction import confirm
+from fairlane.cli.output import Table, answer
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.queues import YES
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer
 from fairlane.model.partitions import Split, partition_name, served_name
 from fairlane.model.views import ClusterView, GroupView, NodeView
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
 from fairlane.cli.durations import words
+from fairlane.cli.output import Table, answer
 from fairlane.cli.progress import progress
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer
-from fairlane.cli.spark import MASTER, begin_spark, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

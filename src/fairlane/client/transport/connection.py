@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlane.client.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
-from fairlane.client.socket import PING_S, Socket, connect
+from fairlane.client.transport.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
+from fairlane.client.transport.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import SUBPROTOCOL, Consume

@@ -13,8 +13,8 @@ from typing import Final
 import click
 
 from fairlane.cli.door import Door
-from fairlane.cli.showing import as_json
-from fairlane.cli.values import written
+from fairlane.cli.output import as_json
+from fairlane.cli.parameters import written
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
 

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fairlane.cli.showing import Table
-from fairlane.cli.texts import printable
+from fairlane.cli.formatting import printable
+from fairlane.cli.output import Table
 
 
 def picture(table: Table) -> RichTable:

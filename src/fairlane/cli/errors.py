@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from fairlane.cli.texts import printable
+from fairlane.cli.formatting import printable
 from fairlane.errors import Closed, Disconnected, FairlaneError, UnavailableError
 
 OK: Final = 0

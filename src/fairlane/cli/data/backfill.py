@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.output import answer
 from fairlane.cli.progress import progress
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.spark import MASTER, begin_spark, on_spark, place_of
 from fairlane.cli.stopping import stoppable
 
 FOLDER = click.Path(file_okay=False, path_type=Path)

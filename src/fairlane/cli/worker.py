@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fairlane.cli.durations import DURATION
-from fairlane.cli.failing import Stop, exit_code_of, report
+from fairlane.cli.errors import Stop, exit_code_of, report
 from fairlane.cli.session import Place, Session, pass_session
 from fairlane.errors import Forbidden, Unauthenticated
 

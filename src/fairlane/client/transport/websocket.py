@@ -11,11 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from fairlane.client.link import Link
-from fairlane.client.protocol import OnLate, Reply, Sink
 from fairlane.client.retrying import Retries
-from fairlane.client.socket import PING_S
 from fairlane.client.tracing import current_trace
+from fairlane.client.transport.connection import Link
+from fairlane.client.transport.protocol import OnLate, Reply, Sink
+from fairlane.client.transport.socket import PING_S
 from fairlane.errors import (
     Closed,
     Disconnected,

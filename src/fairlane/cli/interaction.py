@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from fairlane.cli.failing import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Stop
 
 
 def confirm(question: str, *, is_sure: bool) -> None:

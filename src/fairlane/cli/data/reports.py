@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlane.cli.output import answer
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
 
 if TYPE_CHECKING:
     from datetime import date

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fairlane.cli import pictures, progress, showing, stats
+from fairlane.cli import output, progress, stats, terminal
+from fairlane.cli.formatting import printable
+from fairlane.cli.output import Table, as_json, excerpt, instant, plain
 from fairlane.cli.shares import shares_of
-from fairlane.cli.showing import Table, as_json, excerpt, instant, plain
 from fairlane.cli.tables import size
-from fairlane.cli.texts import printable
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import KeyView, QueueView
 from tests.unit.cli.shell import Shell
@@ -27,7 +27,7 @@ def test_a_plain_table() -> None:
 
 def test_a_table_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the same cells, and what looks like markup is text."""
-    monkeypatch.setattr(showing, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     shell.broker.enqueue("jobs", b"[red]not red[/red]", fairness_key="acme")
     out = shell.ok("peek", "jobs").out
     assert "[red]not" in out
@@ -37,7 +37,7 @@ def test_a_table_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_watching_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables are drawn over each other, and the last of them stays."""
-    monkeypatch.setattr(showing, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     monkeypatch.setattr(stats, "is_terminal", lambda: True)
     out = shell.ok("top", "--rounds", "2", "--interval", "1ms").out
     assert "jobs.dlq" in out
@@ -126,5 +126,5 @@ def test_shares_of_paths() -> None:
 
 def test_a_bar_can_be_drawn() -> None:
     """A bar needs no total."""
-    with pictures.bar("Working") as bar:
+    with terminal.bar("Working") as bar:
         bar.set(1, None)

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from fairlane.cli.texts import printable
+from fairlane.cli.formatting import printable
 
 _GAP = "  "
 
@@ -82,7 +82,7 @@ def show(tables: Iterable[Table]) -> None:
 
 
 def _draw_for_terminal(table: Table) -> None:
-    from fairlane.cli.pictures import draw
+    from fairlane.cli.terminal import draw
 
     draw(table)
 

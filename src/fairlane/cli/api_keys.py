@@ -8,8 +8,8 @@ import click
 
 from fairlane.cli.durations import DURATION
 from fairlane.cli.key_office import create_key, list_keys, revoke_key
+from fairlane.cli.output import Table, answer, instant
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer, instant
 from fairlane.cli.tables import now_ms
 from fairlane.verbs.keys import CreateKey, Grant, RevokeKey
 from fairlane.verbs.verb import Right

@@ -14,15 +14,15 @@ import click
 
 from fairlane.cli.door import Door
 from fairlane.cli.durations import DURATION
-from fairlane.cli.failing import REFUSED, UNAVAILABLE, Stop, exit_code_of, facts_of
-from fairlane.cli.intake import Numbered, from_json_lines, from_lines, lines_of, message_of
+from fairlane.cli.errors import REFUSED, UNAVAILABLE, Stop, exit_code_of, facts_of
+from fairlane.cli.formatting import printable
+from fairlane.cli.message_lines import Numbered, from_json_lines, from_lines, lines_of, message_of
+from fairlane.cli.output import answer
+from fairlane.cli.parameters import KEY, PAIR
 from fairlane.cli.progress import progress
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
 from fairlane.cli.tables import messages
-from fairlane.cli.texts import printable
-from fairlane.cli.values import KEY, PAIR
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import PRIORITY_NAMES, NewMessage
 

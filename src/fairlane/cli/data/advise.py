@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlane.cli.data.spark import MASTER, on_spark
+from fairlane.cli.data.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
 from fairlane.cli.durations import words
-from fairlane.cli.failing import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.output import Table, answer
 from fairlane.cli.progress import progress
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer
-from fairlane.cli.spark import MASTER, on_spark
-from fairlane.cli.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
 
 if TYPE_CHECKING:
     from fairlane.spark.whatif.advise import Advice, Tried
