@@ -11,20 +11,19 @@ it covers is said by its name and again by its metadata.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
+from fairlane.files import replacing
 from fairlane.journal.arrow import SCHEMA, batch_of
 from fairlane.journal.codec import decode
 from fairlane.journal.events import Columns
 from fairlane.journal.records import SegmentImage
-from fairlane.journal.segments import file_name, gaps, is_unfinished, segments_in, unfinished_name
+from fairlane.journal.segments import file_name, gaps, is_unfinished, segments_in
 from fairlane.ports.store import StoredPage
 
 try:
@@ -183,22 +182,11 @@ def _export_of(segment: SegmentImage, path: Path, *, events: int, is_new: bool) 
 
 def _write(segment: SegmentImage, batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write a file in one step, as seen from outside, and return how many events it holds."""
-    new = path.with_name(unfinished_name(path.name))
-    try:
-        with new.open("wb") as file:
-            with _writer(file, segment) as writer:
-                events = 0
-                for batch in batches:
-                    writer.write_batch(batch)
-                    events += batch.num_rows
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what matters
-            new.unlink(missing_ok=True)
-        raise
+    events = 0
+    with replacing(path) as file, _writer(file, segment) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            events += batch.num_rows
     return events
 
 
@@ -254,12 +242,3 @@ def _covering(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[St
 def _refuse_gap(segment: SegmentImage, reached: int, found: int) -> None:
     cause = f"The journal has nothing from {reached} up to {found}, so segment {segment.first} can't be exported."
     raise JournalTrimmed(cause) if reached == segment.first else StoreCorrupt(cause)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

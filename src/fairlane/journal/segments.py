@@ -27,11 +27,6 @@ def file_name(covers: Range) -> str:
     return f"journal-{first:020}-{last:020}.parquet"
 
 
-def unfinished_name(name: str) -> str:
-    """Return the hidden name under which a segment's file is written before it is complete."""
-    return f".{name}.new"
-
-
 def range_of(name: str) -> Range | None:
     """Return the range that a file covers, by its name; None for a file that is no exported segment."""
     match = _NAME.fullmatch(name)
@@ -39,7 +34,7 @@ def range_of(name: str) -> Range | None:
 
 
 def is_unfinished(name: str) -> bool:
-    """Return whether an interrupted export left a file of this name."""
+    """Return whether an interrupted export left a file of this name, see ``fairlane.files.unfinished_name``."""
     return _UNFINISHED.fullmatch(name) is not None
 
 

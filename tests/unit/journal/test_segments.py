@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlane.files import unfinished_name
 from fairlane.journal.segments import (
     Range,
     file_name,
@@ -14,7 +17,6 @@ from fairlane.journal.segments import (
     joined,
     range_of,
     segments_in,
-    unfinished_name,
     without,
 )
 
@@ -31,8 +33,9 @@ def test_a_name_tells_its_range() -> None:
     name = file_name((1, 4096))
     assert name == "journal-00000000000000000001-00000000000000004096.parquet"
     assert range_of(name) == (1, 4096)
-    assert is_unfinished(unfinished_name(name))
-    assert range_of(unfinished_name(name)) is None
+    unfinished = unfinished_name(Path(name)).name
+    assert is_unfinished(unfinished)
+    assert range_of(unfinished) is None
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "journal-1-9.parquet", "x" + file_name((1, 9)), file_name((1, 9)) + "~"])
