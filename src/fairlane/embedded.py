@@ -21,8 +21,8 @@ from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery
 from fairlane.server.doors import Doors
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 
 class EmbeddedTransport:

@@ -11,9 +11,8 @@ from fairlane.cli.key_office import create_key, list_keys, revoke_key
 from fairlane.cli.session import Session, pass_session
 from fairlane.cli.showing import Table, answer, instant
 from fairlane.cli.tables import now_ms
-from fairlane.gateway.caller import Grant
-from fairlane.server.api_keys import CreateKey, RevokeKey
-from fairlane.wire.verbs import Right
+from fairlane.verbs.keys import CreateKey, Grant, RevokeKey
+from fairlane.verbs.verb import Right
 
 _RIGHTS = get_args(Right)
 

@@ -27,8 +27,8 @@ from fairlane.errors import (
     QueueMoving,
     QueueSplit,
 )
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 _HOPS_MAX: Final = 4
 """How often a call goes where it is sent, before it waits a little: nodes may not agree while a queue moves."""

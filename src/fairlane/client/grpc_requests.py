@@ -9,8 +9,12 @@ import msgspec
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.policy import QueuePolicy
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.queues import UpdateQueue
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
 from fairlane.wire.protobuf import told, write, write_field
-from fairlane.wire.verbs import VERBS, Forward, SetConfig, Shape, UpdateQueue
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

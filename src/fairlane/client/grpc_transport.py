@@ -28,9 +28,11 @@ from fairlane.errors import (
 )
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import partition_name
-from fairlane.wire.errors import ErrorBody, error_of
+from fairlane.verbs.errors import ErrorBody, error_of
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import GetStats
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Enqueue, Shape, Stats
 
 try:
     import grpc
@@ -39,16 +41,17 @@ except ImportError as error:
 
 from google.protobuf.message_factory import GetMessageClass
 
+from fairlane.verbs.table import METHODS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2, types_pb2
-from fairlane.wire.protobuf import VERB_OF, told, write
+from fairlane.wire.protobuf import told, write
 
 _SCHEMES: Final = {"grpc": False, "grpcs": True}
 _METHODS: Final[dict[str, Any]] = {
-    VERB_OF[method.name]: method
+    METHODS[method.name].name: method
     for file in (broker_pb2, admin_pb2, batches_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-    if method.name in VERB_OF
+    if method.name in METHODS
 }
 _CONSUME: Final = "/fairlane.v1.Broker/Consume"
 _OPENED: Final = "x-correlation-id"
@@ -100,7 +103,7 @@ class GrpcTransport:
     async def connect(self) -> None:
         """See whether the server answers, and to us; see ``Transport``."""
         try:
-            await self.call("stats", Stats(queue=""))
+            await self.call("stats", GetStats(queue=""))
         except (Disconnected, Unauthenticated, Closed):
             raise
         except FairlaneError:

@@ -31,9 +31,14 @@ from fairlane.errors import (
     RouteNotFound,
     Unauthenticated,
 )
-from fairlane.wire.errors import ErrorAnswer, error_of
+from fairlane.model.message import Receipt
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.leases import Lease, LeasedMessages, Nack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
+from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import VERBS, Enqueue, Lease, Leased, Nack, Receipt, Shape
 
 try:
     import httpx
@@ -149,17 +154,17 @@ class HttpTransport:
             raise PayloadTooLarge(f"A request has at most {most} bytes, not {len(body)}: send less.")
         return _ANSWERS[verb](await self._send("POST", f"/v1/{VERBS[verb].path}", body, wait_ms))
 
-    async def _lease(self, request: Lease) -> Leased:
+    async def _lease(self, request: Lease) -> LeasedMessages:
         """Lease messages. What comes when nobody waits any more goes back, as if it had never been leased."""
         asking = asyncio.ensure_future(self._ask("lease", request, request.wait_ms))
         try:
-            leased: Leased = await asyncio.shield(asking)
+            leased: LeasedMessages = await asyncio.shield(asking)
         except asyncio.CancelledError:
             self._keep(self._give_back(request.queue, asking))
             raise
         return leased
 
-    async def _give_back(self, queue: str, asking: asyncio.Future[Leased]) -> None:
+    async def _give_back(self, queue: str, asking: asyncio.Future[LeasedMessages]) -> None:
         with suppress(FairlaneError):
             leased = await asking
             receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in leased.deliveries]

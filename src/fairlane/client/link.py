@@ -12,9 +12,9 @@ import msgspec
 from fairlane.client.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
 from fairlane.client.socket import PING_S, Socket, connect
 from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import SUBPROTOCOL, Consume
 from fairlane.wire.trace import TraceContext
-from fairlane.wire.verbs import Shape
 
 _SWEEP_S: Final = 0.5
 T = TypeVar("T")

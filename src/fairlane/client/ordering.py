@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fairlane.model.message import Key
-from fairlane.wire.verbs import Enqueue
+from fairlane.verbs.messages import Enqueue
 
 
 class Order:

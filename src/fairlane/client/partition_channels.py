@@ -22,9 +22,10 @@ from fairlane.client.transport import Channel
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueNotFound, QueueSplit
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import Split, partition_name, partition_of_id
+from fairlane.verbs.leases import Extend, Nack
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
 from fairlane.wire.spreading import of_whole
-from fairlane.wire.verbs import Extend, Nack, Shape
 
 _WHOLE: Final = Split(partitions=1, made=1)
 _LASTING_S: Final = 1.0

@@ -15,9 +15,11 @@ from typing import Any, Final, TypeAlias
 from fairlane.client.protocol import Sink
 from fairlane.client.retrying import Retries, is_passing, pause_s
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery
+from fairlane.model.message import Delivery, Receipt
+from fairlane.verbs.leases import Ack, Extend, Forward, Lease, LeasedMessages, Nack, NackIntent
+from fairlane.verbs.messages import Result
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Ack, Extend, Forward, Lease, Leased, Nack, NackIntent, Receipt, Result, Shape
 
 Ask: TypeAlias = Callable[[str, Shape, int], Awaitable[Any]]
 """Asks a verb with a request that may wait so many milliseconds."""
@@ -115,7 +117,7 @@ class PollingChannel:
             owner=asked.owner,
             with_state=asked.with_state,
         )
-        leased: Leased = await self._ask("lease", request, wait_ms)
+        leased: LeasedMessages = await self._ask("lease", request, wait_ms)
         return leased.deliveries
 
     def _take(self, deliveries: list[Delivery]) -> None:

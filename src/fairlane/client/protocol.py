@@ -13,11 +13,13 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from fairlane.errors import Closed, Disconnected, FairlaneError
-from fairlane.model.message import Delivery
-from fairlane.wire.errors import error_of
+from fairlane.model.message import Delivery, Receipt
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.leases import LeasedMessages, Nack
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import CONSUME, STOP, Answer, Consume, Deliver, Ended, Refused, Stop, frames_of
 from fairlane.wire.trace import TraceContext
-from fairlane.wire.verbs import VERBS, Leased, Nack, Receipt, Shape
 
 _CALL_TAG: Final = 0
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
@@ -160,7 +162,7 @@ class Conversation:
         answer = None if decode is None else decode(frame.answer)
         if not entry.reply.done():
             entry.reply.set_result(answer)
-        elif isinstance(answer, Leased) and answer.deliveries:  # it came, but nobody is there to take it
+        elif isinstance(answer, LeasedMessages) and answer.deliveries:  # it came, but nobody is there to take it
             if self._on_late is not None:
                 self._on_late(answer.deliveries)
             else:

@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 
 from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.model.message import MessageTerms, NewMessage
-from fairlane.wire.errors import error_of
-from fairlane.wire.verbs import EnqueueResult, Receipt, Result
+from fairlane.model.message import MessageTerms, NewMessage, Receipt
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.messages import EnqueueResult, Result
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from fairlane.client.protocol import Reply, Sink
 from fairlane.model.message import Delivery
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 
 class Channel(Protocol):

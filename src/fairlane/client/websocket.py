@@ -26,8 +26,8 @@ from fairlane.errors import (
 )
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"

@@ -38,10 +38,12 @@ from fairlane.errors import (
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import Origin
 from fairlane.model.limits import PARTITIONS_MAX
-from fairlane.model.message import Delivery
+from fairlane.model.message import Delivery, Receipt
 from fairlane.model.message import Receipt as ModelReceipt
 from fairlane.model.partitions import MARK, Split, served_name
-from fairlane.wire.verbs import Lease, Nack, Receipt, Results
+from fairlane.verbs.leases import Lease, Nack
+from fairlane.verbs.messages import Results
+from fairlane.verbs.table import VERBS
 
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
@@ -49,10 +51,6 @@ _LOOK_S: Final = 0.2
 _NOBODY: Final = Origin()
 _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
-_FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
-"""What callers that follow ask the partitions of a queue themselves."""
-_SPREAD_IN_PERSON: Final = frozenset(("create_queue", "update_queue", "delete_queue", "redrive", "split_queue"))
-"""The special verbs that look after partitions by themselves."""
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -153,7 +151,7 @@ class ClusterRouter:
             QueueSplit: the partitions are to be asked.
         """
         error = split_into(request.queue, split)
-        is_followed = origin.follows and name in _FOLLOWED
+        is_followed = origin.follows and VERBS[name].is_followed
         if name == "enqueue":
             is_followed = is_followed and error.by_message
         elif name == "lease":
@@ -163,7 +161,7 @@ class ClusterRouter:
 
     def _is_spread(self, name: str) -> bool:
         """Tell whether a verb can be asked of a queue as a whole when it is split."""
-        return name in self._spread or name in _SPREAD_IN_PERSON
+        return VERBS[name].spread is not None
 
     def give_back(self, queue: str, messages: Sequence[Delivery | ModelReceipt], caller: Caller) -> None:
         """Let messages go back soon that were leased for a caller who is gone, wherever their queue is by then."""
