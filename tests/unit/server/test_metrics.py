@@ -15,7 +15,6 @@ from fairlane.model.histogram import Histogram
 from fairlane.model.message import NewMessage
 from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, histogram_samples, render
 from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
-from fairlane.server.metrics.pauses import Pauses
 from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
 from fairlane.testing.clock import FakeClock
@@ -244,17 +243,3 @@ def test_queues_beyond_the_limit_share_a_label() -> None:
     assert Counter({name: counts.enqueued for name, counts in fold.queues.items()}) == {"a": 2, "b": 1, OTHERS: 2}
     fold.note([QueueRemoved(9, "a"), QueueRemoved(10, "b"), enqueued("e")], 0)
     assert fold.queues.keys() == {"e", OTHERS}
-
-
-def test_only_the_part_of_a_pause_within_the_wait_counts() -> None:
-    """A pause that began earlier, or still lasts, counts as far as the message waited through it."""
-    pauses = Pauses()
-    pauses.note("mail", None, 100, is_paused=True)
-    pauses.note("mail", None, 200, is_paused=True)
-    pauses.note("mail", None, 300, is_paused=False)
-    pauses.note("mail", ("acme", "mobile"), 350, is_paused=True)
-    assert pauses.within("mail", "bakery", 250, 500) == 50
-    assert pauses.within("mail", ("acme", "mobile", "eu"), 250, 500) == 150
-    assert pauses.within("other", "bakery", 0, 500) == 0
-    pauses.forget("mail")
-    assert not pauses

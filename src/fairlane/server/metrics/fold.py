@@ -22,7 +22,6 @@ from fairlane.journal.records import (
     Extended,
     Leased,
     Published,
-    QueuePaused,
     QueueRemoved,
     Redriven,
     Removed,
@@ -32,7 +31,6 @@ from fairlane.model.histogram import Histogram
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of
 from fairlane.server.metrics.families import OTHERS
-from fairlane.server.metrics.pauses import Pauses
 
 KEYS_MAX: Final = 20_000
 ALL_KEYS_MAX: Final = 100_000
@@ -93,7 +91,6 @@ class MetricsFold:
         self._random = random if random is not None else Random()  # noqa: S311 - sampling, no secrets
         self._lookups_left = LOOKUPS_MAX
         self.queues: dict[str, QueueCounts] = {}
-        self.pauses = Pauses()
 
     def note(self, records: Sequence[AnyRecord], now_ms: int) -> None:
         """Count the records of one commit."""
@@ -153,7 +150,7 @@ class MetricsFold:
 
     def _served(self, counts: QueueCounts, record: Leased, at: int, waited: Waited, weight: int, now_ms: int) -> None:
         """Count a message that represents ``weight`` messages."""
-        key, cost, since_ms, delayed_ms = waited
+        key, cost, ready_ms, delayed_ms = waited
         served = counts.served
         known = served.get(key)
         if known is not None:
@@ -163,26 +160,17 @@ class MetricsFold:
             self._keys_left -= 1
         else:
             counts.served_others += cost * weight
-        if since_ms is None:
-            return
-        wait_ms = max(0, now_ms - since_ms)
+        wait_ms = max(0, now_ms - ready_ms)
         counts.waits.note(wait_ms / 1000, weight)
-        if record.picking is not None or self.pauses or delayed_ms:
-            wait_ms -= self._held_ms(counts, record, at, waited, weight, now_ms)
-        counts.turn_ms += max(0, wait_ms) * weight
-
-    def _held_ms(self, counts: QueueCounts, record: Leased, at: int, waited: Waited, weight: int, now_ms: int) -> int:
-        """Count the waits for other reasons than turns, and return how much of the wait since its due time they are."""
-        picking, since_ms = record.picking, waited.since_ms or 0
-        throttled_ms = capped_ms = 0
-        if picking is not None and picking.throttled_ms is not None and picking.capped_ms is not None:
-            throttled_ms, capped_ms = picking.throttled_ms[at], picking.capped_ms[at]
-        paused_ms = self.pauses.within(record.queue, waited.key, since_ms, now_ms)
-        counts.delayed_ms += weight * waited.delayed_ms
-        counts.throttled_ms += weight * throttled_ms
-        counts.capped_ms += weight * capped_ms
-        counts.paused_ms += weight * paused_ms
-        return throttled_ms + capped_ms + paused_ms
+        counts.delayed_ms += weight * delayed_ms
+        if record.picking is None:
+            counts.turn_ms += weight * wait_ms
+            return
+        reasons = record.picking.split(wait_ms, at)
+        counts.paused_ms += weight * reasons.paused_ms
+        counts.throttled_ms += weight * reasons.throttled_ms
+        counts.capped_ms += weight * reasons.capped_ms
+        counts.turn_ms += weight * reasons.turn_ms
 
 
 def _acked(fold: MetricsFold, record: Acked, _now_ms: int) -> None:
@@ -211,13 +199,8 @@ def _redriven(fold: MetricsFold, record: Redriven, _now_ms: int) -> None:
     fold.of(record.target).enqueued += len(record.numbers)
 
 
-def _paused(fold: MetricsFold, record: QueuePaused, now_ms: int) -> None:
-    fold.pauses.note(record.queue, record.key, now_ms, is_paused=record.is_paused)
-
-
 def _gone(fold: MetricsFold, record: QueueRemoved, _now_ms: int) -> None:
     fold.forget(record.queue)
-    fold.pauses.forget(record.queue)
 
 
 _NOTES: Final[dict[type, Callable[[MetricsFold, AnyRecord, int], None]]] = {
@@ -227,6 +210,5 @@ _NOTES: Final[dict[type, Callable[[MetricsFold, AnyRecord, int], None]]] = {
     Dead: _dead,  # type: ignore[dict-item] # likewise
     Removed: _removed,  # type: ignore[dict-item] # likewise
     Redriven: _redriven,  # type: ignore[dict-item] # likewise
-    QueuePaused: _paused,  # type: ignore[dict-item] # likewise
     QueueRemoved: _gone,  # type: ignore[dict-item] # likewise
 }

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlane.errors import StoreCorrupt, StoreFailed
 from fairlane.files import replacing
+from fairlane.journal.segments import gaps
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -58,8 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """The stretches between those covered: segments that have not come, or never will."""
-        pairs = zip(self.covered, self.covered[1:], strict=False)
-        return [(before[1] + 1, after[0] - 1) for before, after in pairs]
+        return gaps(self.covered)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
