@@ -57,8 +57,8 @@ async def _check_split(router: ClusterRouter, queue: str) -> None:
     Raises:
         QueueExists: it is there.
     """
-    await router.node.inform()
-    if router.groups.place_of(queue) is not None:
+    await router.node.refresh()
+    if router.groups.location_of(queue) is not None:
         raise QueueExists(f"There is a queue {queue!r} already.")
     await router.changes.change_split(queue, lambda _entry: None)
 
@@ -67,7 +67,7 @@ async def _update_queue(router: ClusterRouter, request: UpdateQueue, caller: Cal
     """Change the policy of a queue, in all of its partitions."""
     if not origin.is_forwarded:
         _check_whole(request.queue)
-        await router.node.inform()
+        await router.node.refresh()
     split = router.split_of(request.queue)
     if split is not None:
         return await update(router.whole(request.queue, split, caller, origin), request)
@@ -87,7 +87,7 @@ async def _delete_queue(router: ClusterRouter, request: DeleteQueue, caller: Cal
     if is_dlq(request.queue):
         raise InvalidArgument(f"Queue {request.queue!r:.150} goes with the queue it belongs to: delete or purge that.")
     if not origin.is_forwarded:
-        await router.node.inform()
+        await router.node.refresh()
         await delete_further(router, request.queue, caller, origin)
     try:
         answer = await router.at("delete_queue", request, request.queue, caller, origin)
@@ -125,10 +125,10 @@ async def _forward(router: ClusterRouter, request: Forward, caller: Caller, orig
 
 
 async def _group_of(router: ClusterRouter, queue: str) -> str:
-    place = router.groups.place_of(queue)
+    place = router.groups.location_of(queue)
     if place is None:
-        await router.node.inform()
-        place = router.groups.place_of(queue)
+        await router.node.refresh()
+        place = router.groups.location_of(queue)
     if place is None:
         raise QueueNotFound(f"There is no queue {queue!r:.150}.")
     return place.group
@@ -191,7 +191,7 @@ async def _set_config(router: ClusterRouter, request: SetConfig, caller: Caller,
 
 async def _list_config(router: ClusterRouter, request: ListConfig, _: Caller, __: Origin) -> ConfigValues:
     """Return config values."""
-    await router.node.inform()
+    await router.node.refresh()
     values = await router.node.config.list_config(request.prefix)
     return ConfigValues(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
@@ -222,7 +222,7 @@ async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Ca
 
 async def _cluster(router: ClusterRouter, _request: GetCluster, _: Caller, __: Origin) -> ClusterView:
     """Return the cluster as this node sees it."""
-    await router.node.inform()
+    await router.node.refresh()
     return router.node.seen()
 
 

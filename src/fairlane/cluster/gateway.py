@@ -120,7 +120,7 @@ class ClusterRouter:
             except QueueNotFound:
                 if split is None or split == self.split_of(request.queue):
                     raise
-            await self.node.inform()  # it is split otherwise than was known here
+            await self.node.refresh()  # it is split otherwise than was known here
             left = _without_waited(request, since_s=begun_s)
         raise moving_on()
 
@@ -190,7 +190,7 @@ class ClusterRouter:
 
     def grpc_at(self, address: str) -> str | None:
         """Return where the node that is reached at an address has its gRPC, if it has any."""
-        nodes = self.node.posting.view.nodes.values()
+        nodes = self.node.board.view.nodes.values()
         return next((entry.grpc for entry in nodes if entry.address == address), None)
 
     async def at(
@@ -229,9 +229,9 @@ class ClusterRouter:
             if wait_ms:
                 patience.add(now_s - asked_s)
                 request = msgspec.structs.replace(request, wait_ms=max(0, wait_ms - round((now_s - begun_s) * 1000)))
-            self.node.tenancy.drop_lost()
+            self.node.lifecycle.reconcile()
             await self._wait(patience)
-            await self.node.inform()  # one of us knows more than the other
+            await self.node.refresh()  # one of us knows more than the other
 
     async def _locate(self, queue: str, patience: _Patience) -> AsyncBroker:
         """Return the broker that serves a queue here, once there is one.
@@ -246,7 +246,7 @@ class ClusterRouter:
                 if patience.is_informed:
                     raise
                 patience.is_informed = True
-                await self.node.inform()  # somebody may have made it elsewhere just now
+                await self.node.refresh()  # somebody may have made it elsewhere just now
             except QueueMoving:
                 await self._wait(patience)
 

@@ -145,7 +145,7 @@ async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn
     if node is None:
         return
     node.grpc = grpc_address
-    await node.usurped.wait()
+    await node.replaced.wait()
     server.should_exit = True
 
 

@@ -48,7 +48,7 @@ async def split_queue(router: ClusterRouter, request: SplitQueue, caller: Caller
     """
     _check(request)
     async with router.splitting:
-        await router.node.inform()
+        await router.node.refresh()
         before = router.groups.split_of(request.queue) or _WHOLE
         whole = router.whole(request.queue, before, caller, origin)
         model = await _model(whole)
@@ -211,7 +211,7 @@ async def delete_here(router: ClusterRouter, name: str, caller: Caller) -> Done:
         InvalidArgument: it may not go.
         QueueNotFound, QueueElsewhere, QueueMoving: it is not here.
     """
-    await router.node.inform()
+    await router.node.refresh()
     broker = await router.find(name)
     queue, at = place_in(name)
     split = router.groups.split_of(queue) or _WHOLE
@@ -233,7 +233,9 @@ async def delete_further(router: ClusterRouter, queue: str, caller: Caller, orig
     Raises:
         FairlaneError: not all are gone; ask again.
     """
-    further = [name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in router.groups.places]
+    further = [
+        name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in router.groups.locations
+    ]
     if router.groups.split_of(queue) is None and not further:
         return
     await router.changes.change_split(queue, lambda _entry: None)
