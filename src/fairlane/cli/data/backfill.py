@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.output import answer
-from fairlane.cli.progress import progress
-from fairlane.cli.queue_names import QUEUE
+from fairlane.cli.parameters import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.stopping import stoppable
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 WORK = "Where rows are kept until all are sent; by default a folder .backfill-NAME here."
