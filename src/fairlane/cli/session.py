@@ -56,12 +56,9 @@ class Endpoint:
         """Return the TLS context for the given certificates; None for the system's defaults."""
         if self.ca is None and self.certificate is None:
             return None
-        import ssl
+        from fairlane.wire.tls import client_context
 
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.certificate_key)
-        return context
+        return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)
 
 
 Connect = Callable[[Endpoint], AbstractContextManager["Broker"]]
