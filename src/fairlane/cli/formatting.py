@@ -6,8 +6,6 @@ import base64
 import json
 from datetime import UTC, datetime
 
-import msgspec
-
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 
 
@@ -18,6 +16,8 @@ def printable(text: str) -> str:
 
 def as_json(thing: object) -> str:
     """Return one line of JSON. Bytes become text if they are UTF-8, otherwise base64 under ``NAME_base64``."""
+    import msgspec  # errors use this module too, and the help imports no more than it needs
+
     plain = msgspec.to_builtins(thing, builtin_types=(bytes,), str_keys=True)
     return json.dumps(_without_bytes(plain), ensure_ascii=False)
 

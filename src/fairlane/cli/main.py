@@ -31,13 +31,13 @@ SECTIONS = {
     },
     "Queues": {
         "queue": ("queues", "Create, change, inspect and delete queues."),
-        "stats": ("queues", "Show statistics of queues and fairness keys."),
+        "stats": ("queues", "Show statistics of all queues, or of one queue and its fairness keys."),
         "top": ("queues", "Watch all queues live."),
         "hook": ("hooks", "Test Lua hooks on sample messages."),
     },
     "Messages": {
         "enqueue": ("enqueue", "Enqueue a message, or many from a file or standard input."),
-        "consume": ("consume", "Print the payloads of messages and acknowledge them."),
+        "consume": ("consume", "Print the payloads of messages, one per line, and acknowledge them."),
         "peek": ("messages", "Show messages without leasing them."),
         "explain": ("messages", "Explain why a message is waiting."),
     },
@@ -63,7 +63,7 @@ SECTIONS = {
         "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
         "backfill": ("data.backfill", "Enqueue the rows of files or of a table, each once."),
         "archive": ("data.archive", "Archive finished days of the journal and of acknowledged messages as Parquet."),
-        "report": ("data.reports", "Write a report of waits and their causes from the pipeline's tables."),
+        "report": ("data.reports", "Write a report of waits and their causes."),
     },
     "Shell": {
         "completion": ("shell", "Print a shell completion script."),

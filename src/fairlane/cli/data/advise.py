@@ -50,7 +50,7 @@ def advise_command(
     last: datetime | None,
     master: str,
 ) -> None:
-    """Look for the setting that would have met targets at the least cost to the rest, by trying many on a journal.
+    """Find the settings that would have met targets at the least cost to others, by trying many on a journal.
 
     It proposes and changes nothing; the commands that would are printed. Exit code 4 if nothing meets the targets.
     """

@@ -35,7 +35,7 @@ WORK = "Where rows are kept until all are sent; by default a folder .backfill-NA
 @MASTER
 @pass_session
 def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Fill QUEUE with the rows of files or of a table, each once. Interrupted, it is resumed under the same name.
+    """Enqueue the rows of files or of a table, each once. An interrupted backfill resumes under the same name.
 
     The columns of a message: payload, and as wanted fairness_key, weight, cost, priority, throttles, headers, delay_ms
     or due_ms, deadline_ms, correlation_id, dedup_id.

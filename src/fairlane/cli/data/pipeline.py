@@ -27,7 +27,7 @@ TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", 
 
 @click.group(name="pipeline")
 def pipeline_command() -> None:
-    """Make tables of the journal, with Spark: usage, waits, fairness, failures."""
+    """Turn the journal into tables with Spark: usage, waits, fairness, failures."""
 
 
 @pipeline_command.command(name="run")
