@@ -18,6 +18,7 @@ class Parking:
 
     Attributes:
         timers: when each gate opens next.
+        stocked: the gates that may have tokens left over for those who wait there.
         openings: how many gates have been opened because their time had come.
     """
 
@@ -25,7 +26,7 @@ class Parking:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
         self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
-        self._stocked: dict[Gate, None] = {}
+        self.stocked: dict[Gate, None] = {}
         self.openings = 0
 
     def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
@@ -55,13 +56,8 @@ class Parking:
         those passed over may go once their key may. Whoever finds nothing to serve and asks until the answer is False
         leaves no lane behind that could go.
         """
-        stocked, self._stocked = self._stocked, {}
+        stocked, self.stocked = self.stocked, {}
         return sum(self._open(gate, now_ms) for gate in stocked) > 0
-
-    @property
-    def is_stocked(self) -> bool:
-        """Whether a gate may have tokens left over for those who wait there."""
-        return bool(self._stocked)
 
     def throttles(self) -> list[str]:
         """Return the throttles that hold something back."""
@@ -82,18 +78,18 @@ class Parking:
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
             tokens -= 1
-        self._stocked.pop(gate, None)
+        self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
             bucket.watchers.pop(self, None)
             del self._gates[bucket]
         elif tokens > 0:
             # All that wait are under keys that are paused or at their caps: they are asked again when that changes.
-            self._stocked[gate] = None
+            self.stocked[gate] = None
             self._arm(gate, None)
         elif has_woken:
             # Should the woken lanes never come to their turns, the others are not to wait for them for ever.
-            self._stocked[gate] = None
+            self.stocked[gate] = None
             self._arm(gate, bucket.another_token_at(now_ms))
         else:
             self._arm(gate, bucket.token_at(now_ms))
