@@ -14,8 +14,8 @@ from typing import Any
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlane.broker.frontends.aio import AsyncDeliveries
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.tracing import current_trace
+from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.errors import Closed, FairlaneError, QueueNotFound
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import Origin

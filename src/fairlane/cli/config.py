@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from fairlane.cli.failing import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.output import Table, answer
 from fairlane.cli.session import Session, pass_session
 from fairlane.cli.settings import SETTINGS_FILE, facts_of, load_settings
-from fairlane.cli.showing import Table, answer
 
 _SECRET = "auth:"  # noqa: S105 - where the hashes of keys are kept
 

@@ -10,10 +10,10 @@ import click
 
 from fairlane.cli.door import Door
 from fairlane.cli.durations import words
-from fairlane.cli.failing import REFUSED, Stop, tell
+from fairlane.cli.errors import REFUSED, Stop, tell
+from fairlane.cli.output import Table, answer, as_json
+from fairlane.cli.parameters import PAIR, written
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer, as_json
-from fairlane.cli.values import PAIR, written
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.views import HookTrial

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlane.cli import handover
+from fairlane.cli import shell as handover
 from fairlane.cli.door import Door
 from fairlane.cli.durations import DURATION, PATIENCE
-from fairlane.cli.failing import NOTHING, Stop, exit_code_of
+from fairlane.cli.errors import NOTHING, Stop, exit_code_of
+from fairlane.cli.output import answer, as_json, instant
 from fairlane.cli.patience import lease
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer, as_json, instant
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Receipt

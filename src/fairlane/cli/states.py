@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from fairlane.cli import handover
-from fairlane.cli.failing import NOTHING, Stop
+from fairlane.cli import shell as handover
+from fairlane.cli.errors import NOTHING, Stop
 from fairlane.cli.leases import message_options, receipt_options
+from fairlane.cli.output import answer, raw_output
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer, raw_output
 from fairlane.model.message import Delivery
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlane.client.asking import Asking
-from fairlane.client.shaping import checked
+from fairlane.client.conversions import checked
 from fairlane.model.message import Key
 from fairlane.model.partitions import Split
 from fairlane.model.policy import QueuePolicy, policy_from

@@ -16,16 +16,16 @@ import msgspec
 from fairlane.client.admin_aio import AsyncAdminVerbs
 from fairlane.client.batches_aio import AsyncBatchVerbs
 from fairlane.client.calling import Calls
+from fairlane.client.conversions import Held, errors_of, ids_of, receipt_of
 from fairlane.client.embedding import embedded_transport
 from fairlane.client.following import FollowingTransport
 from fairlane.client.gathering import Asked, Gatherer
 from fairlane.client.messages_aio import AsyncMessageVerbs
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retrying import Retries
-from fairlane.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlane.client.stream_aio import AsyncStream
 from fairlane.client.transport import Transport
-from fairlane.client.websocket import FRAME_BYTES_MAX, WebSocketTransport
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.leases import Ack

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlane.client.conversions import errors_of, receipts_of
 from fairlane.client.gathering import Asked
-from fairlane.client.protocol import Reply
 from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
-from fairlane.client.shaping import errors_of, receipts_of
 from fairlane.client.splits import Known, Splits
 from fairlane.client.spreading import is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
+from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from fairlane.client.protocol import Reply
 from fairlane.client.retrying import is_passing
+from fairlane.client.transport.protocol import Reply
 from fairlane.errors import Closed, FairlaneError, QueueElsewhere, QueueNotFound, QueueSplit, RequestError
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Shape

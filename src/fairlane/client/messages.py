@@ -6,8 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from fairlane.client.asking import Asking
+from fairlane.client.conversions import (
+    Held,
+    Leased,
+    ends_of,
+    errors_of,
+    ids_of,
+    message_of,
+    only,
+    receipt_of,
+    receipts_of,
+)
 from fairlane.client.message import Message
-from fairlane.client.shaping import Held, Leased, ends_of, errors_of, ids_of, message_of, only, receipt_of, receipts_of
 from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import MessageTerms, MessageView, NewMessage

@@ -14,15 +14,15 @@ from typing import Any, Self
 from fairlane.client.admin import AdminVerbs
 from fairlane.client.aio import CREDIT, AsyncClient
 from fairlane.client.batches import BatchVerbs
+from fairlane.client.conversions import Held, receipt_of
 from fairlane.client.embedding import embedded_transport
 from fairlane.client.messages import MessageVerbs
 from fairlane.client.portal import Portal
 from fairlane.client.producer import Producer
 from fairlane.client.retrying import Retries
-from fairlane.client.shaping import Held, receipt_of
 from fairlane.client.stream import Stream
 from fairlane.client.transport import Transport
-from fairlane.client.websocket import FRAME_BYTES_MAX
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import Closed, FairlaneError
 from fairlane.model.message import NewMessage, Receipt
 from fairlane.verbs.verb import Shape

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlane.broker.engine.engine import Tap
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.measurements import Measured, Waited
+from fairlane.broker.measurements import BrokerMetrics, Waited
 from fairlane.broker.requests import Reply
 from fairlane.errors import FairlaneError
 from fairlane.gateway.caller import Caller
@@ -79,7 +79,7 @@ class Observed(Protocol):
     def waited(self, queue: str, number: int) -> Waited | None:
         """Return since when a message could go that was just handed out."""
 
-    def measured(self) -> Measured:
+    def measured(self) -> BrokerMetrics:
         """Return all measurements."""
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:

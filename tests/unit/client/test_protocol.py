@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.client.protocol import FRAMES_MAX, Conversation, grouped, message_of
+from fairlane.client.transport.protocol import FRAMES_MAX, Conversation, grouped, message_of
 from fairlane.errors import Closed, Disconnected, FairlaneError, InternalError, QueueNotFound
 from fairlane.model.message import Delivery
 from fairlane.verbs.errors import body_of
