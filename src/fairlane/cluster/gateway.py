@@ -38,7 +38,7 @@ from fairlane.errors import (
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.gateway.dispatch import Dispatch
-from fairlane.gateway.protocol import Answer, RemoteAnswer, ServedQueue
+from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
@@ -77,8 +77,8 @@ class ClusterGateway:
             spread: the verbs that can be asked of a split queue as a whole.
             keys: finds the partition of a new message.
         """
-        self.observed = node.groups
-        self.node = node.terms.name
+        self.observed: Observed = node.groups
+        self.node: str | None = node.terms.name
         self.member = node
         """The node that this gateway answers for."""
         self.groups = node.groups
@@ -97,16 +97,18 @@ class ClusterGateway:
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
-    def ask(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
-        """Ask the broker that serves the queue here, or if that takes more than one broker, start a task."""
+    def ask(
+        self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> asyncio.Task[None] | None:
+        """Ask the broker that serves the queue here, or if that takes more than one broker, return a task that does."""
         queue = getattr(request, "queue", None)
         served = None if queue is None else self.groups.served_as(queue)
         if served is None or VERB_OF[type(request)].name in self._special or context.lease_name is not None:
-            self._start(self._reply(request, caller, context, reply))
-            return
+            return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
         self._dispatch.ask(self.groups.of(served), request, caller, reply)
+        return None
 
     async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
         try:
@@ -178,6 +180,16 @@ class ClusterGateway:
         """Return how a queue is split that a caller names as a whole; None if it is not."""
         return None if MARK in queue else self.groups.split_of(queue)
 
+    def check_whole(self, queue: str) -> None:
+        """Refuse a queue that is split, where only one of its partitions can be meant.
+
+        Raises:
+            QueueSplit: it is.
+        """
+        split = self.split_of(queue)
+        if split is not None:
+            raise split_into(queue, split)
+
     def whole(self, queue: str, split: Split, caller: Caller, context: CallContext) -> WholeQueue:
         """Return a split queue, to be asked as a whole."""
         return WholeQueue(self, queue, split, caller, msgspec.structs.replace(context, follows=False))
@@ -200,7 +212,7 @@ class ClusterGateway:
         if is_followed or context.is_forwarded or verb.spread is None:
             raise error
 
-    # ------------------------------------------------------------------------------------------- consuming and observing
+    # ------------------------------------------------------------------------------------------ consuming and observing
 
     async def served(self, queue: str) -> ServedQueue:
         """Return the broker that serves a queue here. Wait a little for a queue that moves here.
@@ -209,9 +221,7 @@ class ClusterGateway:
             QueueElsewhere, QueueMoving, QueueNotFound: no broker here does.
             QueueSplit: each partition has a broker of its own.
         """
-        split = self.split_of(queue)
-        if split is not None:
-            raise split_into(queue, split)
+        self.check_whole(queue)
         return ServedQueue(await self.router.find(queue), served_name(queue))
 
     async def journal_of(self, queue: str | None) -> AsyncBroker:
@@ -238,6 +248,7 @@ class ClusterGateway:
     def explained(self, error: FairlaneError) -> FairlaneError:
         """Return the error of a broker that closes, or has lost its store, as what it means: the queue moves."""
         if isinstance(error, (Closed, StoreFenced)):
+            asyncio.get_running_loop().call_soon(self.member.lifecycle.reconcile)  # it may be the first to know
             return QueueMoving("The queue is moving to another node.", retry_after_ms=RETRY_AFTER_MS)
         return error
 
@@ -266,10 +277,11 @@ class ClusterGateway:
         """Return the answer of another node to a GET, in pieces."""
         return self._peers.listen(address, target, headers)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """End what is under way, and close the connections to other nodes."""
@@ -307,7 +319,7 @@ class WholeQueue:
         return await self.gateway.router.at(queue, request, self.caller, self.context, patience_s=patience_s)
 
     def may_be_gone(self, at: int) -> bool:
-        """Return whether a partition that is not found can be passed over: it takes no new messages, so it was empty."""
+        """Return whether to pass over a partition that is not found: it takes no new messages, so it was empty."""
         return at >= self.split.partitions
 
 

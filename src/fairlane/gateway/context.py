@@ -51,7 +51,7 @@ def check_correlation_id(given: str, name: str) -> str:
 
 
 def with_context(request: Request[Any], context: CallContext) -> Request[Any]:
-    """Return a request whose new messages carry the correlation id and trace of the call, unless they have their own."""
+    """Return a request whose new messages carry the correlation id and trace of the call, or their own."""
     if context.correlation_id is None and context.trace is None:
         return request
     if isinstance(request, (Enqueue, Stage)):

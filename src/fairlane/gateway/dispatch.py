@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-import msgspec
+import msgspec  # noqa: TC002 - the annotations of a NamedTuple are evaluated by tools
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.requests import Reply

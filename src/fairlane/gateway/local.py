@@ -13,19 +13,17 @@ from fairlane.errors import FairlaneError, InternalError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.dispatch import Dispatch
-from fairlane.gateway.protocol import Answer, RemoteAnswer, ServedQueue
+from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.message import Delivery, Receipt
-from fairlane.model.partitions import Split
 from fairlane.verbs.verb import Request
 
 
 class LocalGateway:
     """The entrance to one broker; see ``Gateway``."""
 
-    node = None
-
     def __init__(self, broker: AsyncBroker, dispatch: Dispatch) -> None:
-        self.observed = broker
+        self.observed: Observed = broker
+        self.node: str | None = None
         self._broker = broker
         self._dispatch = dispatch
 
@@ -57,9 +55,8 @@ class LocalGateway:
         """Return the error as it is."""
         return error
 
-    def split_of(self, _queue: str) -> Split | None:
-        """Return None: only nodes of a cluster split queues."""
-        return None
+    def check_whole(self, _queue: str) -> None:
+        """Return: only a cluster splits queues."""
 
     def shown_name(self, queue: str) -> str:
         """Return the name of the queue."""

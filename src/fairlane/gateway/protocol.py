@@ -1,11 +1,12 @@
 """The protocol behind all network interfaces: verbs are called, queues are consumed and observed.
 
-A server on its own has a ``LocalGateway`` in front of its one broker. A node of a cluster has a ``ClusterGateway``, which
-answers from its own brokers or asks the node that can. Interfaces never ask which of the two they have.
+A server on its own has a ``LocalGateway`` in front of its one broker. A node of a cluster has a ``ClusterGateway``,
+which answers from its own brokers or asks the node that can. Interfaces never ask which of the two they have.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from fairlane.errors import FairlaneError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery, Key, Receipt
-from fairlane.model.partitions import Split
 from fairlane.model.views import QueueView
 from fairlane.verbs.verb import Request
 
@@ -122,8 +122,13 @@ class Gateway(Protocol):
             FairlaneError: the request was refused.
         """
 
-    def ask(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
-        """Send the answer to a request to a reply, without a task where the queue is served here.
+    def ask(
+        self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> asyncio.Task[None] | None:
+        """Send the answer to a request to a reply.
+
+        Where the queue is served here, the broker answers by itself. Otherwise this returns the task that finds the
+        answer, to be cancelled if the caller leaves.
 
         Raises:
             FairlaneError: the request was refused at once.
@@ -153,8 +158,12 @@ class Gateway(Protocol):
     def explained(self, error: FairlaneError) -> FairlaneError:
         """Return an error as a caller should see it: a queue whose broker closes is about to be served elsewhere."""
 
-    def split_of(self, queue: str) -> Split | None:
-        """Return how a queue is split that a caller names as a whole; None if it is not."""
+    def check_whole(self, queue: str) -> None:
+        """Refuse to observe a queue that is split; its partitions can be observed, each by its name.
+
+        Raises:
+            QueueSplit: it is.
+        """
 
     def shown_name(self, queue: str) -> str:
         """Return the name under which observers show what a broker calls a queue."""

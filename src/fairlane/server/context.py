@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from fairlane.broker.requests import Reply
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, TooManyWaiters, Unauthenticated
@@ -20,12 +18,13 @@ from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
 from fairlane.journal.records import AnyRecord
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.interfaces.asgi import Scope, header
+from fairlane.server.interfaces.asgi import Headers
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RequestRates
-from fairlane.server.tracing.spans import Spans
+from fairlane.server.tracing.spans import CallSpan, Spans
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request, Verb
@@ -34,17 +33,6 @@ Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
 _log = logging.getLogger("fairlane.server")
 _RETRY_AFTER_MS: Final = 1_000
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts since the server was started."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    delivered: int = 0
-    streams: int = 0
-    subscriptions: int = 0
 
 
 class ServerContext:
@@ -74,7 +62,7 @@ class ServerContext:
         """The host names that requests may name while authentication is disabled; None for any."""
         self.api_keys = api_keys if api_keys is not None else KeyRing(observed)
         self.limits = limits if limits is not None else CallLimits()
-        self.tally = Tally()
+        self.tally = CallCounts()
         self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RequestRates(rate, self.limits.requests_burst, now_ms=observed.now_ms)
@@ -110,48 +98,79 @@ class ServerContext:
             FairlaneError: the request was refused. Nothing else is ever raised, except on cancellation.
         """
         verb = VERB_OF[type(request)]
-        span = None if self.spans is None else self.spans.begin(verb.name, request, context)
         try:
-            self._check(verb, request, caller)
-            answer = await self._answer(verb, with_context(request, context), caller, context)
+            return await self._begin(verb, request, caller, context)
         except Exception as error:
             refusal = self.refusal(verb.name, error)
-            if span is not None:
-                span.refused(refusal)
             if refusal is error:
                 raise
             raise refusal from error
-        else:
-            if span is not None:
-                span.done(answer)
-            return answer
-        finally:
-            if span is not None:
-                span.end()
 
-    def _answer(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
-        own = self._own.get(verb.name)
-        if own is not None:
-            return own(request, caller)
-        if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
-            return self._lease_while_valid(request, caller, context)
-        return self.gateway.call(request, caller, context)
+    def ask(
+        self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> asyncio.Task[None] | None:
+        """Send the answer to a request to a reply, which passes the errors that it gets to ``refusal``.
 
-    def ask(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
-        """Send the answer to a request to a reply, which passes what it is refused with to ``refusal``.
+        Returns the task that finds the answer, if it takes one; see ``Gateway.ask``.
 
         Raises:
             FairlaneError: the request was refused at once.
         """
         verb = VERB_OF[type(request)]
+        if self.spans is not None or verb.name in self._own:
+            return asyncio.create_task(self._reply(verb, request, caller, context, reply))
         try:
             self._check(verb, request, caller)
-            self.gateway.ask(with_context(request, context), caller, context, reply)
+            return self.gateway.ask(with_context(request, context), caller, context, reply)
         except Exception as error:
             refusal = self.refusal(verb.name, error)
             if refusal is error:
                 raise
             raise refusal from error
+
+    async def _reply(
+        self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> None:
+        """Answer a call that is traced, or that the server answers itself."""
+        try:
+            answer = await self._begin(verb, request, caller, context)
+        except Exception as error:  # noqa: BLE001 - the reply passes it on
+            if not reply.done():
+                reply.set_exception(error)
+            return
+        if not reply.done():
+            reply.set_result(answer)
+        elif isinstance(answer, LeasedMessages):
+            self.give_back(caller, answer)
+
+    def _begin(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
+        if self.spans is not None:
+            return self._traced(self.spans.begin(verb.name, request, context), verb, request, caller, context)
+        return self._checked(verb, request, caller, context)
+
+    async def _traced(
+        self, span: CallSpan, verb: Verb, request: Request[Any], caller: Caller, context: CallContext
+    ) -> Answer:
+        try:
+            answer = await self._checked(verb, request, caller, context)
+        except Exception as error:
+            span.refused(self._explained(verb.name, error))
+            raise
+        else:
+            span.done(answer)
+            return answer
+        finally:
+            span.end()
+
+    def _checked(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
+        self._check(verb, request, caller)
+        own = self._own.get(verb.name)
+        if own is not None:
+            return own(request, caller)
+        request = with_context(request, context)
+        if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
+            return self._lease_while_valid(request, caller, context)
+        return self.gateway.call(request, caller, context)
 
     def _check(self, verb: Verb, request: Request[Any], caller: Caller) -> None:
         self.tally.calls[verb.name] += 1
@@ -169,13 +188,21 @@ class ServerContext:
         return leased
 
     def refusal(self, name: str, error: BaseException) -> FairlaneError:
-        """Return the error that a caller sees when a verb failed, and count it. Our own bugs are logged as such."""
-        if isinstance(error, FairlaneError):
-            refusal = error if self.closing.is_set() else self.gateway.explained(error)
-        else:
-            refusal = self.fault(name, error)
+        """Return the error that a caller sees when a call failed, and count it. Our own bugs are logged as such."""
+        refusal = self._explained(name, error)
+        if refusal is not error and not isinstance(error, FairlaneError):
+            _log.error("Unexpected error in %s.", name, exc_info=error)
         self.tally.errors[refusal.code] += 1
         return refusal
+
+    def explained(self, error: FairlaneError) -> FairlaneError:
+        """Return an error as callers see it; see ``Gateway.explained``."""
+        return error if self.closing.is_set() else self.gateway.explained(error)
+
+    def _explained(self, name: str, error: BaseException) -> FairlaneError:
+        if isinstance(error, FairlaneError):
+            return self.explained(error)
+        return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
 
     @staticmethod
     def fault(name: str, error: BaseException) -> InternalError:
@@ -190,7 +217,7 @@ class ServerContext:
 
     # --------------------------------------------------------------------------------------------------------- callers
 
-    def caller(self, scope: Scope) -> Caller:
+    def caller(self, headers: Headers) -> Caller:
         """Return who makes a request.
 
         While authentication is disabled, a page of another site must not be able to call through a browser on this
@@ -201,12 +228,12 @@ class ServerContext:
             Forbidden: the request comes from a page of another site.
         """
         if self.api_keys.is_required:
-            return self.api_keys.caller(header(scope, b"authorization"))
-        host = header(scope, b"host") or ""
+            return self.api_keys.caller(headers.get(b"authorization"))
+        host = headers.get(b"host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self.hosts is not None and name.strip("[]").lower() not in self.hosts:
             raise Forbidden(f"Host {host!r:.100} is not allowed; expected one of {', '.join(sorted(self.hosts))}.")
-        origin = header(scope, b"origin")
+        origin = headers.get(b"origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise Forbidden(f"Cross-origin request from {origin!r:.100} rejected: authentication is disabled.")
         return ANYBODY

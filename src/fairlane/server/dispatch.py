@@ -11,21 +11,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.errors import InvalidArgument
 from fairlane.broker.requests import Reply
-from fairlane.gateway.dispatch import Dispatch
-from fairlane.server.verbs.quick import QUICK
-from fairlane.verbs.table import VERB_OF
-from fairlane.verbs.verb import Request
+from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
+from fairlane.gateway.dispatch import Dispatch
 from fairlane.server.suggestions import meant
 from fairlane.server.verbs import admin, batches, messages
-from fairlane.verbs.batches import Stage
-from fairlane.verbs.keys import EVERY
-from fairlane.verbs.leases import Forward
-from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.server.verbs.quick import QUICK
+from fairlane.verbs.table import VERB_OF, VERBS
+from fairlane.verbs.verb import Request
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -91,12 +85,18 @@ def _call(broker: AsyncBroker, request: Request[Any], caller: Caller) -> Awaitab
 
 def _ask(broker: AsyncBroker, request: Request[Any], caller: Caller, reply: Reply) -> None:
     quick = QUICK.get(VERB_OF[type(request)].name)
-    if quick is not None:
+    if quick is not None and not _unbegun:
         broker.submit(quick.ask(request, _Shaped(reply, quick.answer)))
         return
-    task = asyncio.ensure_future(_call(broker, request, caller))
+    _unbegun.append(None)  # calls that come before this one has begun have to wait for it
+    task = asyncio.ensure_future(_begun(broker, request, caller))
     _tasks.add(task)
     task.add_done_callback(partial(_answered, reply))
+
+
+async def _begun(broker: AsyncBroker, request: Request[Any], caller: Caller) -> Answer:
+    _unbegun.pop()
+    return await _call(broker, request, caller)
 
 
 def _answered(reply: Reply, task: asyncio.Future[Answer]) -> None:
@@ -126,6 +126,7 @@ class _Shaped:
 
 
 _tasks: set[asyncio.Future[Answer]] = set()
+_unbegun: list[None] = []
 DISPATCH: Final = Dispatch(_call, _ask)
 
 

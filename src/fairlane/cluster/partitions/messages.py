@@ -33,7 +33,7 @@ from fairlane.verbs.messages import (
     Result,
     Results,
 )
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 from fairlane.wire.spreading import (
     Piece,
     Settling,
@@ -86,7 +86,7 @@ async def _cancel(whole: WholeQueue, request: Cancel) -> Results:
     return await _results(whole, cancel_pieces(request), request)
 
 
-async def _results(whole: WholeQueue, pieces: list[Piece], request: Shape) -> Results:
+async def _results(whole: WholeQueue, pieces: list[Piece], request: Request[Any]) -> Results:
     known = [_known(whole, piece) for piece in pieces]
     if not known:
         return Results(results=(await whole.ask(for_partition(request, 0))).results)
@@ -140,7 +140,7 @@ async def _set_state(whole: WholeQueue, request: SetState) -> Any:  # noqa: ANN4
     return await _at_message(whole, request, request.receipt.id)
 
 
-async def _at_message(whole: WholeQueue, request: Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
+async def _at_message(whole: WholeQueue, request: Request[Any], message_id: str) -> Any:  # noqa: ANN401 - by verb
     at = partition_of_id(message_id)
     answer = await whole.ask(for_partition(request, at if at < whole.split.made else 0))
     if isinstance(answer, MessageView):

@@ -19,13 +19,13 @@ from fairlane.verbs.config import GetHookStatistics, TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.messages import MessageList, Peek
 from fairlane.verbs.queues import GetStats, InspectQueue, MessageCount, PurgeQueue, UpdateQueue
-from fairlane.verbs.verb import Done, Shape
+from fairlane.verbs.verb import Done, Request
 from fairlane.wire.spreading import for_partition
 
 _DONE: Final = Done()
 
 
-async def each(whole: WholeQueue, request: Shape) -> dict[int, Any]:
+async def each(whole: WholeQueue, request: Request[Any]) -> dict[int, Any]:
     """Return what each partition answers, in order; but for those that are gone, and were empty.
 
     Raises:
@@ -55,7 +55,7 @@ async def _inspect(whole: WholeQueue, request: InspectQueue) -> QueueView:
     )
 
 
-async def _all(whole: WholeQueue, request: Shape) -> Done:
+async def _all(whole: WholeQueue, request: Request[Any]) -> Done:
     """Do something at each partition."""
     await each(whole, request)
     return _DONE
