@@ -289,7 +289,7 @@ def measure_a_million(report: Report, options: Options) -> None:
             path = Path(folder) / str(count)
             for what in ("fill", "recover"):
                 command = [sys.executable, "-m", "benchmarks.broker_memory", what, str(path), str(count)]
-                run = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own
+                run = subprocess.run(command, capture_output=True, check=True, text=True)
                 sizes = Sizes.parse(run.stdout)
                 measured.append(sizes)
                 cells = [f"{count:,}", what, f"{sizes.resident_mb:.0f}", f"{sizes.seconds:.1f}"]

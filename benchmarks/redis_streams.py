@@ -31,7 +31,7 @@ def server() -> Iterator[int]:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--port", str(port), "--dir", folder, "--appendonly", "yes", "--appendfsync", "always"]
         command = ["redis-server", *options, "--save", "", "--bind", "127.0.0.1"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - what the name says
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             yield port
             process.terminate()
 

@@ -52,7 +52,7 @@ def server_process() -> Iterator[tuple[str, int]]:
     """Start a server on a fresh folder. Yields its address and the id of its process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603 - our own
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := ADDRESS.search(line)) is not None)
             try:
@@ -84,7 +84,7 @@ uvicorn.run(app, port=PORT, log_level="error", lifespan="off", ws_per_message_de
 def echo() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with subprocess.Popen([sys.executable, "-c", ECHO.replace("PORT", str(port))]) as process:  # noqa: S603 - our own
+    with subprocess.Popen([sys.executable, "-c", ECHO.replace("PORT", str(port))]) as process:
         yield f"ws://127.0.0.1:{port}"
         process.terminate()
 

@@ -24,7 +24,7 @@ from fairlane.client import AsyncClient, NewMessage, Retries
 from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer, wait_until
 
-LEASE_MS = 5_000
+HEARTBEAT_TIMEOUT_MS = 5_000
 BATCH = 500
 PAYLOAD = b"x" * 1_024
 _MIB = 1 << 20
@@ -42,7 +42,7 @@ def main() -> None:
 
 @contextmanager
 def cluster_of(count: int, server: PostgresServer, namespace: str, *flags: str) -> Iterator[Cluster]:
-    options = ("--lease-ms", str(LEASE_MS), "--log-level", "error", *flags)
+    options = ("--heartbeat-timeout-ms", str(HEARTBEAT_TIMEOUT_MS), "--log-level", "error", *flags)
     store = f"{server.url}&namespace={namespace}"
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -60,7 +60,7 @@ def client_of(cluster: Cluster) -> AsyncClient:
 
 def measure_idle(report: Report, options: Options, server: PostgresServer) -> None:
     seconds = 4 if options.quick else 10
-    report.heading(f"Nodes that only live, lease_ms {LEASE_MS}: {seconds} s", repeats=1)
+    report.heading(f"Nodes that only live, heartbeat_timeout_ms {HEARTBEAT_TIMEOUT_MS}: {seconds} s", repeats=1)
     rows = []
     for nodes, groups in [(1, 1), (1, 32), (3, 32)] if options.quick else [(1, 1), (1, 32), (3, 32), (6, 32), (3, 96)]:
         with cluster_of(nodes, server, f"idle-{nodes}-{groups}", "--groups-max", str(groups)) as cluster:
@@ -108,7 +108,9 @@ def measure_backlogs(report: Report, options: Options, server: PostgresServer) -
     report.heading("A queue that moves by hand, and whose owner is killed, until an enqueue is answered", repeats=1)
     with cluster_of(2, server, "backlogs") as cluster:
         rows = asyncio.run(_move_and_kill(cluster, sizes))
-    report.table(["waiting messages of 1 KB", "moved s", f"killed s, lease_ms {LEASE_MS}"], rows)
+    report.table(
+        ["waiting messages of 1 KB", "moved s", f"killed s, heartbeat_timeout_ms {HEARTBEAT_TIMEOUT_MS}"], rows
+    )
 
 
 async def _move_and_kill(cluster: Cluster, sizes: tuple[int, ...]) -> list[list[str]]:

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.dataset as ds  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Options, Report, parse_options

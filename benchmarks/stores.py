@@ -17,17 +17,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-import asyncpg  # type: ignore[import-untyped, unused-ignore] # it has types in some versions only
+import asyncpg
 
 from benchmarks.nodes import compare_two_with_one, measure_takeovers
 from benchmarks.report import Options, Report, parse_options
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_store import PostgresStore
-from fairlane.adapters.s3_bucket import S3Bucket
-from fairlane.adapters.s3_store import S3Store
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.store import S3Store
+from fairlane.adapters.shared.ownership import Ownership
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.settings import Settings
@@ -106,7 +105,7 @@ async def drain(broker: AsyncBroker) -> None:
 
 
 async def run_broker(url: str, name: str, *, count: int, in_flight: int) -> Pace:
-    async with await opened(PostgresStore(url, namespace=name, claim=Claim(force=True))) as broker:
+    async with await opened(PostgresStore(url, namespace=name, ownership=Ownership(force=True))) as broker:
         if not await broker.queues():
             await broker.create_queue("work")
         todo = batches(count)
@@ -122,7 +121,7 @@ DROP TABLE IF EXISTS jobs;
 CREATE TABLE jobs (id BIGSERIAL PRIMARY KEY, tenant TEXT NOT NULL, payload BYTEA NOT NULL, leased_until TIMESTAMPTZ);
 CREATE INDEX jobs_ready ON jobs (id) WHERE leased_until IS NULL"""
 ENQUEUE = "INSERT INTO jobs (tenant, payload) SELECT * FROM UNNEST($1::TEXT[], $2::BYTEA[])"
-CLAIM = """
+OWNERSHIP = """
 UPDATE jobs SET leased_until = now() + INTERVAL '30 s' WHERE id IN
   (SELECT id FROM jobs WHERE leased_until IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED)
 RETURNING id, payload"""
@@ -144,7 +143,7 @@ async def run_skip_locked(server: PostgresServer, *, count: int, in_flight: int)
             await connection.execute(ENQUEUE, tenants, [PAYLOAD] * BATCH)
 
     async def take(connection: asyncpg.Connection) -> None:
-        while rows := await connection.fetch(CLAIM):
+        while rows := await connection.fetch(OWNERSHIP):
             assert all(len(row["payload"]) == len(PAYLOAD) for row in rows)
             await connection.execute(ACK, [row["id"] for row in rows])
 

@@ -19,7 +19,7 @@ from tests.kit.servers.stores import PostgresServer, ServerMissing
 
 NAMES = ("ann", "ben", "cas")
 QUEUES = ("mail", "bills", "files", "pics", "news", "tags")
-FLAGS = ("--lease-ms", "2000", "--log-level", "error")
+FLAGS = ("--heartbeat-timeout-ms", "2000", "--log-level", "error")
 VISIBILITY_MS = 5_000
 BATCH, PAUSE_S = 10, 0.05
 WIDTH = 23

@@ -14,14 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.adapters.ownership import LEASE_MS, Claim
-from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.shared.ownership import HEARTBEAT_TIMEOUT_MS, Ownership
 from fairlane.adapters.store_url import NAMESPACE, StoreUrl, group_url, is_url, parse_store_url, shown_url
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
@@ -38,7 +37,7 @@ from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store, StoredPage
 
 if TYPE_CHECKING:
-    from fairlane.adapters.s3_bucket import S3Bucket
+    from fairlane.adapters.s3.bucket import S3Bucket
 
 __all__ = [
     "AsyncBroker",
@@ -258,35 +257,37 @@ def _needing_extra(url: StoreUrl) -> Iterator[None]:
 
 
 def _postgres_board(url: StoreUrl) -> Board:
-    from fairlane.adapters.postgres_board import PostgresBoard  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.postgres.board import PostgresBoard
 
     namespace = url.options.get("namespace", NAMESPACE)
-    return PostgresBoard(url.address, namespace=namespace, patience_ms=_claim(url).lease_ms)
+    return PostgresBoard(url.address, namespace=namespace, patience_ms=_ownership(url).heartbeat_timeout_ms)
 
 
 def _s3_board(url: StoreUrl) -> Board:
-    from fairlane.adapters.s3_board import S3Board  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.board import S3Board
 
     return S3Board(_bucket(url))
 
 
 def _postgres_store(url: StoreUrl, durability: Literal["fsync", "os"], *, is_bounded: bool) -> Store:
-    from fairlane.adapters.postgres_store import PostgresStore  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.postgres.store import PostgresStore
 
     namespace = url.options.get("namespace", NAMESPACE)
-    claim = _claim(url)
-    answer_ms = claim.lease_ms if is_bounded else None
-    return PostgresStore(url.address, namespace=namespace, durability=durability, claim=claim, answer_ms=answer_ms)
+    ownership = _ownership(url)
+    answer_ms = ownership.heartbeat_timeout_ms if is_bounded else None
+    return PostgresStore(
+        url.address, namespace=namespace, durability=durability, ownership=ownership, answer_ms=answer_ms
+    )
 
 
 def _s3_store(url: StoreUrl) -> Store:
-    from fairlane.adapters.s3_store import WINDOW_MS, S3Store  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.store import WINDOW_MS, S3Store
 
-    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), claim=_claim(url))
+    return S3Store(_bucket(url), window_ms=url.number("window_ms", WINDOW_MS), ownership=_ownership(url))
 
 
 def _bucket(url: StoreUrl) -> S3Bucket:
-    from fairlane.adapters.s3_bucket import S3Bucket  # noqa: PLC0415 - only who has it needs it
+    from fairlane.adapters.s3.bucket import S3Bucket
 
     return S3Bucket(
         url.address,
@@ -296,9 +297,11 @@ def _bucket(url: StoreUrl) -> S3Bucket:
     )
 
 
-def _claim(url: StoreUrl) -> Claim:
-    claim = Claim(lease_ms=url.number("lease_ms", LEASE_MS), force=url.truth("force"))
-    return replace(claim, owner=url.options["owner"]) if "owner" in url.options else claim
+def _ownership(url: StoreUrl) -> Ownership:
+    ownership = Ownership(
+        heartbeat_timeout_ms=url.number("heartbeat_timeout_ms", HEARTBEAT_TIMEOUT_MS), force=url.truth("force")
+    )
+    return replace(ownership, owner=url.options["owner"]) if "owner" in url.options else ownership
 
 
 def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
@@ -311,7 +314,7 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
         StoreFailed: a file could not be written.
         JournalTrimmed: a segment is gone already.
     """
-    from fairlane.adapters.parquet_export import export_segment  # noqa: PLC0415 - only who exports needs pyarrow
+    from fairlane.adapters.parquet_export import export_segment
 
     positions = {reader.name: reader.position for reader in broker.readers()}
     segments = broker.segments()
@@ -346,8 +349,8 @@ def export_events(
         StoreFailed: a file could not be written.
         JournalTrimmed: what comes next is gone already.
     """
-    from fairlane.adapters.parquet_export import export_batches, exported  # noqa: PLC0415 - see above
-    from fairlane.journal.arrow import batch_of_rows  # noqa: PLC0415 - see above
+    from fairlane.adapters.parquet_export import export_batches, exported
+    from fairlane.journal.arrow import batch_of_rows
 
     place = Path(folder)
     position = max((last for _, last, _ in exported(place).files), default=0)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import promql_parser
 import pytest
-import yaml  # type: ignore[import-untyped] # it has no types
+import yaml
 
 from fairlane.assembly import QueuePolicy
 from fairlane.cli.main import cli

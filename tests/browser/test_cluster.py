@@ -17,7 +17,7 @@ SPLIT = {"queue": "orders"}
 def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
     """Who lives and who owns what is shown; a queue is moved, and a node that is killed is told as silent."""
     store = f"{postgres.url}&namespace={tmp_path.name}"
-    with Cluster.of(2, store, tmp_path, flags=("--lease-ms", "1000")) as cluster:
+    with Cluster.of(2, store, tmp_path, flags=("--heartbeat-timeout-ms", "1000")) as cluster:
         first, other = cluster.nodes
         httpx.post(f"{first.url}/v1/queues/create", json={"queue": "orders"}, timeout=30).raise_for_status()
         owner = cluster.owner("orders")
@@ -76,7 +76,7 @@ def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None
 def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
     """Whichever node is looked at, a queue of another is listed, watched, and a message of it has its life."""
     store = f"{postgres.url}&namespace={tmp_path.name}"
-    with Cluster.of(2, store, tmp_path, flags=("--lease-ms", "1000")) as cluster:
+    with Cluster.of(2, store, tmp_path, flags=("--heartbeat-timeout-ms", "1000")) as cluster:
         first, other = cluster.nodes
         for queue, node in (("orders", first), ("mails", other)):
             _posted(first, "queues/create", queue=queue)

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_store import PostgresStore
-from fairlane.adapters.s3_bucket import S3Bucket
-from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.store import S3Store
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import PostgresServer, S3Server
@@ -40,10 +40,10 @@ class Place:
     def __init__(self, make: Callable[..., OwnedStore]) -> None:
         self._make = make
 
-    def store(self, *, clock: HandClock | None = None, is_kept: bool = False, **terms: Any) -> OwnedStore:
+    def store(self, *, clock: HandClock | None = None, sends_heartbeats: bool = False, **terms: Any) -> OwnedStore:
         """Return a store that is not open yet, whose owner shows signs of life only by commits."""
-        claim = Claim(is_kept=is_kept, **terms)
-        return self._make(claim=claim, **({} if clock is None else {"monotonic": clock}))
+        ownership = Ownership(sends_heartbeats=sends_heartbeats, **terms)
+        return self._make(ownership=ownership, **({} if clock is None else {"monotonic": clock}))
 
 
 def place_on(kind: str, postgres: PostgresServer, s3: S3Server) -> Place:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlane.adapters.memory_board import MemoryBoard
-from fairlane.adapters.postgres_board import PostgresBoard
-from fairlane.adapters.s3_board import S3Board
-from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.memory.board import MemoryBoard
+from fairlane.adapters.postgres.board import PostgresBoard
+from fairlane.adapters.s3.board import S3Board
+from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Board, Entry
 from tests.conftest import BUCKET
@@ -47,7 +47,7 @@ def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Serve
 
 
 def _board(kind: str, name: str, first: MemoryBoard, postgres: PostgresServer, s3: S3Server) -> Board:
-    chance = random.Random(1)  # noqa: S311  no secret
+    chance = random.Random(1)
     if kind == "memory":
         return first.another()
     if kind == "postgres":

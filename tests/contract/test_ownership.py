@@ -63,7 +63,7 @@ def test_a_closed_store_is_free_at_once(place: Place) -> None:
 
 def test_a_silent_owner_is_taken_over_from_and_commits_nothing(place: Place) -> None:
     """An owner that shows no sign of life loses the store; what it sends when it wakes up is refused, all of it."""
-    first, second = place.store(lease_ms=SHORT_MS), place.store()
+    first, second = place.store(heartbeat_timeout_ms=SHORT_MS), place.store()
     first.recover()
     first.write(commit_of(1, 1, bodies=[(1, b"one")]))
     first.sync()
@@ -153,7 +153,7 @@ def test_taking_a_store_back_and_forth_loses_nothing(place: Place) -> None:
 
 def test_commits_are_signs_of_life(place: Place) -> None:
     """An owner that commits all the time keeps the store beyond its lease without anything else."""
-    first, second = place.store(lease_ms=LASTING_MS), place.store()
+    first, second = place.store(heartbeat_timeout_ms=LASTING_MS), place.store()
     first.recover()
     tries = itertools.count()
     sequence = itertools.count(1)
@@ -170,7 +170,7 @@ def test_commits_are_signs_of_life(place: Place) -> None:
 
 def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
     """An owner without any commits keeps the store beyond its lease."""
-    first, second = place.store(lease_ms=LASTING_MS, is_kept=True), place.store()
+    first, second = place.store(heartbeat_timeout_ms=LASTING_MS, sends_heartbeats=True), place.store()
     first.recover()
     tries = itertools.count()
 
@@ -186,7 +186,7 @@ def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
 def test_who_was_stopped_for_long_asks_before_it_answers(place: Place) -> None:
     """After a pause longer than its lease an owner finds out whether it still is one."""
     clock = HandClock()
-    first = place.store(clock=clock, lease_ms=10_000)
+    first = place.store(clock=clock, heartbeat_timeout_ms=10_000)
     first.recover()
     clock.now_s += 60
     first.check_owned()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.adapters.postgres_store import PostgresStore
-from fairlane.adapters.rocksdb_store import RocksDbStore
-from fairlane.adapters.s3_bucket import S3Bucket
-from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.store import S3Store
 from fairlane.ports.store import Store
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.store_contract import StoreContract
@@ -43,7 +43,7 @@ class TestMemoryStore(ContractWithModel):
 
 class TestFaultyStoreWithoutFaults(ContractWithModel):
     def make_store(self) -> Store:
-        return FaultyStore(random.Random(1))  # noqa: S311  a seed is to be repeated
+        return FaultyStore(random.Random(1))
 
 
 class TestNumberedStore(ContractWithModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from fairlane.adapters.ownership import Claim
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
 from fairlane.testing.store_contract import StoreContract
 from tests.kit.cluster.links import Line
@@ -30,5 +30,7 @@ class TestSharedStore(StoreContract):
 
     @staticmethod
     def _store_on(log: SharedLog) -> SharedStore:
-        line = Line(random.Random(1))  # noqa: S311  nothing goes wrong on it
-        return SharedStore(log, line, claim=Claim(is_kept=False), name=str(next(_numbers)), monotonic=lambda: 0.0)
+        line = Line(random.Random(1))
+        return SharedStore(
+            log, line, ownership=Ownership(sends_heartbeats=False), name=str(next(_numbers)), monotonic=lambda: 0.0
+        )

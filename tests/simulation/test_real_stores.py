@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_store import PostgresStore
-from fairlane.adapters.s3_bucket import S3Bucket
-from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.store import S3Store
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Extent, Store, StoredPage
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import PostgresServer, S3Server
@@ -19,7 +19,7 @@ from tests.kit.simulation.simulation import Simulation
 from tests.kit.simulation.store import SimulatedDisk
 
 _numbers = itertools.count(1)
-CLAIM = Claim(owner="simulated", is_kept=False)
+OWNERSHIP = Ownership(owner="simulated", sends_heartbeats=False)
 MakeStore = Callable[[], Store]
 
 
@@ -81,7 +81,7 @@ def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) 
     def make() -> Store:
         for store in stores:
             store._let_go()  # its process is gone
-        stores[:] = [PostgresStore(postgres.url, namespace=namespace, claim=CLAIM)]
+        stores[:] = [PostgresStore(postgres.url, namespace=namespace, ownership=OWNERSHIP)]
         return stores[0]
 
     assert simulation_on(make)(seed).run().deliveries > 0
@@ -92,7 +92,7 @@ def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) 
 def test_every_promise_holds_in_s3(s3: S3Server, seed: int) -> None:
     """Under this seed the auditor finds nothing to object to, with all that is durable in S3, merged now and then."""
     prefix = f"{BUCKET}/simulated-{next(_numbers)}"
-    merges = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+    merges = random.Random(seed)
 
     class Merging(S3Store):
         def sync(self) -> None:
@@ -102,6 +102,6 @@ def test_every_promise_holds_in_s3(s3: S3Server, seed: int) -> None:
 
     def make() -> Store:
         bucket = S3Bucket(prefix, endpoint=s3.endpoint, is_anonymous=True)
-        return Merging(bucket, window_ms=0, claim=CLAIM, segments_max=8)
+        return Merging(bucket, window_ms=0, ownership=OWNERSHIP, segments_max=8)
 
     assert simulation_on(make)(seed).run().deliveries > 0

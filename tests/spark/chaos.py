@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.parquet as pq
 
 from fairlane.client import Client
 from tests.spark.chaos_driver import ROWS
@@ -150,7 +150,7 @@ def main(kind: str, kills: int, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fairlane-chaos-") as name:
         folder = Path(name)
         with serving(folder / "data") as server:
-            outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed), rows=ROWS)  # noqa: S311
+            outcome = rampage(kind, folder, server, kills=kills, chance=random.Random(seed), rows=ROWS)
     print(outcome)
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("kind", ["journal", "queue", "sink"])
 def test_a_killed_driver_loses_and_doubles_nothing(kind: str, server: ServerProcess, tmp_path: Path) -> None:
     """Two drivers are killed at random moments; the third finishes, and every row is there once."""
-    chance = random.Random(7)  # noqa: S311 - nothing secret about when to kill
+    chance = random.Random(7)
     outcome = rampage(kind, tmp_path, server, kills=2, chance=chance, rows=4_000)
     assert outcome.expected >= 4_000
     assert (outcome.lost, outcome.doubled, outcome.left_leased) == (0, 0, 0), str(outcome)

@@ -15,7 +15,7 @@ from tests.spark.journals import journal, journal_stream, sequences
 from tests.spark.queues import until
 
 ROUND = 50
-LEASE = ("--lease-ms", "1000")
+LEASE = ("--heartbeat-timeout-ms", "1000")
 
 
 class Copying:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException

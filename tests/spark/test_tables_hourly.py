@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.histogram import bucket_of, greatest_in, merged

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system import SystemClock
 from fairlane.assembly import open_store
 from fairlane.model.message import Delivery
 from fairlane.testing.clock import FakeClock
@@ -34,7 +34,7 @@ class Lives:
     def __init__(self, folder: Path, *, seed: int, store: str | None = None, may_fail: bool = False) -> None:
         self.store = store if store is not None else str(folder / "store")
         self._folder = folder
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._chance = random.Random(seed)
         self._count = 0
         self.auditor = Auditor(may_fail=may_fail)
 

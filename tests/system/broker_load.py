@@ -22,9 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import open_store
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.threads import Broker
@@ -388,7 +387,7 @@ def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
     broker = opened(store, log)
 
     def hand(name: str) -> Hand:
-        return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))  # noqa: S311 - repeatable
+        return Hand(broker, log, name=f"{life}-{name}", chance=random.Random(f"{life} {name}"))
 
     if not broker.queues():
         broker.create_queue("orders", POLICY)

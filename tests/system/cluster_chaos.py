@@ -33,7 +33,7 @@ QUEUES: Final = ("a", "b", "c")
 THROTTLED: Final = ("slow1", "slow2")
 SKEW_MS: Final = 30_000
 PARTITIONS_MOST: Final = 4
-LEASE: Final = ("--lease-ms", "1500")
+LEASE: Final = ("--heartbeat-timeout-ms", "1500")
 SKEWED: Final = Path(__file__).with_name("skewed_server.py")
 LARGE_BYTES: Final = 100_000
 UNFENCED: Final = Path(__file__).with_name("unfenced_server.py")
@@ -45,7 +45,7 @@ class Chaos:
     def __init__(self, cluster: Cluster, load: Load, *, seed: int) -> None:
         self.cluster = cluster
         self.load = load
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._chance = random.Random(seed)
         self.takeovers_s: list[float] = []
 
     async def kill_owner(self) -> None:

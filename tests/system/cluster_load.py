@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any, Final
 
 from fairlane.client import AsyncClient, AsyncMessage, NewMessage, Retries
-from fairlane.client.http_transport import HttpTransport
-from fairlane.client.shaping import Leased
-from fairlane.client.websocket import WebSocketTransport
+from fairlane.client.conversions import Leased
+from fairlane.client.transport.http import HttpTransport
+from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
 
 from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
@@ -68,7 +68,7 @@ class Load:
         self._throttled = frozenset(throttled)
         self._follows = follows
         self._padding = _END_OF_NAME + bytes(padding_bytes)
-        self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._chance = random.Random(seed)
         self._names = count()
         self._late: list[tuple[float, Got]] = []
         self._is_producing = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fairlane.adapters.system_clock import SystemClock
+from fairlane.adapters.system import SystemClock
 from fairlane.server.__main__ import main
 
 

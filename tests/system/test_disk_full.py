@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.assembly import BrokerConfig, open_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.threads import Broker

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, Receipt
 from fairlane.testing.clock import FakeClock

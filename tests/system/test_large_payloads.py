@@ -33,7 +33,7 @@ def head_of_answer(server: ServerProcess, head: str, body: bytes = b"") -> bytes
 
 def test_sixteen_mebibytes_go_in_and_out_as_they_are(tmp_path: Path) -> None:
     """Every byte is the same, and nothing but bytes was sent."""
-    payload = random.Random(7).randbytes(16 * MIB)  # noqa: S311 - nothing secret
+    payload = random.Random(7).randbytes(16 * MIB)
     with serving(tmp_path / "data") as server, server.http() as http:
         http.post("/queues/create", json={"queue": "orders"})
         raw = {"content-type": "application/octet-stream"}

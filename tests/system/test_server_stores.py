@@ -16,16 +16,16 @@ from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
 from .server_process import ROOT, HttpClient, ServerProcess, serving
 
 HELLO = base64.b64encode(b"hello").decode()
-LEASE_MS = 3_000
+HEARTBEAT_TIMEOUT_MS = 3_000
 
 
 @pytest.fixture(params=["postgres", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         postgres: PostgresServer = request.getfixturevalue("durable_postgres")
-        return f"{postgres.url}&namespace={tmp_path.name}&lease_ms={LEASE_MS}"
+        return f"{postgres.url}&namespace={tmp_path.name}&heartbeat_timeout_ms={HEARTBEAT_TIMEOUT_MS}"
     s3: S3Server = request.getfixturevalue("s3")
-    return s3.url(BUCKET, tmp_path.name) + f"&window_ms=1&lease_ms={LEASE_MS}"
+    return s3.url(BUCKET, tmp_path.name) + f"&window_ms=1&heartbeat_timeout_ms={HEARTBEAT_TIMEOUT_MS}"
 
 
 def enqueue(http: HttpClient, count: int = 1) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fairlane.adapters.postgres_log import PostgresLog
+from fairlane.adapters.postgres.log import PostgresLog
 from fairlane.server.__main__ import main
 
 

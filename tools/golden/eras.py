@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.broker.settings import Settings
 from fairlane.journal import codec, records
 from fairlane.model.message import Delivery, NewMessage

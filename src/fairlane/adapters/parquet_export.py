@@ -28,8 +28,8 @@ from fairlane.journal.records import SegmentImage
 from fairlane.ports.store import StoredPage
 
 try:
-    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-    import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 except ImportError as error:
     raise ImportError("Exports need the package pyarrow with Parquet: install fairlane[arrow].") from error
 

@@ -15,7 +15,7 @@ POSTGRES: Final = frozenset(("postgresql", "postgres"))
 S3: Final = "s3"
 NAMESPACE: Final = "default"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_CLAIM_OPTIONS: Final = frozenset(("owner", "lease_ms", "force"))
+_CLAIM_OPTIONS: Final = frozenset(("owner", "heartbeat_timeout_ms", "force"))
 _POSTGRES_OPTIONS: Final = _CLAIM_OPTIONS | {"namespace"}
 _S3_OPTIONS: Final = _CLAIM_OPTIONS | {"endpoint", "region", "anonymous", "window_ms"}
 _TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -89,14 +89,14 @@ def parse_store_url(url: str) -> StoreUrl:
     raise InvalidArgument(f"There are stores at postgresql:// and s3://, not at {parts.scheme}://.")
 
 
-def group_url(url: str, group: str, *, owner: str, lease_ms: int) -> str:
+def group_url(url: str, group: str, *, owner: str, heartbeat_timeout_ms: int) -> str:
     """Return the URL of the store of a group of queues, whose cluster is at a URL.
 
     Args:
         url: where the cluster has its board.
         group: the name of the group, such as a queue may have.
         owner: the name under which the store is claimed.
-        lease_ms: for how long an owner that shows no sign of life is not taken over from.
+        heartbeat_timeout_ms: for how long an owner that shows no sign of life is not taken over from.
 
     Raises:
         InvalidArgument: the cluster can't be there, or the group has no such name.
@@ -107,7 +107,7 @@ def group_url(url: str, group: str, *, owner: str, lease_ms: int) -> str:
     parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     options.pop("force", None)
-    options |= {"owner": owner, "lease_ms": str(lease_ms)}
+    options |= {"owner": owner, "heartbeat_timeout_ms": str(heartbeat_timeout_ms)}
     path = parts.path
     if parts.scheme == S3:
         path = f"{path.rstrip('/')}/g/{group}"

@@ -8,7 +8,7 @@ from fairlane.asgi.gate import FairGate, GateOptions
 from fairlane.asgi.live_throttles import GateThrottles
 from fairlane.asgi.middleware import FairQueue
 from fairlane.asgi.protocol import header
-from fairlane.asgi.refusal import Refused, render_json
+from fairlane.asgi.refusal import RefusedRequest, render_json
 from fairlane.asgi.stats import GateStats
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "GateOptions",
     "GateStats",
     "GateThrottles",
-    "Refused",
+    "RefusedRequest",
     "header",
     "render_json",
 ]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 from fairlane.asgi.alarm import Alarm
+from fairlane.asgi.completion_rate import CompletionRate
 from fairlane.asgi.live_throttles import GateThrottles
-from fairlane.asgi.pace import Pace
-from fairlane.asgi.place import Place
+from fairlane.asgi.queued_request import QueuedRequest
 from fairlane.asgi.refusal import departure_error, refusal_error
 from fairlane.asgi.stats import GateStats
 from fairlane.errors import FairlaneError
@@ -95,7 +95,7 @@ class FairGate:
         self._wait_timeout_ms = wait_timeout_ms
         self._clock = clock
         self.throttles = GateThrottles(begin_change=self._begin_change, end_change=self._serve)
-        self._kernel: Kernel[Place] = Kernel(
+        self._kernel: Kernel[QueuedRequest] = Kernel(
             waiting_max=waiting_max,
             key_waiting_max=key_waiting_max,
             backpressure=backpressure,
@@ -106,8 +106,8 @@ class FairGate:
         self._kernel.set_policy_provider(policy_provider)
         for key, policy in (policies or {}).items():
             self._kernel.set_policy(key, policy)
-        self._pace = Pace()
-        self._waiting: dict[Place, None] = {}
+        self._pace = CompletionRate()
+        self._waiting: dict[QueuedRequest, None] = {}
         self._in_flight = self._granted = self._finished = self._disconnected = 0
         self._refused: Counter[str] = Counter()
         self._alarm = Alarm(self._serve)
@@ -180,11 +180,11 @@ class FairGate:
 
     def place(
         self, key: Key, *, cost: int, priority: Priority, throttles: Sequence[str], wait_max_ms: int | None
-    ) -> Place:
+    ) -> QueuedRequest:
         """Describe a request that arrives now. ``wait_max_ms`` is the client's own limit; the gate's applies too."""
         limit_ms = self._wait_timeout_ms
         is_client_limit = wait_max_ms is not None and (limit_ms is None or wait_max_ms <= limit_ms)
-        return Place(
+        return QueuedRequest(
             key,
             cost=cost,
             priority=priority,
@@ -194,7 +194,7 @@ class FairGate:
             now_ms=self._clock(),
         )
 
-    def enter(self, place: Place) -> None:
+    def enter(self, place: QueuedRequest) -> None:
         """Let a request wait, and go at once if it may. Raises ``KeyFull`` or ``GlobalFull`` if it may not even wait.
 
         Raises:
@@ -215,13 +215,13 @@ class FairGate:
         """Note that a request which has been granted a slot calls the application."""
         self._granted += 1
 
-    def finish(self, place: Place) -> None:
+    def finish(self, place: QueuedRequest) -> None:
         """Take back the slot of a request that the application is done with."""
         self._finished += 1
         self._pace.note_completion(self._clock())
         self._free(place)
 
-    def abandon(self, place: Place) -> None:
+    def abandon(self, place: QueuedRequest) -> None:
         """Free what a request holds that does not want its turn any more: its place, or the slot it was just given."""
         self._disconnected += 1
         self._free(place)
@@ -246,12 +246,12 @@ class FairGate:
             del self._waiting[place]
             place.grant()
         for departure in self._kernel.reap(now_ms):
-            if isinstance(departure.item, Place):
+            if isinstance(departure.item, QueuedRequest):
                 del self._waiting[departure.item]
                 departure.item.refuse(departure_error(departure.item, departure.reason, self._retry_after_ms()))
         self._alarm.set(self._kernel.next_event_at(), now_ms)
 
-    def _free(self, place: Place) -> None:
+    def _free(self, place: QueuedRequest) -> None:
         if place.is_granted:
             self._in_flight -= 1
             self._kernel.release(place.key)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, Unpack
 
 from fairlane.asgi.gate import FairGate, GateOptions
 from fairlane.asgi.inbox import Inbox
-from fairlane.asgi.place import Place
 from fairlane.asgi.protocol import ASGIApp, Scope, Send, header
-from fairlane.asgi.refusal import Refused, refused_with, render_json
+from fairlane.asgi.queued_request import QueuedRequest
+from fairlane.asgi.refusal import RefusedRequest, refused_with, render_json
 from fairlane.asgi.stats import GateStats
 from fairlane.errors import InvalidArgument, UnavailableError
 from fairlane.scheduler import Key, Priority
@@ -43,7 +43,7 @@ class FairQueue:
         throttles: Callable[[Scope], Sequence[str]] | None = None,
         deadline_header: str | None = "x-deadline-ms",
         exempt: Callable[[Scope], bool] | None = None,
-        on_refusal: Callable[[Scope, Refused], ASGIApp] = render_json,
+        on_refusal: Callable[[Scope, RefusedRequest], ASGIApp] = render_json,
         **options: Unpack[GateOptions],
     ) -> None:
         """Wrap an application.
@@ -108,7 +108,7 @@ class FairQueue:
         finally:
             self.gate.finish(place)
 
-    async def _turn(self, scope: Scope, inbox: Inbox) -> Place | None:
+    async def _turn(self, scope: Scope, inbox: Inbox) -> QueuedRequest | None:
         """Wait for the request's turn. Returns None if the client has left, and raises if the turn will not come."""
         place = self._place(scope)
         self.gate.enter(place)
@@ -126,7 +126,7 @@ class FairQueue:
         self.gate.begin()
         return place
 
-    def _place(self, scope: Scope) -> Place:
+    def _place(self, scope: Scope) -> QueuedRequest:
         return self.gate.place(
             self._key_of(scope) or DEFAULT_KEY,
             cost=1 if self._cost_of is None else self._cost_of(scope),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from fairlane.asgi.place import Place
 from fairlane.asgi.protocol import ASGIApp, Receive, Scope, Send
+from fairlane.asgi.queued_request import QueuedRequest
 from fairlane.errors import (
     DeadlinePassed,
     Dropped,
@@ -23,7 +23,7 @@ _MS_A_SECOND = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedRequest:
     """A request that did not reach the application, and why.
 
     Attributes:
@@ -50,7 +50,7 @@ def refusal_error(refusal: Refusal, retry_after_ms: int) -> UnavailableError:
     return GlobalFull(f"As many requests wait in all as may: {refusal.limit}.", retry_after_ms=retry_after_ms)
 
 
-def departure_error(place: Place, reason: DepartureReason, retry_after_ms: int) -> UnavailableError:
+def departure_error(place: QueuedRequest, reason: DepartureReason, retry_after_ms: int) -> UnavailableError:
     """Return why a request that waited never had its turn."""
     if reason is DepartureReason.DROPPED:
         return Dropped("The request had to make room for another one.", retry_after_ms=retry_after_ms)
@@ -61,7 +61,7 @@ def departure_error(place: Place, reason: DepartureReason, retry_after_ms: int) 
     return WaitTimedOut(cause, retry_after_ms=retry_after_ms)
 
 
-def refused_with(error: FairlaneError) -> Refused:
+def refused_with(error: FairlaneError) -> RefusedRequest:
     """Return how an error is told over HTTP."""
     match error:
         case InvalidArgument():
@@ -71,10 +71,10 @@ def refused_with(error: FairlaneError) -> Refused:
         case _:
             status = 503
     retry_after_ms = error.retry_after_ms if isinstance(error, UnavailableError) else None
-    return Refused(status=status, error=error, retry_after_ms=retry_after_ms)
+    return RefusedRequest(status=status, error=error, retry_after_ms=retry_after_ms)
 
 
-def render_json(_scope: Scope, refused: Refused) -> ASGIApp:
+def render_json(_scope: Scope, refused: RefusedRequest) -> ASGIApp:
     """Return the default response: ``{"error": {"code", "message", "remedy", "retry_after_ms"}}``."""
     error: dict[str, str | int] = {
         "code": refused.error.code,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from fairlane.cli import tables
-from fairlane.cli.asking import confirm
+from fairlane.cli.interaction import confirm
+from fairlane.cli.output import answer
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.queues import YES
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
 
 
 @click.group(name="consumers")

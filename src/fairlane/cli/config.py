@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from fairlane.cli.failing import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.output import Table, answer
 from fairlane.cli.session import Session, pass_session
 from fairlane.cli.settings import SETTINGS_FILE, facts_of, load_settings
-from fairlane.cli.showing import Table, answer
 
 _SECRET = "auth:"  # noqa: S105 - where the hashes of keys are kept
 
@@ -75,7 +75,7 @@ def check(session: Session, *, path: Path | None) -> None:
 
     They come from the file, the environment (FAIRLANE_PORT and so on) and the defaults; nothing is started.
     """
-    from fairlane.server.settings import check as check_settings  # noqa: PLC0415 - the other commands need no server
+    from fairlane.server.settings import check as check_settings
 
     settings = load_settings(path, {"data": session.place.data})
     check_settings(settings)

@@ -8,11 +8,11 @@ import click
 
 from fairlane.cli import tables
 from fairlane.cli.durations import DURATION
-from fairlane.cli.looking import AFTER, COUNT
+from fairlane.cli.messages import AFTER, COUNT
+from fairlane.cli.output import answer
+from fairlane.cli.parameters import KEY
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.values import KEY
 from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.views import DeadLetterFilter
 

@@ -10,10 +10,10 @@ import click
 
 from fairlane.cli.door import Door
 from fairlane.cli.durations import words
-from fairlane.cli.failing import REFUSED, Stop, tell
+from fairlane.cli.errors import REFUSED, Stop, tell
+from fairlane.cli.output import Table, answer, as_json
+from fairlane.cli.parameters import PAIR, written
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer, as_json
-from fairlane.cli.values import PAIR, written
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.model.views import HookTrial
@@ -60,7 +60,7 @@ def test(session: Session, /, script: Path, **options: Any) -> None:  # noqa: AN
 def _door(session: Session, options: dict[str, Any]) -> AbstractContextManager[Door]:
     if not options["is_local"]:
         return session.door()
-    from fairlane.assembly import open_broker  # noqa: PLC0415 - only who needs no server needs a broker
+    from fairlane.assembly import open_broker
 
     broker = open_broker(None)
     for key, value in options["pairs"]:

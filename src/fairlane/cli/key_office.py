@@ -16,9 +16,11 @@ from fairlane.assembly import open_async_broker
 from fairlane.cli.session import Place
 from fairlane.errors import Disconnected, InternalError
 from fairlane.gateway.caller import ANYBODY
-from fairlane.server.api_keys import CreatedKey, CreateKey, KeyRing, Keys, RevokeKey
-from fairlane.wire.errors import ErrorAnswer, error_of
-from fairlane.wire.verbs import Nothing, Shape
+from fairlane.server.api_keys import KeyRing
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.keys import CreatedKey, CreateKey, KeyList, ListKeys, RevokeKey
+from fairlane.verbs.verb import Done, Shape
+from fairlane.wire.errors import ErrorAnswer
 
 _TIMEOUT_S = 30
 _OK = 200
@@ -36,13 +38,13 @@ def create_key(place: Place, request: CreateKey) -> CreatedKey:
     return asyncio.run(_in_folder(place, make))
 
 
-def list_keys(place: Place) -> Keys:
+def list_keys(place: Place) -> KeyList:
     """Return all keys, without what makes them good."""
     if place.data is None:
-        return _post(place, "keys/list", Nothing(), Keys)
+        return _post(place, "keys/list", ListKeys(), KeyList)
 
-    async def show(keys: KeyRing) -> Keys:
-        return keys.shown()
+    async def show(keys: KeyRing) -> KeyList:
+        return await keys.shown(ListKeys(), ANYBODY)
 
     return asyncio.run(_in_folder(place, show))
 
@@ -50,7 +52,7 @@ def list_keys(place: Place) -> Keys:
 def revoke_key(place: Place, request: RevokeKey) -> None:
     """Let a key be good for nothing."""
     if place.data is None:
-        _post(place, "keys/revoke", request, Nothing)
+        _post(place, "keys/revoke", request, Done)
         return
 
     async def revoke(keys: KeyRing) -> None:

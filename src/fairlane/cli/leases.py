@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
-from fairlane.cli import handover
+from fairlane.cli import shell as handover
 from fairlane.cli.door import Door
 from fairlane.cli.durations import DURATION, PATIENCE
-from fairlane.cli.failing import NOTHING, Stop, exit_code_of
+from fairlane.cli.errors import NOTHING, Stop, exit_code_of
+from fairlane.cli.output import answer, as_json, instant
 from fairlane.cli.patience import lease
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer, as_json, instant
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Receipt
@@ -101,7 +101,7 @@ def receipt_options(command: Command) -> Command:
 @receipt_options
 @click.option("--cost", type=int, help="What it did cost; its key is charged for that.")
 @pass_session
-def ack_command(session: Session, *, queue: str, id: str, token: int, cost: int | None) -> None:  # noqa: A002 - an option
+def ack_command(session: Session, *, queue: str, id: str, token: int, cost: int | None) -> None:
     """Let a leased message be done."""
     with session.door() as door:
         _only(door.ack_many(queue, [Receipt(id, token)], costs=None if cost is None else [cost]))
@@ -121,7 +121,7 @@ def ack_command(session: Session, *, queue: str, id: str, token: int, cost: int 
 )
 @click.option("--delay", type=DURATION, help="When it comes back; by default the policy's backoff.")
 @pass_session
-def nack_command(session: Session, /, *, queue: str, id: str, token: int, **options: Any) -> None:  # noqa: A002, ANN401 - click's
+def nack_command(session: Session, /, *, queue: str, id: str, token: int, **options: Any) -> None:  # noqa: ANN401 - click's
     """Give a leased message back."""
     with session.door() as door:
         results = door.nack_many(
@@ -137,7 +137,7 @@ def nack_command(session: Session, /, *, queue: str, id: str, token: int, **opti
 @receipt_options
 @click.option("--visibility", type=DURATION, help="How long from now; by default what the queue's policy says.")
 @pass_session
-def extend_command(session: Session, *, queue: str, id: str, token: int, visibility: int | None) -> None:  # noqa: A002 - an option
+def extend_command(session: Session, *, queue: str, id: str, token: int, visibility: int | None) -> None:
     """Let a lease last longer, counted from now."""
     with session.door() as door:
         expires_ms = _only(door.extend_many(queue, [Receipt(id, token)], visibility_ms=visibility))

@@ -14,20 +14,20 @@ except ImportError as missing:
     raise SystemExit("The command line is an extra: pip install 'fairlane[cli]'.") from missing
 
 from fairlane import __version__
-from fairlane.cli.failing import INTERRUPTED, exit_code_of, report, wants_json
+from fairlane.cli.errors import INTERRUPTED, exit_code_of, report, wants_json
 from fairlane.cli.session import DEFAULT_SERVER, Place, Session
 from fairlane.cli.session import connect as connect_to
 from fairlane.errors import FairlaneError
 
 SECTIONS = {
     "Server": {
-        "serve": ("serving", "Run a server."),
-        "key": ("keys", "Make, list and revoke API keys of a server."),
+        "serve": ("serve", "Run a server."),
+        "key": ("api_keys", "Make, list and revoke API keys of a server."),
         "config": ("config", "Set, get and list config values; check the settings of a server."),
-        "cluster": ("clusters", "Look at the nodes of a cluster, move and split queues, and drain nodes."),
+        "cluster": ("cluster", "Look at the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
-        "worker": ("working", "Run the handlers of a worker."),
+        "worker": ("worker", "Run the handlers of a worker."),
     },
     "Queues": {
         "queue": ("queues", "Make, change, look at and remove queues."),
@@ -36,10 +36,10 @@ SECTIONS = {
         "hook": ("hooks", "Try Lua hooks on samples."),
     },
     "Messages": {
-        "enqueue": ("producing", "Enqueue a message, or many from a file or standard input."),
-        "consume": ("consuming", "Print the payloads of messages, a line each, and ack them."),
-        "peek": ("looking", "Look at messages without leasing them."),
-        "explain": ("looking", "Tell why a message waits."),
+        "enqueue": ("enqueue", "Enqueue a message, or many from a file or standard input."),
+        "consume": ("consume", "Print the payloads of messages, a line each, and ack them."),
+        "peek": ("messages", "Look at messages without leasing them."),
+        "explain": ("messages", "Tell why a message waits."),
     },
     "Messages, one at a time, in a shell": {
         "dequeue": ("leases", "Lease a message and print the lines that export what ack, nack and extend need."),
@@ -54,16 +54,16 @@ SECTIONS = {
     },
     "Dead letters": {
         "dlq": ("dead_letters", "Look at dead letters."),
-        "redrive": ("redriving", "Move dead letters back to their queue."),
+        "redrive": ("redrive", "Move dead letters back to their queue."),
     },
     "Data": {
-        "journal": ("journals", "Export the journal, for the pipeline and for what-if."),
-        "pipeline": ("pipeline", "Make tables of the journal, with Spark: usage, waits, fairness, failures."),
-        "whatif": ("whatif", "Replay an exported journal against another policy."),
-        "advise": ("advise", "Look for the setting that would have met targets at the least cost to the rest."),
-        "backfill": ("backfilling", "Fill QUEUE with the rows of files or of a table, each once."),
-        "archive": ("archiving", "Archive finished days of the journal and of acked messages as Parquet."),
-        "report": ("reporting", "Write a report of who waited and why, from the tables of the pipeline."),
+        "journal": ("data.journal", "Export the journal, for the pipeline and for what-if."),
+        "pipeline": ("data.pipeline", "Make tables of the journal, with Spark: usage, waits, fairness, failures."),
+        "whatif": ("data.whatif", "Replay an exported journal against another policy."),
+        "advise": ("data.advise", "Look for the setting that would have met targets at the least cost to the rest."),
+        "backfill": ("data.backfill", "Fill QUEUE with the rows of files or of a table, each once."),
+        "archive": ("data.archive", "Archive finished days of the journal and of acked messages as Parquet."),
+        "report": ("data.reports", "Write a report of who waited and why, from the tables of the pipeline."),
     },
     "Shell": {
         "completion": ("completing", "Print the script that completes commands in a shell."),

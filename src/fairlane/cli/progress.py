@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # rich is for terminals only
-    from fairlane.cli.pictures import Bar
+    from fairlane.cli.terminal import Bar
 
 
 class _Silence:
@@ -25,6 +25,6 @@ def progress(words: str) -> AbstractContextManager[Bar]:
     """Return a bar on standard error if that is a terminal, otherwise one that nobody sees."""
     if sys.stderr is None or not sys.stderr.isatty():
         return _silence()
-    from fairlane.cli.pictures import bar  # noqa: PLC0415 - only for who looks at a terminal
+    from fairlane.cli.terminal import bar
 
     return bar(words)

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from fairlane.cli import tables
-from fairlane.cli.asking import confirm
+from fairlane.cli.interaction import confirm
+from fairlane.cli.output import answer
+from fairlane.cli.parameters import KEY, PAIR, written
 from fairlane.cli.policies import policy_fields
 from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer
-from fairlane.cli.values import KEY, PAIR, written
 
 NEW_QUEUE = click.argument("queue")
 SETTINGS = click.option(

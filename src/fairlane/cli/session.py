@@ -49,7 +49,7 @@ class Place:
         """Return how to know the server, and show who we are, if that is not as usual."""
         if self.ca is None and self.certificate is None:
             return None
-        import ssl  # noqa: PLC0415 - only who needs it waits for it
+        import ssl
 
         context = ssl.create_default_context(cafile=self.ca)
         if self.certificate is not None:
@@ -63,10 +63,10 @@ Connect = Callable[[Place], AbstractContextManager["Door"]]
 def connect(place: Place) -> AbstractContextManager[Door]:
     """Open the door to the broker of a place."""
     if place.data is not None:
-        from fairlane.assembly import open_broker  # noqa: PLC0415 - only who works on a folder needs a broker
+        from fairlane.assembly import open_broker
 
         return open_broker(place.store)
-    from fairlane.client import Client  # noqa: PLC0415 - only who talks to a server needs a client
+    from fairlane.client import Client
 
     return Client(place.server, api_key=place.api_key, tls=place.tls(), timeout=place.timeout_s)
 

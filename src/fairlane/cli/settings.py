@@ -29,15 +29,15 @@ def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSetti
     Raises:
         InvalidArgument: one of them makes no sense.
     """
-    from fairlane.server.settings import load  # noqa: PLC0415 - see above
+    from fairlane.server.settings import load
 
     return load(None if path is None else path.read_text(), os.environ, flags)
 
 
 def facts_of(settings: ServerSettings) -> dict[str, object]:
     """Return all settings by name, without what is nobody's business."""
-    from fairlane.assembly import shown_url  # noqa: PLC0415 - see above
-    from fairlane.server.settings import NAMES  # noqa: PLC0415 - see above
+    from fairlane.assembly import shown_url
+    from fairlane.server.settings import NAMES
 
     places = {name: settings if place is None else getattr(settings, place) for name, (place, _) in NAMES.items()}
     facts = {name: getattr(place, name) for name, place in places.items()}

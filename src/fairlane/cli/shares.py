@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.cli.values import written
+from fairlane.cli.parameters import written
 from fairlane.model.message import Key
 from fairlane.model.views import QueueView
 

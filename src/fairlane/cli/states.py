@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from fairlane.cli import handover
-from fairlane.cli.failing import NOTHING, Stop
+from fairlane.cli import shell as handover
+from fairlane.cli.errors import NOTHING, Stop
 from fairlane.cli.leases import message_options, receipt_options
+from fairlane.cli.output import answer, raw_output
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import answer, raw_output
 from fairlane.model.message import Delivery
 
 
@@ -23,7 +23,7 @@ def state_command() -> None:
 @state_command.command()
 @message_options
 @pass_session
-def get(session: Session, *, queue: str, id: str) -> None:  # noqa: A002 - an option
+def get(session: Session, *, queue: str, id: str) -> None:
     """Print the workflow state of a message; exit code 4 if there is none."""
     with session.door() as door:
         state, etag = door.get_state(queue, id)
@@ -50,7 +50,7 @@ def put(
     session: Session,
     *,
     queue: str,
-    id: str,  # noqa: A002 - an option
+    id: str,
     token: int,
     path: str,
     is_removing: bool,

@@ -10,9 +10,9 @@ import click
 from fairlane.cli import tables
 from fairlane.cli.door import Door
 from fairlane.cli.durations import DURATION
+from fairlane.cli.output import Table, answer, is_terminal, show
 from fairlane.cli.queue_names import QueueName
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.showing import Table, answer, is_terminal, show
 
 INTERVAL = click.option("--interval", type=DURATION, default="1s", show_default=True, help="How often to look.")
 ROUNDS = click.option("--rounds", type=click.IntRange(min=1), help="Look so many times and end.")
@@ -75,7 +75,7 @@ def _watch(session: Session, look: Look, *, interval_ms: int, rounds: int | None
 
 
 def _draw(look: Look, pause: Event, *, interval_ms: int, rounds: int | None) -> None:
-    from fairlane.cli.pictures import screen  # noqa: PLC0415 - only for who looks at a terminal
+    from fairlane.cli.terminal import screen
 
     found: list[Table] = []
     with screen() as drawn:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from fairlane.cli.durations import words
+from fairlane.cli.output import Table, excerpt, instant
+from fairlane.cli.parameters import written
 from fairlane.cli.shares import shares_of
-from fairlane.cli.showing import Table, excerpt, instant
-from fairlane.cli.values import written
 from fairlane.model.claims import ConsumerView
 from fairlane.model.message import MessageView
 from fairlane.model.policy import QueuePolicy

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from fairlane.cluster.entries import NodeEntry
 
 
-class Watch:
+class Liveness:
     """What one node has seen of the beats of all."""
 
-    def __init__(self, lease_ms: int) -> None:
-        """Begin to watch; a node whose beat has not changed for ``lease_ms`` is dead."""
-        self._lease_ms = lease_ms
+    def __init__(self, heartbeat_timeout_ms: int) -> None:
+        """Begin to watch; a node whose beat has not changed for ``heartbeat_timeout_ms`` is dead."""
+        self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._seen: dict[str, tuple[tuple[str, int], int]] = {}
         self._noted_ms: int | None = None
 
@@ -28,7 +28,7 @@ class Watch:
         beats = {name: (entry.incarnation, entry.beat) for name, entry in nodes.items()}
         for name in self._seen.keys() - beats.keys():
             del self._seen[name]
-        if self._noted_ms is not None and now_ms - self._noted_ms > self._lease_ms // 2:
+        if self._noted_ms is not None and now_ms - self._noted_ms > self._heartbeat_timeout_ms // 2:
             self._seen.clear()
         self._noted_ms = now_ms if self._noted_ms is None else max(self._noted_ms, now_ms)
         for name, beat in beats.items():
@@ -37,7 +37,9 @@ class Watch:
 
     def live(self, now_ms: int) -> frozenset[str]:
         """Return the nodes that live."""
-        return frozenset(name for name, (_, seen_ms) in self._seen.items() if now_ms - seen_ms < self._lease_ms)
+        return frozenset(
+            name for name, (_, seen_ms) in self._seen.items() if now_ms - seen_ms < self._heartbeat_timeout_ms
+        )
 
     def silent_ms(self, node: str, now_ms: int) -> int | None:
         """Return for how long a node was not heard of; None for one that is not on the board."""

@@ -13,7 +13,7 @@ from fairlane.journal.codec import Page
 from fairlane.journal.events import ALWAYS, COLUMNS, EVENTS_VERSION, NUMBERED, Columns
 
 try:
-    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+    import pyarrow as pa
 except ImportError as error:
     raise ImportError("Arrow and Parquet need the package pyarrow: install fairlane[arrow].") from error
 

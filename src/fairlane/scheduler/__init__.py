@@ -7,18 +7,17 @@ for those who bring their own clock and loop.
 from fairlane.scheduler.aio import AsyncScheduler
 from fairlane.scheduler.buckets import Throttles
 from fairlane.scheduler.explanation import Explanation, WaitReason
-from fairlane.scheduler.face import Options, TaskOptions
+from fairlane.scheduler.frontend import Options, TaskOptions
 from fairlane.scheduler.item import Item, ItemTerms, Key, Priority
 from fairlane.scheduler.kernel import Kernel
 from fairlane.scheduler.policy import Backpressure, Departure, DepartureReason, KeyPolicy, Refusal, RefusalReason
-from fairlane.scheduler.statistics import Counts, Statistics, WaitTimes
+from fairlane.scheduler.statistics import KeyCounts, Statistics, WaitTimes
 from fairlane.scheduler.task import Task
 from fairlane.scheduler.threads import Scheduler
 
 __all__ = [
     "AsyncScheduler",
     "Backpressure",
-    "Counts",
     "Departure",
     "DepartureReason",
     "Explanation",
@@ -26,6 +25,7 @@ __all__ = [
     "ItemTerms",
     "Kernel",
     "Key",
+    "KeyCounts",
     "KeyPolicy",
     "Options",
     "Priority",

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from fairlane.scheduler.item import Item, Key, path_of
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.policy import Backpressure, Refusal, RefusalReason
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 
 _REBUILD_FROM = 64
 _DROPPING = (Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST)
@@ -40,7 +40,7 @@ class Admission:
         self.waiting_max = waiting_max
         self.backpressure = backpressure
 
-    def admit(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
+    def admit(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
         """Make room for an item of a leaf. Returns a refusal, with nothing changed, if there is none to be made."""
         refusal = self._make_room(leaf, item, waiting)
         if refusal is None and self._longest:
@@ -52,7 +52,7 @@ class Admission:
         """Tell whether so many items more may wait in all, and nobody needs to know which keys grow by them."""
         return not self._longest and (self.waiting_max is None or waiting + count <= self.waiting_max)
 
-    def _make_room(self, leaf: Node, item: Item, waiting: int) -> Refusal | None:
+    def _make_room(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)
         if full is not None:
             node, limit, twins = full
@@ -65,7 +65,7 @@ class Admission:
             return self._replace(item, policy, twins, Refusal(item, RefusalReason.GLOBAL_FULL, None, self.waiting_max))
         return None
 
-    def _full_key(self, leaf: Node) -> tuple[Node, int, list[Node]] | None:
+    def _full_key(self, leaf: KeyNode) -> tuple[KeyNode, int, list[KeyNode]] | None:
         """Return the first node, from a leaf up, that is at its limit, with the limit and the twins it counts.
 
         To make room there is to make room above it too. The general limit is on a key's own items, in place of a
@@ -77,7 +77,7 @@ class Admission:
             own = self._keys.leaves_of(leaf.key)
             if sum(twin.waiting for twin in own) >= general:
                 return leaf, general, own
-        node: Node | None = leaf
+        node: KeyNode | None = leaf
         while node is not None:
             if node.waiting_max is not None:
                 twins = self._keys.twins(node)
@@ -86,7 +86,7 @@ class Admission:
             node = node.parent
         return None
 
-    def _replace(self, item: Item, policy: Backpressure, twins: list[Node], refusal: Refusal) -> Refusal | None:
+    def _replace(self, item: Item, policy: Backpressure, twins: list[KeyNode], refusal: Refusal) -> Refusal | None:
         """Drop an item under these nodes in favour of a new one, if the policy is to and there is one."""
         if policy not in _DROPPING:
             return replace(refusal, should_wait=policy is Backpressure.WAIT)
@@ -101,14 +101,14 @@ class Admission:
         twins = self._keys.find(key) if key is not None else self._longest_twins()
         return self._victim_under(twins, item, policy)
 
-    def _victim_under(self, twins: list[Node], item: Item, policy: Backpressure) -> Item | None:
+    def _victim_under(self, twins: list[KeyNode], item: Item, policy: Backpressure) -> Item | None:
         while any(twin.ring is not None for twin in twins):
             twins = self._keys.longest_child(twins)
         lowest_first = sorted(twins, key=lambda leaf: leaf.priority, reverse=True)
         victims = (_victim_of(leaf, item, policy) for leaf in lowest_first)
         return next((victim for victim in victims if victim is not None), None)
 
-    def _policy(self, node: Node | None) -> Backpressure:
+    def _policy(self, node: KeyNode | None) -> Backpressure:
         """Return what the nearest key from here up says, or the general rule."""
         while node is not None:
             if node.backpressure is not None:
@@ -116,7 +116,7 @@ class Admission:
             node = node.parent
         return self.backpressure
 
-    def _longest_twins(self) -> list[Node]:
+    def _longest_twins(self) -> list[KeyNode]:
         """Return the nodes of the outermost key with the most items."""
         if not self._longest:
             names = dict.fromkeys(path_of(key)[0] for key in self._keys.leaf_keys())
@@ -143,7 +143,7 @@ class Admission:
         heappush(self._longest, (-length, self._pushed, name))
 
 
-def _victim_of(leaf: Node, item: Item, policy: Backpressure) -> Item | None:
+def _victim_of(leaf: KeyNode, item: Item, policy: Backpressure) -> Item | None:
     """Return who of a leaf must go for a new item, or None if all that wait rank above it."""
     lanes = leaf.lanes()
     ranks = {lane.priority for lane in lanes if lane.head is not None and lane.priority >= item.priority}

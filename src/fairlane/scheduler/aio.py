@@ -12,7 +12,7 @@ from types import EllipsisType
 from typing import TypeVar, Unpack
 
 from fairlane.errors import Closed, InvalidArgument, WaitTimedOut
-from fairlane.scheduler.face import Face, Options, TaskOptions
+from fairlane.scheduler.frontend import FrontEnd, Options, TaskOptions
 from fairlane.scheduler.item import Key
 from fairlane.scheduler.task import Task
 
@@ -22,7 +22,7 @@ _SECOND_NS = 1_000_000_000
 _MS_NS = 1_000_000
 
 
-class AsyncScheduler(Face[P]):
+class AsyncScheduler(FrontEnd[P]):
     """A fair queue between the coroutines of one event loop. Not thread-safe.
 
     Nobody polls: a waiting consumer is woken by a change, or by one timer set for the next instant at which something
@@ -179,13 +179,13 @@ class AsyncScheduler(Face[P]):
             if not room.done():
                 room.set_result(None)
 
-        self._room.join(limit, wake)
+        self._producers.join(limit, wake)
         self._set_timer()
         try:
             async with asyncio.timeout_at(give_up):
                 await room
         except BaseException as error:
-            self._room.quit(limit, wake)
+            self._producers.quit(limit, wake)
             if isinstance(error, TimeoutError):
                 return False
             raise
@@ -215,7 +215,7 @@ class AsyncScheduler(Face[P]):
 
     def _set_timer(self) -> None:
         """Have those who wait looked after at the next instant at which something changes by itself."""
-        at_ms = self._kernel.next_event_at() if self._consumers or self._room else None
+        at_ms = self._kernel.next_event_at() if self._consumers or self._producers else None
         if at_ms == self._timer_ms and self._timer is not None:
             return
         if self._timer is not None:

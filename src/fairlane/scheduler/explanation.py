@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fairlane.scheduler.item import Item, Key
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 
 
 class WaitReason(Enum):
@@ -61,14 +61,14 @@ class Explanation:
                 return "It does not wait here: never offered, handed out, cancelled, dropped or expired."
 
 
-def explain(item: Item, now_ms: int, *, is_due: bool, leaf: Node | None) -> Explanation:
+def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> Explanation:
     """Work out why an item of a leaf waits."""
     lane = item.lane
     if lane is None or leaf is None:
         return Explanation(reason=WaitReason.NOT_WAITING)
     if not is_due and item.due_ms is not None and item.due_ms > now_ms:
         return Explanation(reason=WaitReason.NOT_DUE, until_ms=item.due_ms, wait_ms=item.due_ms - now_ms)
-    node: Node | None = lane.node if is_due else leaf
+    node: KeyNode | None = lane.node if is_due else leaf
     while node is not None and node.parent is not None:
         if node.is_paused:
             return Explanation(reason=WaitReason.PAUSED, key=node.key)

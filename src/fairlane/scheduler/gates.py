@@ -19,7 +19,7 @@ from collections import OrderedDict
 
 from fairlane.scheduler.buckets import Bucket
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 
 _NOBODY = -1
 
@@ -59,7 +59,7 @@ class Gate:
         """Let a lane wait, with its node and all nodes above it that do not wait yet."""
         lane.gate = self
         member: Lane = lane
-        node: Node | None = lane.node
+        node: KeyNode | None = lane.node
         while node is not None:
             queue = node.waits.get(self)
             if queue is not None:
@@ -72,7 +72,7 @@ class Gate:
         """Let a lane wait no longer, and with it all nodes above it of which no other member waits."""
         lane.gate = None
         member: Lane = lane
-        node: Node | None = lane.node
+        node: KeyNode | None = lane.node
         while node is not None:
             queue = node.waits[self]
             if next(iter(queue.members)) is member:
@@ -83,7 +83,7 @@ class Gate:
             del node.waits[self]
             member, node = node, node.parent
 
-    def wake(self, node: Node) -> Lane | None:
+    def wake(self, node: KeyNode) -> Lane | None:
         """Free the lane under a node whose turn it is to have a token.
 
         Returns None when none waits that could go: those under a key that is paused or at its cap are passed over.

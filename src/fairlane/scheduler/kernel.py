@@ -32,7 +32,7 @@ from fairlane.scheduler.policy import (
 )
 from fairlane.scheduler.survey import Survey, survey
 from fairlane.scheduler.timers import Timers
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 from fairlane.scheduler.turns import serve_next, serve_plain
 
 _LONG_AGO_MS = -(1 << 62)
@@ -96,7 +96,7 @@ class Kernel(Generic[I]):
         self._deadlines: Timers[Item] = Timers(
             lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
         )
-        self._not_due = Node("", None, None)
+        self._not_due = KeyNode("", None, None)
         self._departures: list[Departure[I]] = []
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
@@ -409,7 +409,7 @@ class Kernel(Generic[I]):
 
     # ---------------------------------------------------------------------------------------------------- inside
 
-    def _serve(self, root: Node, out: list[Item], count: int) -> None:
+    def _serve(self, root: KeyNode, out: list[Item], count: int) -> None:
         ring = root.ring
         if ring is None:
             return
@@ -465,7 +465,7 @@ class Kernel(Generic[I]):
                 self._keys.refresh(leaf)
         self._keys.note_idle(leaf)
 
-    def _enter_lane(self, leaf: Node, item: Item) -> None:
+    def _enter_lane(self, leaf: KeyNode, item: Item) -> None:
         lane = self._keys.lane_of(leaf, item)
         was_empty = lane.head is None
         lane.append(item)
@@ -491,13 +491,13 @@ class Kernel(Generic[I]):
             if held != NOT_HELD:
                 self._holdups[item] = held
 
-    def _count(self, leaf: Node, *, waiting: int, delayed: int) -> None:
+    def _count(self, leaf: KeyNode, *, waiting: int, delayed: int) -> None:
         node = leaf
         while node.parent is not None:
             node.waiting += waiting
             node.delayed += delayed
             node = node.parent
 
-    def _leaf(self, key: Key) -> Node | None:
+    def _leaf(self, key: Key) -> KeyNode | None:
         key = canonical_key(key)
         return next((leaves[key] for leaves in self._keys.leaves if key in leaves), None)

@@ -12,7 +12,7 @@ from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.item import Item, Key, Priority, canonical_key, path_of
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.policy import KeyPolicy
-from fairlane.scheduler.tree import Node, Ring
+from fairlane.scheduler.tree import KeyNode, Ring
 
 PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
 """Asked for the policy of a key when the key is first seen; None means the default."""
@@ -46,14 +46,14 @@ class Keys:
         self._has_twins_to_tell = is_strict and counts_use
         self._throttles = throttles
         self.roots = [_root(priority) for priority in (Priority if is_strict else (Priority.NORMAL,))]
-        self.leaves: list[dict[Key, Node]] = [{} for _ in self.roots]
+        self.leaves: list[dict[Key, KeyNode]] = [{} for _ in self.roots]
         self._provider: PolicyProvider | None = None
         self._is_strict = is_strict
         self._quantum = quantum
         self.key_waiting_max = key_waiting_max
         self._policies: dict[Key, KeyPolicy] = {}
         self._paused: set[Key] = set()
-        self._idle: deque[Node] = deque()
+        self._idle: deque[KeyNode] = deque()
         self.now_ms = 0
         self.has_clocks = False
         self._idle_keys_max = idle_keys_max
@@ -62,13 +62,13 @@ class Keys:
         """Return which tree holds the items of a priority."""
         return int(priority) if self._is_strict else 0
 
-    def leaf_of(self, item: Item) -> Node:
+    def leaf_of(self, item: Item) -> KeyNode:
         """Return the leaf an item belongs to, made if there is none."""
         band: int = item.priority if self._is_strict else 0
         leaf = self.leaves[band].get(item.key)
         return leaf if leaf is not None else self._make_leaf(band, item.key)
 
-    def leaf_for(self, key: Key, priority: Priority) -> Node:
+    def leaf_for(self, key: Key, priority: Priority) -> KeyNode:
         """Return the leaf that items of a key and a priority belong to, made if there is none."""
         band = self.band(priority)
         leaf = self.leaves[band].get(key) if type(key) in _HASHABLE else None
@@ -77,19 +77,19 @@ class Keys:
             leaf = self.leaves[band].get(key)
         return leaf if leaf is not None else self._make_leaf(band, key)
 
-    def find(self, key: Key) -> list[Node]:
+    def find(self, key: Key) -> list[KeyNode]:
         """Return the nodes of a key, one a tree, as far as they exist. Inner keys have nodes too."""
         path = path_of(canonical_key(key))
         found = []
         for root in self.roots:
-            node: Node | None = root
+            node: KeyNode | None = root
             for name in path:
                 node = node.ring.children.get(name) if node is not None and node.ring is not None else None
             if node is not None:
                 found.append(node)
         return found
 
-    def twins(self, node: Node) -> list[Node]:
+    def twins(self, node: KeyNode) -> list[KeyNode]:
         """Return the nodes that stand for the same key as this one, itself included."""
         if not self._is_strict:
             return [node]
@@ -135,7 +135,7 @@ class Keys:
             node.is_paused = is_paused
             self.refresh(node)
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[KeyNode]:
         """Yield every node but the roots."""
         stack = [child for root in self.roots for child in _children(root).values()]
         while stack:
@@ -147,7 +147,7 @@ class Keys:
         """Count all items that wait, key by key."""
         return sum(child.waiting for root in self.roots for child in _children(root).values())
 
-    def all_leaves(self) -> Iterator[Node]:
+    def all_leaves(self) -> Iterator[KeyNode]:
         """Yield every leaf."""
         for leaves in self.leaves:
             yield from leaves.values()
@@ -156,20 +156,20 @@ class Keys:
         """Return the keys that have a leaf, each once, in an order that a replay repeats."""
         return list(dict.fromkeys(key for leaves in self.leaves for key in leaves))
 
-    def leaves_of(self, key: Key) -> list[Node]:
+    def leaves_of(self, key: Key) -> list[KeyNode]:
         """Return the leaves of a key, one a tree, the lowest priority first."""
         return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
 
-    def longest_child(self, twins: list[Node]) -> list[Node]:
+    def longest_child(self, twins: list[KeyNode]) -> list[KeyNode]:
         """Return, of what is below these twins, the one with the most items; a leaf among them counts as its own."""
-        below: dict[str | None, list[Node]] = {}
+        below: dict[str | None, list[KeyNode]] = {}
         for twin in twins:
             children = {None: twin} if twin.ring is None else _children(twin)
             for name, child in children.items():
                 below.setdefault(name, []).append(child)
         return max(below.values(), key=lambda nodes: sum(node.waiting for node in nodes))
 
-    def lane_of(self, leaf: Node, item: Item) -> Lane:
+    def lane_of(self, leaf: KeyNode, item: Item) -> Lane:
         """Return the lane of a leaf an item belongs to, made if there is none."""
         if not item.throttles and (item.priority == Priority.NORMAL or self._is_strict):
             return leaf
@@ -183,7 +183,7 @@ class Keys:
             lane = extra[sort] = Lane(leaf, item.priority, self._throttles.join(item.throttles))
         return lane
 
-    def refresh(self, node: Node) -> None:
+    def refresh(self, node: KeyNode) -> None:
         """Bring a node's readiness, and that of the nodes above it, in line with what it holds."""
         parent = node.parent
         while parent is not None and parent.ring is not None:
@@ -202,7 +202,7 @@ class Keys:
             self.note_idle(node)
             node, parent = parent, parent.parent
 
-    def _note_cap(self, node: Node) -> None:
+    def _note_cap(self, node: KeyNode) -> None:
         is_capped = node.cap is not None and node.in_use >= node.cap
         if node.capped is None and is_capped:
             node.capped = StopWatch()
@@ -210,7 +210,7 @@ class Keys:
         if node.capped is not None:
             node.capped.note(self.now_ms, is_so=is_capped)
 
-    def emptied(self, ring: Ring, node: Node) -> None:
+    def emptied(self, ring: Ring, node: KeyNode) -> None:
         """Note that a plain key has been served its last item."""
         node.tail = None
         node.deficit = 0
@@ -220,7 +220,7 @@ class Keys:
         if not node.is_forgettable:
             self.note_idle(node)
 
-    def use(self, node: Node, count: int) -> None:
+    def use(self, node: KeyNode, count: int) -> None:
         """Count items of a key as in use, for all its twins alike. What is an inner key's own is counted there."""
         if node.name is None:
             return
@@ -229,7 +229,7 @@ class Keys:
             if twin.cap is not None:
                 self.refresh(twin)
 
-    def hand_out(self, node: Node, count: int) -> None:
+    def hand_out(self, node: KeyNode, count: int) -> None:
         """Count items of a key whose turn it is as in use. Short of its cap nothing else depends on it."""
         if self._is_strict:
             self.use(node, count)
@@ -268,13 +268,13 @@ class Keys:
                 self._release_node(node, count)
         return True
 
-    def _release_node(self, node: Node, count: int) -> None:
+    def _release_node(self, node: KeyNode, count: int) -> None:
         node.in_use -= count
         self.refresh(node)
         if node.ring is not None:
             self._prune(node)
 
-    def note_idle(self, node: Node) -> None:
+    def note_idle(self, node: KeyNode) -> None:
         """Put a key, if it has no items, on the list of those to forget; who has been there longest goes first."""
         if node.is_forgettable or node.waiting or node.ring is not None:
             return
@@ -296,7 +296,7 @@ class Keys:
             del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
             self._throttles.leave(lane.buckets)
 
-    def _forget(self, node: Node) -> None:
+    def _forget(self, node: KeyNode) -> None:
         # Entries it may still have in the ring or at a gate are harmless: whoever meets them finds it empty.
         node.is_forgettable = True  # whoever still holds it must not put it on the list again
         for lane in (node.extra or {}).values():
@@ -307,13 +307,13 @@ class Keys:
             del _children(parent)[node.name]
             self._prune(parent)
 
-    def _prune(self, node: Node) -> None:
+    def _prune(self, node: KeyNode) -> None:
         """Forget an inner key that has nothing below it any more, and those above it of which that is then true."""
         while (parent := node.parent) is not None and not _children(node) and not node.in_use:
             _children(parent).pop(node.name, None)
             node = parent
 
-    def _make_leaf(self, band: int, key: Key) -> Node:
+    def _make_leaf(self, band: int, key: Key) -> KeyNode:
         path = path_of(key)
         node = self.roots[band]
         try:
@@ -328,14 +328,14 @@ class Keys:
         self._classify(node)
         return node
 
-    def _make_step(self, parent: Node, name: str, path: tuple[str, ...], *, is_inner: bool) -> Node:
+    def _make_step(self, parent: KeyNode, name: str, path: tuple[str, ...], *, is_inner: bool) -> KeyNode:
         child = _children(parent).get(name)
         if child is None:
             return self._make_node(parent, name, path, Ring() if is_inner else None)
         return self._grow(child) if is_inner and child.ring is None else child
 
-    def _make_node(self, parent: Node, name: str | None, path: tuple[str, ...], ring: Ring | None) -> Node:
-        node = Node(canonical_key(path), name, parent)
+    def _make_node(self, parent: KeyNode, name: str | None, path: tuple[str, ...], ring: Ring | None) -> KeyNode:
+        node = KeyNode(canonical_key(path), name, parent)
         policy = self._policy_for(node)
         node.priority = parent.priority
         node.ring = ring
@@ -345,13 +345,13 @@ class Keys:
         node.in_use = max((twin.in_use for twin in self.twins(node)), default=0)
         return node
 
-    def _grow(self, leaf: Node) -> Node:
+    def _grow(self, leaf: KeyNode) -> KeyNode:
         """Turn a leaf into an inner key. Its own items become one child beside the sub-keys to come."""
         parent = leaf.parent
         if parent is None or parent.ring is None:
             raise AssertionError("A root is never a leaf.")
         policy = self._policy_for(leaf)
-        group = Node(leaf.key, leaf.name, parent)
+        group = KeyNode(leaf.key, leaf.name, parent)
         group.priority = leaf.priority
         group.ring = Ring()
         group.waiting, group.delayed, group.in_use = leaf.waiting, leaf.delayed, leaf.in_use
@@ -376,7 +376,7 @@ class Keys:
             policy = self._provider(key)
         return self._allow(policy) if policy is not None else _DEFAULT_POLICY
 
-    def _policy_for(self, node: Node) -> KeyPolicy:
+    def _policy_for(self, node: KeyNode) -> KeyPolicy:
         return _DEFAULT_POLICY if node.name is None else self._policy_of(node.key)
 
     def _allow(self, policy: KeyPolicy) -> KeyPolicy:
@@ -384,13 +384,13 @@ class Keys:
             raise ValueError("A cap needs counts_use=True: items counted from hand-out until they are released.")
         return policy
 
-    def _apply_policy(self, node: Node, policy: KeyPolicy) -> None:
+    def _apply_policy(self, node: KeyNode, policy: KeyPolicy) -> None:
         if node.wake_round and node.parent is not None and node.parent.ring is not None:
             node.parent.ring.reconsider(node)
         self._set_terms(node, policy)
         self.refresh(node)
 
-    def _set_terms(self, node: Node, policy: KeyPolicy) -> None:
+    def _set_terms(self, node: KeyNode, policy: KeyPolicy) -> None:
         share = policy.weight * (policy.quantum or self._quantum)
         if node.is_open:
             node.deficit = min(node.deficit, share)  # of the turn that goes on; what was saved up for an item stays
@@ -399,7 +399,7 @@ class Keys:
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
 
-    def _classify(self, node: Node) -> None:
+    def _classify(self, node: KeyNode) -> None:
         """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
@@ -409,11 +409,11 @@ class Keys:
         )
 
 
-def _is_undisturbed(node: Node) -> bool:
+def _is_undisturbed(node: KeyNode) -> bool:
     """Tell whether it is a flat key without a cap, or neither it nor a key above it ever had one or is asleep."""
     if node.parent is not None and node.parent.parent is None and node.ring is None:
         return node.cap is None
-    at: Node | None = node
+    at: KeyNode | None = node
     while at is not None:
         if at.cap is not None or at.capped is not None or at.wake_round:
             return False
@@ -421,12 +421,12 @@ def _is_undisturbed(node: Node) -> bool:
     return True
 
 
-def _root(priority: Priority) -> Node:
-    root = Node("", None, None)
+def _root(priority: Priority) -> KeyNode:
+    root = KeyNode("", None, None)
     root.priority = priority
     root.ring = Ring()
     return root
 
 
-def _children(node: Node) -> dict[str | None, Node]:
+def _children(node: KeyNode) -> dict[str | None, KeyNode]:
     return node.ring.children if node.ring is not None else {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairlane.scheduler.buckets import Bucket
     from fairlane.scheduler.gates import Gate
     from fairlane.scheduler.holdups import StopWatch
-    from fairlane.scheduler.tree import Node
+    from fairlane.scheduler.tree import KeyNode
 
 
 class Lane:
@@ -30,7 +30,7 @@ class Lane:
 
     __slots__ = ("buckets", "gate", "head", "is_listed", "node", "parked", "priority", "tail")
 
-    def __init__(self, node: Node, priority: Priority, buckets: tuple[Bucket, ...]) -> None:
+    def __init__(self, node: KeyNode, priority: Priority, buckets: tuple[Bucket, ...]) -> None:
         self.node = node
         self.priority = priority
         self.buckets = buckets

@@ -8,7 +8,7 @@ from fairlane.scheduler.holdups import StopWatch
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
 from fairlane.scheduler.timers import Timers
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 
 _NEVER_MS = 1 << 62
 
@@ -27,7 +27,7 @@ class Parking:
         self._stocked: dict[Gate, None] = {}
         self.openings = 0
 
-    def first_open_lane(self, leaf: Node, now_ms: int) -> Lane | None:
+    def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
         """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
         if leaf.extra is None:
             return leaf if leaf.head is not None else None  # its one lane has no buckets

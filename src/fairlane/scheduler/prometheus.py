@@ -8,9 +8,9 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlane.scheduler.face import Face
+from fairlane.scheduler.frontend import FrontEnd
 from fairlane.scheduler.item import Key, path_of
-from fairlane.scheduler.statistics import Counts, Happening, Statistics, WaitTimes
+from fairlane.scheduler.statistics import Happening, KeyCounts, Statistics, WaitTimes
 
 _BOUNDS_SECONDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 _SECOND_NS = 1_000_000_000
@@ -33,7 +33,7 @@ class SchedulerCollector(Collector):
     stays bounded however many tenants there are. The names of a path are joined by ``/``.
     """
 
-    def __init__(self, scheduler: Face[Any], *, namespace: str = "fairlane_scheduler", keys_max: int = 20) -> None:
+    def __init__(self, scheduler: FrontEnd[Any], *, namespace: str = "fairlane_scheduler", keys_max: int = 20) -> None:
         """Prepare to read a scheduler.
 
         Args:
@@ -79,7 +79,7 @@ class SchedulerCollector(Collector):
         yield waiting
 
 
-def _add(family: CounterMetricFamily | GaugeMetricFamily, top: list[tuple[Key, Counts]], name: str) -> None:
+def _add(family: CounterMetricFamily | GaugeMetricFamily, top: list[tuple[Key, KeyCounts]], name: str) -> None:
     for key, counts in top:
         label = "/".join(part.replace("\\", "\\\\").replace("/", "\\/") for part in path_of(key))
         family.add_metric([label], getattr(counts, name))

@@ -79,7 +79,7 @@ class WaitTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class KeyCounts:
     """What happened to the tasks of one key, or of all.
 
     Attributes:
@@ -115,17 +115,17 @@ class Statistics:
         waiting_max: the limit on what may wait in all.
     """
 
-    total: Counts
-    keys: Mapping[Key, Counts]
+    total: KeyCounts
+    keys: Mapping[Key, KeyCounts]
     waiting_max: int | None
 
-    def top_keys(self, count: int = 10, *, by: str = "dequeued") -> list[tuple[Key, Counts]]:
+    def top_keys(self, count: int = 10, *, by: str = "dequeued") -> list[tuple[Key, KeyCounts]]:
         """Return the keys that lead in one of the counts, the first one first."""
         return sorted(self.keys.items(), key=lambda entry: getattr(entry[1], by), reverse=True)[:count]
 
 
-class Tally:
-    """Counts of one key, growing. The number waiting follows from the others."""
+class KeyTally:
+    """Growing counts of one key. The number waiting follows from the others."""
 
     __slots__ = ("_cost", "_counts", "_max_ns", "_steps", "_sum_ns")
 
@@ -149,9 +149,9 @@ class Tally:
             self._max_ns = wait_ns
         self._steps[step] = self._steps.get(step, 0) + 1
 
-    def snapshot(self) -> Counts:
+    def snapshot(self) -> KeyCounts:
         """Return the counts as they are now."""
-        return Counts(
+        return KeyCounts(
             **{happening.name.lower(): self._counts[happening] for happening in Happening},
             cost=self._cost,
             waiting=self.waiting,
@@ -173,8 +173,8 @@ class Tallies:
     """The total and a bounded number of keys. Beyond it the key that has been inactive longest is forgotten."""
 
     def __init__(self, keys_max: int) -> None:
-        self._total = Tally()
-        self._keys: OrderedDict[Key, Tally] = OrderedDict()
+        self._total = KeyTally()
+        self._keys: OrderedDict[Key, KeyTally] = OrderedDict()
         self._keys_max = keys_max
 
     def count(self, key: Key, happening: Happening) -> None:
@@ -193,12 +193,12 @@ class Tallies:
         keys = {key: tally.snapshot() for key, tally in self._keys.items()}
         return Statistics(total=self._total.snapshot(), keys=keys, waiting_max=waiting_max)
 
-    def _of(self, key: Key) -> Tally:
+    def _of(self, key: Key) -> KeyTally:
         tally = self._keys.get(key)
         if tally is None:
             if len(self._keys) >= self._keys_max:
                 self._forget_idle()
-            tally = self._keys[key] = Tally()
+            tally = self._keys[key] = KeyTally()
         else:
             self._keys.move_to_end(key)
         return tally

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fairlane.scheduler.item import Key
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +65,26 @@ def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool]
     )
 
 
-def _twins(keys: Keys) -> list[tuple[Node, ...]]:
+def _twins(keys: Keys) -> list[tuple[KeyNode, ...]]:
     """Return the leaves of each key: one, or one a tree where priorities are strict."""
     if len(keys.leaves) == 1:
         return list(zip(keys.leaves[0].values(), strict=True))
-    groups: dict[Key, list[Node]] = {}
+    groups: dict[Key, list[KeyNode]] = {}
     for leaf in keys.all_leaves():
         groups.setdefault(leaf.key, []).append(leaf)
     return [tuple(twins) for twins in groups.values()]
 
 
-def _sizes(groups: Iterable[tuple[Node, ...]]) -> list[int]:
+def _sizes(groups: Iterable[tuple[KeyNode, ...]]) -> list[int]:
     return [sum(leaf.waiting for leaf in twins) + max(map(_in_use, twins)) for twins in groups]
 
 
-def _sizes_of_single(leaves: Iterable[Node]) -> list[int]:
+def _sizes_of_single(leaves: Iterable[KeyNode]) -> list[int]:
     """Return the same for leaves that have no twins, in a fraction of the time."""
     return [leaf.waiting + (leaf.in_use if leaf.name is not None else _in_use(leaf)) for leaf in leaves]
 
 
-def _in_use(leaf: Node) -> int:
+def _in_use(leaf: KeyNode) -> int:
     """Return what a leaf has in use. What is an inner key's own is counted there, together with what is below it."""
     if leaf.name is not None or leaf.parent is None or leaf.parent.ring is None:
         return leaf.in_use
@@ -92,7 +92,7 @@ def _in_use(leaf: Node) -> int:
     return leaf.parent.in_use - sum(others)
 
 
-def _state(twins: tuple[Node, ...], now_ms: int) -> KeyState:
+def _state(twins: tuple[KeyNode, ...], now_ms: int) -> KeyState:
     key, waiting, in_use = twins[0].key, sum(leaf.waiting for leaf in twins), max(map(_in_use, twins))
     shut: list[tuple[float, str, int | None]] = []
     for lane in (lane for leaf in twins for lane in leaf.lanes() if lane.head is not None):

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import TypeVar, Unpack
 
 from fairlane.errors import Closed, WaitTimedOut
-from fairlane.scheduler.face import Face, Options, TaskOptions
+from fairlane.scheduler.frontend import FrontEnd, Options, TaskOptions
 from fairlane.scheduler.item import Key
 from fairlane.scheduler.task import Task
 
@@ -20,7 +20,7 @@ _SECOND_NS = 1_000_000_000
 _MS_NS = 1_000_000
 
 
-class Scheduler(Face[P]):
+class Scheduler(FrontEnd[P]):
     """A fair queue between threads: producers call ``enqueue``, consumers ``dequeue``.
 
     One lock guards one kernel. Nobody polls: a waiting consumer is woken by a change, and one of them at a time also
@@ -121,7 +121,7 @@ class Scheduler(Face[P]):
             is_woken = True
             room.notify()
 
-        self._room.join(limit, wake)
+        self._producers.join(limit, wake)
         try:
             while not is_woken:
                 now_ns = self._clock_ns()
@@ -133,7 +133,7 @@ class Scheduler(Face[P]):
                 self._pass_time()
         finally:
             if not is_woken:
-                self._room.quit(limit, wake)
+                self._producers.quit(limit, wake)
         return True
 
     def _wait_for_work(self, give_up_ns: int | None) -> None:

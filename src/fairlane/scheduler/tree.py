@@ -63,7 +63,7 @@ class _Account(Lane):
     __slots__ = ("deficit", "in_use", "is_plain", "is_simple", "share", "waiting")
 
 
-class Node(_Account):
+class KeyNode(_Account):
     """A fairness key. Without a ring it is a leaf, and is itself the lane of its plain items.
 
     Attributes:
@@ -107,7 +107,7 @@ class Node(_Account):
         "wake_round",
     )
 
-    def __init__(self, key: Key, name: str | None, parent: Node | None) -> None:
+    def __init__(self, key: Key, name: str | None, parent: KeyNode | None) -> None:
         Lane.__init__(self, self, Priority.NORMAL, ())
         self.key = key
         self.name = name
@@ -194,7 +194,7 @@ class Node(_Account):
             self.waits = {}
         self.waits[gate] = queue
 
-    def root(self) -> Node:
+    def root(self) -> KeyNode:
         """Return the root of the tree it stands in."""
         node = self
         while node.parent is not None:
@@ -208,7 +208,7 @@ class Node(_Account):
     def capped_ms(self, now_ms: int) -> int:
         """Return for how long it, or a key above it, has been at its cap."""
         total_ms = 0
-        node: Node | None = self
+        node: KeyNode | None = self
         while node is not None:
             if node.capped is not None:
                 total_ms += node.capped.read(now_ms)
@@ -224,13 +224,13 @@ class Node(_Account):
         return self.first_lane() is not None
 
 
-BOUNDARY = Node("", None, None)
+BOUNDARY = KeyNode("", None, None)
 """Stands in every ring between the children still to be served in this round and those of the next. Never ready."""
 
-_NO_RESUMED: deque[Node] = deque()
+_NO_RESUMED: deque[KeyNode] = deque()
 
 
-def _is_asleep(wake_round: int, node: Node) -> bool:
+def _is_asleep(wake_round: int, node: KeyNode) -> bool:
     return node.wake_round == wake_round
 
 
@@ -240,16 +240,16 @@ class Ring:
     __slots__ = ("_left_behind", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
 
     def __init__(self) -> None:
-        self.children: dict[str | None, Node] = {}
+        self.children: dict[str | None, KeyNode] = {}
         self.round = 1
         self.ready = 0
-        self.serving: Node | None = None
+        self.serving: KeyNode | None = None
         self.order = deque((BOUNDARY,))
         self.resumed = _NO_RESUMED
         self.sleepers = Timers(_is_asleep)
         self._left_behind = 0
 
-    def enter(self, node: Node) -> None:
+    def enter(self, node: KeyNode) -> None:
         """Give a place to a child that has become ready."""
         self.ready += 1
         was_idle, node.is_idle = node.is_idle, False
@@ -265,7 +265,7 @@ class Ring:
             node.is_queued = True
             self.order.append(node)
 
-    def leave(self, node: Node) -> None:
+    def leave(self, node: KeyNode) -> None:
         """Note that a child is no longer ready. An entry it has stays, to be taken up again or passed over."""
         self.ready -= 1
         if self.serving is node:
@@ -276,7 +276,7 @@ class Ring:
         if node.waiting == node.delayed:
             self.empty(node)
 
-    def empty(self, node: Node) -> None:
+    def empty(self, node: KeyNode) -> None:
         """Note that a child has run out of items: its turn is over and what is left of its deficit is lost."""
         node.is_idle = True
         node.is_open = False
@@ -287,7 +287,7 @@ class Ring:
             if self._left_behind > _SWEEP_FROM and 2 * self._left_behind > len(self.order):
                 self._sweep()
 
-    def next_turn(self) -> Node | None:
+    def next_turn(self) -> KeyNode | None:
         """Return the child whose turn it is, opening its turn if it has just begun."""
         while self.serving is None:
             if self.resumed:
@@ -335,7 +335,7 @@ class Ring:
         order.extendleft(reversed(woken))
         return len(order) > 1
 
-    def end_turn(self, node: Node, cost: int) -> None:
+    def end_turn(self, node: KeyNode, cost: int) -> None:
         """End the turn of the child being served, which can't pay for its next item."""
         if node.round < self.round:
             # Rounds went by while it was parked in the middle of this turn: its next one is due already.
@@ -346,7 +346,7 @@ class Ring:
         node.is_open = False
         self.requeue(node, cost)
 
-    def settle_turn(self, node: Node, cost: int) -> None:
+    def settle_turn(self, node: KeyNode, cost: int) -> None:
         """Decide how it goes on with a child from the ring that has been served and has some deficit left."""
         node.is_queued = False
         if cost > node.deficit:
@@ -357,7 +357,7 @@ class Ring:
         node.turns += 1
         node.round = self.round
 
-    def requeue(self, node: Node, cost: int) -> None:
+    def requeue(self, node: KeyNode, cost: int) -> None:
         """Send a child to the back, or to sleep for as many rounds as it needs to pay for its next item."""
         rounds = -((node.deficit - cost) // node.share)
         if rounds <= PATIENCE:
@@ -368,7 +368,7 @@ class Ring:
             node.wake_round = self.round + rounds
             self.sleepers.push(node.wake_round, node)
 
-    def turns_before(self, node: Node, own_turns: int) -> int:
+    def turns_before(self, node: KeyNode, own_turns: int) -> int:
         """Count the turns of others before a ready child's turn of this number, if nobody comes and all costs are 1."""
         order = [self.serving] if self.serving is not None else []
         order += [other for other in (*self.resumed, *self.order) if other.is_ready]
@@ -380,14 +380,14 @@ class Ring:
                 turns += min(most, -(-other.waiting // other.share))
         return turns
 
-    def reconsider(self, node: Node) -> None:
+    def reconsider(self, node: KeyNode) -> None:
         """Wake a sleeping child whose next item, share or deficit has changed, to work out its rounds anew."""
         if node.wake_round:
             self._rouse(node)
             node.is_queued = True
             self.order.append(node)
 
-    def replace(self, old: Node, new: Node) -> None:
+    def replace(self, old: KeyNode, new: KeyNode) -> None:
         """Let a new child take the place of an old one in every respect."""
         for places in (self.order, self.resumed):
             for at, node in enumerate(places):
@@ -402,7 +402,7 @@ class Ring:
         for name in ("turns", "round", "slept_round", "wake_round"):
             setattr(new, name, getattr(old, name))
 
-    def _resume(self, node: Node) -> None:
+    def _resume(self, node: KeyNode) -> None:
         if not node.is_resuming:
             node.is_resuming = True
             if self.resumed is _NO_RESUMED:
@@ -419,11 +419,11 @@ class Ring:
                 self.order.append(node)
         self._left_behind = 0
 
-    def _rouse(self, node: Node) -> None:
+    def _rouse(self, node: KeyNode) -> None:
         node.deficit += (self.round - node.slept_round) * node.share
         node.wake_round = 0
 
-    def _open(self, node: Node) -> None:
+    def _open(self, node: KeyNode) -> None:
         node.is_open = True
         node.turns += 1
         node.round = self.round

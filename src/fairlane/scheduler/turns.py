@@ -14,7 +14,7 @@ from fairlane.scheduler.buckets import TOKEN
 from fairlane.scheduler.item import Item
 from fairlane.scheduler.keys import Keys
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.tree import BOUNDARY, PATIENCE, Node, Ring
+from fairlane.scheduler.tree import BOUNDARY, PATIENCE, KeyNode, Ring
 
 
 def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than all it would do
@@ -89,11 +89,11 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
 
 
 def serve_next(
-    root: Node,
+    root: KeyNode,
     out: list[Item],
     count: int,
     keys: Keys,
-    lane_of: Callable[[Node, int], Lane | None],
+    lane_of: Callable[[KeyNode, int], Lane | None],
     tell: Callable[[Lane, list[Item]], None],
     *,
     counts_use: bool,
@@ -132,7 +132,7 @@ def serve_next(
     return True
 
 
-def _means(leaf: Node, cost: int, count: int) -> tuple[int, int]:
+def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
     """Return what may be spent and how many items served, with what every node from the leaf up has and may.
 
     The lowest node that can't pay has its turn ended, and nothing may be served until somebody else has been asked.
@@ -150,7 +150,7 @@ def _means(leaf: Node, cost: int, count: int) -> tuple[int, int]:
     return credit, room
 
 
-def _room_in_lane(leaf: Node, lane: Lane, room: int) -> int:
+def _room_in_lane(leaf: KeyNode, lane: Lane, room: int) -> int:
     """Return how many items the lane may give in one go, with others to choose from and the tokens there are."""
     if len(leaf.choices) > 1:
         return 1
@@ -176,7 +176,7 @@ def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int,
     return served, spent
 
 
-def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
+def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: bool) -> None:
     node = leaf
     while (parent := node.parent) is not None:
         node.deficit -= spent
@@ -186,7 +186,7 @@ def _charge(leaf: Node, served: int, spent: int, keys: Keys, *, counts_use: bool
         node = parent
 
 
-def _end_spent_turns(leaf: Node) -> None:
+def _end_spent_turns(leaf: KeyNode) -> None:
     """End the turn of every node that can't go on: the leaf with its next item, those above it with any."""
     lane = leaf.first_lane() if leaf.deficit > 0 else None
     cost = lane.head.cost if lane is not None and lane.head is not None else 1

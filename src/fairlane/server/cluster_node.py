@@ -44,7 +44,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
     terms = NodeTerms(
         name=name,
         address=(settings.advertise or address).rstrip("/"),
-        lease_ms=settings.lease_ms,
+        heartbeat_timeout_ms=settings.heartbeat_timeout_ms,
         groups_max=settings.groups_max,
         version=__version__,
     )
@@ -59,7 +59,9 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
 
 
 async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
-    url = group_url(settings.store or "", group, owner=settings.node or "", lease_ms=settings.lease_ms)
+    url = group_url(
+        settings.store or "", group, owner=settings.node or "", heartbeat_timeout_ms=settings.heartbeat_timeout_ms
+    )
     config = BrokerConfig(path=url, durability=settings.durability, settings=settings.broker, owns_process=True)
     return await open_group(config, counts_from=first_number(group))
 
@@ -73,15 +75,15 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     nodes = OtherNodes(Forwarder(node.terms.name, tls=_tls(settings)))
 
     def config_value(key: str) -> str | None:
-        return node.posting.view.config.get(key)
+        return node.board.view.config.get(key)
 
-    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
+    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
     doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
 
-    on_config(node.posting.view.config)
+    on_config(node.board.view.config)
     node.on_config = on_config
     try:
         yield

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fairlane.assembly import Settings as BrokerSettings
 from fairlane.assembly import is_url
-from fairlane.cluster.node import GROUPS_MAX, LEASE_MS
+from fairlane.cluster.node import GROUPS_MAX, HEARTBEAT_TIMEOUT_MS
 from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
 from fairlane.model.spelling import did_you_mean
@@ -26,7 +26,7 @@ OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 MEMORY: Final = ":memory:"
 PORT: Final = 7420
 _PORT_MAX: Final = 65_535
-_LEASE_MS_MIN, _LEASE_MS_MAX = 500, 60_000
+_TIMEOUT_MS_MIN, _TIMEOUT_MS_MAX = 500, 60_000
 _ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - to be refused, not to be listened on
 _METRICS_KEYS_MAX: Final = 1_000
 _TRUTHS: Final = {
@@ -54,7 +54,7 @@ class ServerSettings:
         node: the name of this node, if it is one of several that share the store; None for a server alone.
         advertise: the address by which clients and other nodes reach this node, such as ``https://a.example:7420``; by
             default the one it listens on.
-        lease_ms: a node that shows no sign of life for so long is dead to the others, which take over its queues.
+        heartbeat_timeout_ms: without a heartbeat for this long a node counts as dead, and others take over its queues.
         groups_max: how many groups new queues make, each with a journal of its own, before they join those there are.
         durability: ``fsync`` survives power loss, ``os`` only the death of the process.
         auth: whether keys are asked for; by default beyond loopback only.
@@ -79,7 +79,7 @@ class ServerSettings:
     store: str | None = None
     node: str | None = None
     advertise: str | None = None
-    lease_ms: int = LEASE_MS
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     groups_max: int = GROUPS_MAX
     durability: Literal["fsync", "os"] = "fsync"
     auth: bool | None = None
@@ -310,8 +310,10 @@ def _check_node(settings: ServerSettings) -> None:
         raise InvalidArgument("The nodes of a cluster share a store: name it by its URL with store.")
     if (fault := queue_name_fault(settings.node)) is not None:
         raise InvalidArgument(fault.replace("A queue's name", "The name of a node"))
-    if not _LEASE_MS_MIN <= settings.lease_ms <= _LEASE_MS_MAX:
-        raise InvalidArgument(f"lease_ms is from {_LEASE_MS_MIN} to {_LEASE_MS_MAX}, not {settings.lease_ms}.")
+    if not _TIMEOUT_MS_MIN <= settings.heartbeat_timeout_ms <= _TIMEOUT_MS_MAX:
+        raise InvalidArgument(
+            f"heartbeat_timeout_ms must be {_TIMEOUT_MS_MIN} to {_TIMEOUT_MS_MAX}, got {settings.heartbeat_timeout_ms}."
+        )
     if settings.groups_max < 1:
         raise InvalidArgument(f"groups_max is at least 1, not {settings.groups_max}.")
     if settings.advertise is None:

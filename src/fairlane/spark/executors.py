@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession

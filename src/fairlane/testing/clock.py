@@ -24,7 +24,7 @@ class SeededEntropy:
     """Chance that is the same for the same seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self._random = random.Random(seed)
 
     def below(self, bound: int) -> int:
         """Return a whole number from 0 up to, and without, the bound."""

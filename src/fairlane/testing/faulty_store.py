@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, StoredPage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
 from fairlane.broker.requests import Attach, Consumer, Reply, Submission

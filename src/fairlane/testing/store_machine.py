@@ -83,7 +83,7 @@ class _Machine(RuleBasedStateMachine):
             self.store.close()
 
     def _some_numbers(self, seed: int) -> list[int]:
-        chance = random.Random(seed)  # noqa: S311  Hypothesis chose the seed, so that it can be repeated
+        chance = random.Random(seed)
         return [chance.randrange(self.number + 2) for _ in range(chance.randrange(4))]
 
     def _follow(self, commit: Commit) -> None:

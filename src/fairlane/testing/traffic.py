@@ -125,7 +125,7 @@ class Traffic:
 
     def arrivals(self) -> list[Arrival]:
         """Return all messages, in the order in which they come."""
-        chance = random.Random(self.seed)  # noqa: S311 - to be repeatable is the point
+        chance = random.Random(self.seed)
         keys = self.keys()
         sizes = [1 / (at + 1) ** self.zipf for at in range(self.tenants)]
         counts = dict.fromkeys(keys, 0)

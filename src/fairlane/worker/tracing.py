@@ -26,7 +26,7 @@ def traced(handle: AsyncHandle) -> AsyncHandle:
     """Return a handler that is in a span of its own, or the handler itself where nobody traces."""
     if API not in sys.modules:
         return handle
-    from opentelemetry import trace  # noqa: PLC0415 - only who traces needs it
+    from opentelemetry import trace
 
     tracer = trace.get_tracer("fairlane.worker", __version__)
 
@@ -49,9 +49,9 @@ def traced(handle: AsyncHandle) -> AsyncHandle:
 
 def _origin_of(headers: Mapping[str, str]) -> tuple[Context, list[Link]]:
     """Return the context of the producer's span, and a link with it."""
-    from opentelemetry.context import Context  # noqa: PLC0415 - see above
-    from opentelemetry.trace import Link, get_current_span  # noqa: PLC0415 - see above
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - see above
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     context = TraceContextTextMapPropagator().extract(headers, Context())
     producer = get_current_span(context).get_span_context()

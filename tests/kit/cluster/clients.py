@@ -33,7 +33,7 @@ class ClusterClients:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self.chance = random.Random(seed)
         self.auditors: dict[str, Auditor] = {}
         self._nodes: dict[str, SimulatedNode | None] = {}
         self._group_of: dict[str, str] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
-from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.ports.board import Entry
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fairlane.adapters.ownership import Claim
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Read, Request, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
-from fairlane.cluster.liveness import Watch
+from fairlane.cluster.liveness import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
 from fairlane.core.commands import SetConfig
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
@@ -25,7 +25,7 @@ from tests.kit.cluster.links import Line, LinedBoard
 from tests.kit.cluster.store import SharedLog, SharedStore
 from tests.kit.simulation.hooks import SimulatedHooks
 
-LEASE_MS = 2_000
+HEARTBEAT_TIMEOUT_MS = 2_000
 _BALANCE_MS = 3_000
 Steps = Generator[None, None, None]
 
@@ -70,7 +70,7 @@ class SimulatedNode:
         self._monotonic_ms = monotonic_ms
         self._log_of = log_of
         self._store_type = store_type
-        self._watch = Watch(LEASE_MS)
+        self._watch = Liveness(HEARTBEAT_TIMEOUT_MS)
         self._beat = 0
         self._openings = 0
         self._balanced_ms = monotonic_ms()
@@ -141,11 +141,11 @@ class SimulatedNode:
 
     def _open(self, name: str) -> None:
         self._openings += 1
-        claim = Claim(owner=self.name, lease_ms=LEASE_MS, is_kept=False)
+        ownership = Ownership(owner=self.name, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, sends_heartbeats=False)
         store = self._store_type(
             self._log_of(name),
             self.line,
-            claim=claim,
+            ownership=ownership,
             name=f"{self.incarnation}/{self._openings}",
             monotonic=lambda: self._monotonic_ms() / 1_000,
         )

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fairlane.adapters.memory_board import MemoryBoard
+from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.cluster.budgets import NOTHING, share_in, totals
 from fairlane.cluster.entries import CONFIG, GROUP, ConfigEntry, encode, view_of
 from fairlane.cluster.placement import group_for
@@ -23,7 +23,7 @@ from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.cluster.clients import QUEUES, THROTTLE, ClusterClients
 from tests.kit.cluster.links import TROUBLES, Line, LinedBoard
-from tests.kit.cluster.node import LEASE_MS, SimulatedNode
+from tests.kit.cluster.node import HEARTBEAT_TIMEOUT_MS, SimulatedNode
 from tests.kit.cluster.store import SharedLog, SharedStore
 from tests.kit.simulation.simulation import SimulationFailed
 from tests.kit.simulation.store import SimulatedDisk
@@ -220,7 +220,15 @@ class ClusterSimulation(ClusterClients):
         what(name)
 
     def _stop(self, name: str) -> None:
-        pause_ms = self.chance.choice((100, LEASE_MS // 2, LEASE_MS + 500, 3 * LEASE_MS, 3 * LEASE_MS))
+        pause_ms = self.chance.choice(
+            (
+                100,
+                HEARTBEAT_TIMEOUT_MS // 2,
+                HEARTBEAT_TIMEOUT_MS + 500,
+                3 * HEARTBEAT_TIMEOUT_MS,
+                3 * HEARTBEAT_TIMEOUT_MS,
+            )
+        )
         self.note(f"{name} is stopped for {pause_ms} ms")
         self._counts["!stop"] += 1
         self._stopped[name] = self._now_ms + pause_ms

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from fairlane.adapters.memory_store import MemoryStore
-from fairlane.adapters.ownership import Claim, Tenure
-from fairlane.adapters.unsynced import Unsynced
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.shared.ownership import Ownership, Tenure
+from fairlane.adapters.shared.unsynced import Unsynced
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, StoredPage
 from tests.kit.auditor.books import violated
@@ -36,12 +36,14 @@ class SharedLog:
         self.epoch = 0
         self.owner: str | None = None
         self.session: str | None = None
-        self.lease_until_ms = 0
+        self.owned_until_ms = 0
         self.writers: dict[int, str] = {}
         self.on_durable: Callable[[Commit], None] = lambda _commit: None
         self.on_recover: Callable[[], None] = lambda: None
 
-    def take(self, claim: Claim, *, session: str, sessions: set[str], was_owner: bool) -> tuple[int, Extent] | None:
+    def take(
+        self, ownership: Ownership, *, session: str, sessions: set[str], was_owner: bool
+    ) -> tuple[int, Extent] | None:
         """Let somebody become the owner; return the new epoch and how far the log reaches.
 
         Returns None to one who was the owner before and is no longer.
@@ -52,23 +54,23 @@ class SharedLog:
         if self.session not in sessions:
             if was_owner:
                 return None
-            claim.check_free(owner=self.owner, left_ms=self.lease_until_ms - self._now_ms())
+            ownership.check_free(owner=self.owner, left_ms=self.owned_until_ms - self._now_ms())
         self.epoch += 1
-        self.owner, self.session = claim.owner, session
-        self.lease_until_ms = self._now_ms() + claim.lease_ms
+        self.owner, self.session = ownership.owner, session
+        self.owned_until_ms = self._now_ms() + ownership.heartbeat_timeout_ms
         self.on_recover()
         return self.epoch, self.content.recover()
 
-    def renew(self, *, epoch: int, lease_ms: int) -> bool:
+    def renew(self, *, epoch: int, heartbeat_timeout_ms: int) -> bool:
         """Note a sign of life; return whether it is the owner's."""
         if epoch != self.epoch:
             return False
-        self.lease_until_ms = self._now_ms() + lease_ms
+        self.owned_until_ms = self._now_ms() + heartbeat_timeout_ms
         return True
 
-    def commit(self, commits: Sequence[Commit], *, epoch: int, session: str, lease_ms: int) -> bool:
+    def commit(self, commits: Sequence[Commit], *, epoch: int, session: str, heartbeat_timeout_ms: int) -> bool:
         """Add commits, all or none; return whether they came from the owner."""
-        if not self.renew(epoch=epoch, lease_ms=lease_ms):
+        if not self.renew(epoch=epoch, heartbeat_timeout_ms=heartbeat_timeout_ms):
             return False
         if self.writers.setdefault(epoch, session) != session:
             violated(f"{session} and {self.writers[epoch]} have both committed under epoch {epoch}")
@@ -96,13 +98,15 @@ class SharedLog:
 class SharedStore:
     """A ``Store`` over a shared log, for one node at a time."""
 
-    def __init__(self, log: SharedLog, line: Line, *, claim: Claim, name: str, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, log: SharedLog, line: Line, *, ownership: Ownership, name: str, monotonic: Callable[[], float]
+    ) -> None:
         self._log = log
         self._line = line
-        self._claim = claim
+        self._ownership = ownership
         self._name = name
         self._monotonic = monotonic
-        self._tenure = Tenure(claim.lease_ms, monotonic)
+        self._tenure = Tenure(ownership.heartbeat_timeout_ms, monotonic)
         self._number = 0
         self._sessions: set[str] = set()
         self._session = ""
@@ -120,7 +124,7 @@ class SharedStore:
         was_owner = self._epoch is not None
         self._sessions.add(session)  # it counts even if we never hear that it got the store
         taken = self._line.call(
-            lambda: self._log.take(self._claim, session=session, sessions=self._sessions, was_owner=was_owner)
+            lambda: self._log.take(self._ownership, session=session, sessions=self._sessions, was_owner=was_owner)
         )
         if taken is None:
             raise self._tenure.fence("Another node has taken over.")
@@ -145,7 +149,9 @@ class SharedStore:
         """Show a sign of life."""
         self._tenure.check()
         sent_s, epoch = self._tenure.now(), self._opened()
-        if not self._ask(lambda: self._log.renew(epoch=epoch, lease_ms=self._claim.lease_ms)):
+        if not self._ask(
+            lambda: self._log.renew(epoch=epoch, heartbeat_timeout_ms=self._ownership.heartbeat_timeout_ms)
+        ):
             self._is_open = False
             raise self._tenure.fence("Another node has taken over.")
         self._tenure.note(sent_s)
@@ -164,8 +170,10 @@ class SharedStore:
         if not commits:
             return
         sent_s = self._tenure.now()
-        lease_ms = self._claim.lease_ms
-        if not self._ask(lambda: self._log.commit(commits, epoch=epoch, session=session, lease_ms=lease_ms)):
+        heartbeat_timeout_ms = self._ownership.heartbeat_timeout_ms
+        if not self._ask(
+            lambda: self._log.commit(commits, epoch=epoch, session=session, heartbeat_timeout_ms=heartbeat_timeout_ms)
+        ):
             self._is_open = False
             raise self._tenure.fence("Another node has taken over.")
         self._tenure.note(sent_s)
@@ -202,7 +210,7 @@ class SharedStore:
             self._is_open = False
             self._epoch = None
             self._sessions.clear()
-            self._tenure = Tenure(self._claim.lease_ms, self._monotonic)
+            self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, self._monotonic)
 
     def _opened(self) -> int:
         if not self._is_open or self._epoch is None:

@@ -42,7 +42,7 @@ class Node:
             name: its name in the cluster.
             store: the URL of the store that all nodes share.
             folder: where its log is kept.
-            flags: more settings of the server, such as ``--lease-ms``.
+            flags: more settings of the server, such as ``--heartbeat-timeout-ms``.
             program: what Python runs; by default the server.
         """
         self.name = name
@@ -88,7 +88,7 @@ class Node:
         """Return how it sees the cluster, None if it does not answer."""
         with (
             contextlib.suppress(OSError, urllib.error.URLError, ValueError),
-            urllib.request.urlopen(f"{self.url}/v1/cluster", timeout=_ANSWER_S) as answer,  # noqa: S310 - it is http
+            urllib.request.urlopen(f"{self.url}/v1/cluster", timeout=_ANSWER_S) as answer,
         ):
             seen: dict[str, Any] = json.load(answer)
             return seen
@@ -170,6 +170,6 @@ class Cluster:
 def _free_port() -> int:
     """Return a port that nobody listens on, of those that no connection is given by chance: it is to stay free."""
     while True:
-        port = random.randrange(*_PORTS)  # noqa: S311 - nothing secret about it
+        port = random.randrange(*_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port

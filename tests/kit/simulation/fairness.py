@@ -27,7 +27,7 @@ class FairnessSimulation:
     """One run under one seed. ``served`` is what each key has had since the broker was opened."""
 
     def __init__(self, seed: int) -> None:
-        chance = self._chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        chance = self._chance = random.Random(seed)
         self._seed = seed
         self._cost_max = chance.choice((1, 3, 9))
         self._quantum = chance.choice((1, 1, 4, 50))

@@ -49,7 +49,7 @@ class SimulatedProcess:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.chance = random.Random(seed)  # noqa: S311 - to be repeatable is the point
+        self.chance = random.Random(seed)
         self.workload = Workload(self.chance)
         self.clock = FakeClock()
         self._entropy = SeededEntropy(seed)

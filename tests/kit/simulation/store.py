@@ -67,7 +67,7 @@ class SimulatedDisk(FaultyStore):
 
     def journal(self) -> FaultyStore:
         """Return a copy of what is durable, on a disk without faults."""
-        other = FaultyStore(random.Random(0))  # noqa: S311 - nothing is left to chance
+        other = FaultyStore(random.Random(0))
         other._disk = self._disk.copy()
         other._disk.recover()
         return other

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.core.decide import decide
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, NewMessage, Receipt

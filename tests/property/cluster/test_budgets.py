@@ -82,7 +82,7 @@ class Interleaving:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)  # noqa: S311  a seed is to be repeated
+        self.chance = random.Random(seed)
         self.world = World()
         self.owners: list[Owner] = []
         self.on_the_way: list[Sent] = []

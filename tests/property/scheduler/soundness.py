@@ -7,7 +7,7 @@ from typing import Any
 from fairlane.scheduler import Kernel
 from fairlane.scheduler.item import Item
 from fairlane.scheduler.lanes import Lane
-from fairlane.scheduler.tree import BOUNDARY, Node, Ring
+from fairlane.scheduler.tree import BOUNDARY, KeyNode, Ring
 
 
 def check_soundness(kernel: Kernel[Any], items: list[Any]) -> None:
@@ -54,7 +54,7 @@ def check_ring(ring: Ring) -> None:
         assert ring.serving.is_open
 
 
-def _check_node(kernel: Kernel[Any], node: Node, parent: Node, seen: set[int]) -> None:
+def _check_node(kernel: Kernel[Any], node: KeyNode, parent: KeyNode, seen: set[int]) -> None:
     assert node.parent is parent
     assert node.is_ready == node.can_serve()
     assert node.waiting >= node.delayed >= 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.asgi import FairQueue, Refused
+from fairlane.asgi import FairQueue, RefusedRequest
 from fairlane.asgi.protocol import ASGIApp, Receive, Scope, Send
 from fairlane.errors import DeadlinePassed, Dropped, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
 from fairlane.scheduler import Backpressure, KeyPolicy
@@ -225,7 +225,7 @@ def test_retry_after_follows_the_recent_rate(clock: Clock) -> None:
 def test_an_application_can_render_refusals(clock: Clock) -> None:
     """``on_refusal`` gets the scope and the reason, and returns the response as an ASGI application."""
 
-    def teapot(scope: Scope, refused: Refused) -> ASGIApp:
+    def teapot(scope: Scope, refused: RefusedRequest) -> ASGIApp:
         async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
             text = f"{scope['path']} {refused.status} {refused.error.code} {refused.retry_after_s}"
             await send({"type": "http.response.start", "status": 418, "headers": []})

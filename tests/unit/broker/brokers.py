@@ -8,11 +8,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_store import MemoryStore
-from fairlane.adapters.rocksdb_store import RocksDbStore
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.settings import Settings
 from fairlane.ports.store import Commit, Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.ports.store import Commit, Extent, StoredPage
 
 

@@ -161,7 +161,7 @@ def test_a_raised_limit_and_a_deleted_queue_answer_those_who_wait() -> None:
 
 def test_a_failed_commit_gives_no_id_to_a_producer_that_waits() -> None:
     """If a batch is partly taken in and the commit fails, no id of it is ever answered that is not in the queue."""
-    store = FaultyStore(random.Random(1))  # noqa: S311 - a seed
+    store = FaultyStore(random.Random(1))
     broker = broker_with({"waiting_max": 2, "backpressure": "wait"}, store=store)
     store.faults.arm("before_write")
     pending = start_enqueue(broker, [message(b"%d" % n) for n in range(3)], wait_ms=1_000)

@@ -104,7 +104,7 @@ def test_a_turn_that_time_asked_for_and_that_fails_is_not_the_last(error: Except
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_store_that_can_not_be_opened_for_a_while(times: int) -> None:
     """Requests are refused until the store opens again; then all that was durable is there."""
-    store = FaultyStore(random.Random(5))  # noqa: S311 - a seed
+    store = FaultyStore(random.Random(5))
     broker = broker_with(store=store)
     broker.enqueue("q", b"before")
     store.faults.arm("sync")
@@ -124,7 +124,7 @@ def test_a_store_that_can_not_be_opened_for_a_while(times: int) -> None:
 
 def test_a_full_disk_refuses_and_heals() -> None:
     """While it is full every write is refused and reads go on; freed, everything goes on with what was durable."""
-    store = FaultyStore(random.Random(5))  # noqa: S311 - a seed
+    store = FaultyStore(random.Random(5))
     broker = broker_with(store=store)
     message_id = broker.enqueue("q", b"before")
     store.faults.arm("full")

@@ -299,7 +299,7 @@ def test_a_claim_has_more_than_one_request_may_carry() -> None:
 
 def test_a_claim_whose_commit_failed_is_found_by_the_next_call() -> None:
     """The refusal says that nobody knows; asking again gives a claim that is whole, once."""
-    store = FaultyStore(random.Random(1))  # noqa: S311 - it is to be repeatable
+    store = FaultyStore(random.Random(1))
     broker = SteppedBroker(store)
     broker.create_queue("q")
     broker.enqueue_many("q", [message(b"1"), message(b"2")])

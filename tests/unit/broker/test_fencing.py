@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.assembly import open_async_broker, open_broker
 from fairlane.broker.requests import Request, Waiter
 from fairlane.core.commands import Enqueue, Stage
@@ -119,7 +119,7 @@ def test_both_faces_refuse_after_a_takeover(postgres: PostgresServer) -> None:
                 with pytest.raises(StoreFenced):
                     first.enqueue("mail", b"late")
                 await second.enqueue("mail", b"hello")
-                third = PostgresStore(postgres.url, namespace="faces", claim=Claim(force=True))
+                third = PostgresStore(postgres.url, namespace="faces", ownership=Ownership(force=True))
                 third.recover()
                 with pytest.raises(StoreFenced):
                     await second.enqueue("mail", b"too late")

@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.errors import LeaseMismatch, PayloadTooLarge
 from fairlane.model.message import Delivery
-from fairlane.scheduler.tree import Node
+from fairlane.scheduler.tree import KeyNode
 from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.counting_store import CountingStore
 from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_lease
@@ -155,9 +155,9 @@ def test_f10_a_consumer_that_is_gone_holds_nothing() -> None:
 def test_f11_serving_a_message_costs_the_same_with_ten_and_ten_thousand_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in visits to nodes of the fairness tree, 100 messages take no more with 1 000 times the keys."""
     counts: list[int] = []
-    original = Node.__getattribute__
+    original = KeyNode.__getattribute__
 
-    def counted(self: Node, name: str) -> Any:
+    def counted(self: KeyNode, name: str) -> Any:
         counts[-1] += 1
         return original(self, name)
 
@@ -167,7 +167,7 @@ def test_f11_serving_a_message_costs_the_same_with_ten_and_ten_thousand_keys(mon
         broker.lease("q", 100)
         counts.append(0)
         with monkeypatch.context() as patch:
-            patch.setattr(Node, "__getattribute__", counted)
+            patch.setattr(KeyNode, "__getattribute__", counted)
             assert len(broker.lease("q", 100)) == 100
     assert counts[0] > 0
     assert counts[1] <= 2 * counts[0]

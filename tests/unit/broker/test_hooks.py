@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import HookInvalid, StoreCorrupt
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.testing.stepped import SteppedBroker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.assembly import export_events
 from fairlane.broker.settings import Settings

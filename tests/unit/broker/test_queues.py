@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import InvalidArgument, MessageNotFound, NotADlq, QueueExists, QueueNotFound
 from tests.unit.broker.desk import broker_with, bury, codes, lease_one, message, payloads, start_lease
 

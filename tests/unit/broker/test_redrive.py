@@ -94,7 +94,7 @@ def test_a_senseless_redrive_is_refused(bad: dict[str, Any]) -> None:
 
 def test_an_interrupted_redrive_loses_nothing() -> None:
     """Whether the process dies or a commit fails half-way, each letter is in one queue; a second redrive finishes."""
-    store = FaultyStore(random.Random(3))  # noqa: S311 - a seed
+    store = FaultyStore(random.Random(3))
     broker = broker_with(store=store)
     ids = {bury(broker) for _ in range(20)}
     broker.redrive("q.dlq", rate=10.0)

@@ -295,7 +295,7 @@ def test_sinks_of_a_queue_are_limited() -> None:
 
 def test_a_publication_whose_commit_failed_is_settled_by_the_next_call() -> None:
     """The refusal says that nobody knows; asking again enqueues the batch once, whatever became of the first."""
-    store = FaultyStore(random.Random(1))  # noqa: S311 - it is to be repeatable
+    store = FaultyStore(random.Random(1))
     broker = SteppedBroker(store)
     broker.create_queue("q")
     stage(broker, b"1", b"2")

@@ -225,7 +225,7 @@ def test_the_largest_batch_is_handed_out_to_a_waiter() -> None:
 @pytest.mark.parametrize("fault", ["before_write", "after_write", "sync"])
 def test_a_failed_commit_strands_no_message_and_no_consumer(fault: Any) -> None:
     """Waiters are told, messages leased by the lost turn are free again, and a consumer whose start failed has none."""
-    store = FaultyStore(random.Random(7))  # noqa: S311 - a seed
+    store = FaultyStore(random.Random(7))
     broker = broker_with({"max_attempts": 1}, store=store)
     waiter = start_lease(broker)
     store.faults.arm(fault)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlane.cli import consuming
+from fairlane.cli import consume
 from fairlane.model.message import Delivery
 from tests.unit.cli.shell import Shell
 
@@ -51,14 +51,14 @@ def test_waiting_ends(shell: Shell) -> None:
 def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was printed is acked, what was not is free again without a failure, and the exit code is 130."""
     filled(shell)
-    print_one = consuming.Consuming._print
+    print_one = consume.Consuming._print
 
-    def interrupted(self: consuming.Consuming, delivery: Delivery) -> None:
+    def interrupted(self: consume.Consuming, delivery: Delivery) -> None:
         if delivery.payload == b"1":
             raise KeyboardInterrupt
         print_one(self, delivery)
 
-    monkeypatch.setattr(consuming.Consuming, "_print", interrupted)
+    monkeypatch.setattr(consume.Consuming, "_print", interrupted)
     outcome = shell.run("consume", "jobs")
     assert (outcome.code, outcome.out) == (130, "0\n")
     views = shell.broker.peek("jobs", with_body=True)
@@ -71,13 +71,13 @@ def test_an_interrupt_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatc
 def test_a_lost_lease_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was printed but is not acked comes again, and the exit code says so."""
     filled(shell, 1)
-    print_one = consuming.Consuming._print
+    print_one = consume.Consuming._print
 
-    def slowly(self: consuming.Consuming, delivery: Delivery) -> None:
+    def slowly(self: consume.Consuming, delivery: Delivery) -> None:
         print_one(self, delivery)
         shell.broker.nack(delivery, intent="defer", delay_ms=60_000)
 
-    monkeypatch.setattr(consuming.Consuming, "_print", slowly)
+    monkeypatch.setattr(consume.Consuming, "_print", slowly)
     outcome = shell.run("consume", "jobs")
     assert (outcome.code, outcome.out) == (1, "0\n")
     assert outcome.err == "1 message printed but not acked: their leases had ended.\n"

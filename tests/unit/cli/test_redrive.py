@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.cli import redriving
+from fairlane.cli import redrive
 from tests.unit.cli.shell import Shell
-from tests.unit.cli.test_looking import died
+from tests.unit.cli.test_messages import died
 
 
 def test_dead_letters_go_back(shell: Shell) -> None:
@@ -49,7 +49,7 @@ def test_an_interrupt_stops_it(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
         def wait(self, _: float) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(redriving, "Event", Impatient)
+    monkeypatch.setattr(redrive, "Event", Impatient)
     outcome = shell.run("redrive", "jobs", "--rate", "0.001")
     assert outcome.code == 130
     assert "then it was stopped." in outcome.err

@@ -10,7 +10,7 @@ import pytest
 from fairlane.client import AsyncClient, Client, NewMessage, Retries
 from fairlane.client.following import addresses_of
 from fairlane.errors import Disconnected, InvalidArgument, QueueElsewhere, QueueMoving
-from fairlane.wire.verbs import Pause
+from fairlane.verbs.queues import PauseQueue
 from fairlane.worker import Worker
 
 from .nodes import Nodes, nodes
@@ -295,7 +295,7 @@ def test_keys_are_not_told_to_those_without_tls() -> None:
             node = transport._first  # type: ignore[attr-defined]
             node.address = "https://queue.example"
             with pytest.raises(QueueElsewhere):
-                await transport.call("pause", Pause(queue="jobs"))
+                await transport.call("pause", PauseQueue(queue="jobs"))
             assert {number for number, _ in made.asked} == {0}
 
     run(scenario)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlane.client import AsyncClient, Client, NewMessage, Retries
-from fairlane.client.http_transport import HttpTransport
+from fairlane.client.transport.http import HttpTransport
 from fairlane.errors import FairlaneError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
 from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlane.model.policy import QueuePolicy

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlane.client import AsyncClient, AsyncMessage, AsyncStream
-from fairlane.client.grpc_transport import GrpcTransport
+from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.errors import QueueNotFound, QueueSplit
 from fairlane.model.partitions import partition_of_id, partition_of_key
 from fairlane.server.interfaces.grpc_server import GrpcDoor

@@ -12,12 +12,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from fairlane.adapters.lua_hooks import LuaHooks
-from fairlane.adapters.memory_board import MemoryBoard
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.adapters.memory.board import MemoryBoard
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.groups import Groups
@@ -33,7 +32,7 @@ from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.settings import ServerSettings
 
-LEASE_MS = 500
+HEARTBEAT_TIMEOUT_MS = 500
 PATIENCE_S = 20.0
 
 
@@ -153,7 +152,9 @@ class Member:
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.groups = Groups(node=name, clock_ms=SystemClock().now_ms)
         self.line = Line(cluster.board.another())
-        terms = NodeTerms(name=name, address=self.address, lease_ms=LEASE_MS, groups_max=cluster.groups_max)
+        terms = NodeTerms(
+            name=name, address=self.address, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, groups_max=cluster.groups_max
+        )
         self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
         self.doors = Doors(self.groups, keys=KeyRing(self.groups, is_required=asks_for_keys))
         self.http = httpx.AsyncClient(base_url=self.address, timeout=PATIENCE_S)

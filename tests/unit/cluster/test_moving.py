@@ -158,7 +158,7 @@ def test_a_dead_node_is_taken_over() -> None:
             await until(lambda: heir.groups.has("orders"), "it is taken over")
             assert await heir.done("queue/ack", receipts(held)) == {"results": [{}]}
             assert (await heir.done("queue/stats", {"queue": "orders"}))["waiting"] == 1
-            assert heir.node.tenancy.takeovers == 1
+            assert heir.node.lifecycle.takeovers == 1
 
     run(main())
 
@@ -291,7 +291,7 @@ def test_the_last_node_that_takes_groups_need_not_wait_to_leave() -> None:
             del cluster.members[owner.name]
             await owner.stop()
             await until(lambda: other.groups.has("orders"), "the other has it")
-            assert other.node.tenancy.takeovers == 0
+            assert other.node.lifecycle.takeovers == 0
 
     run(main())
 
@@ -304,7 +304,7 @@ def test_a_second_process_of_the_same_name_takes_the_place_of_the_first() -> Non
             await made(cluster, "orders")
             first = cluster.members.pop("a")
             second = await cluster.add("a")
-            await until(first.node.usurped.is_set, "the first one notices")
+            await until(first.node.replaced.is_set, "the first one notices")
             await until(lambda: second.groups.has("orders") and not first.groups.names, "the second one serves")
             await second.done("queue/stats", {"queue": "orders"})
             await first.stop()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlane.gateway.caller import Caller, Grant
-from fairlane.server.api_keys import CreateKey
+from fairlane.gateway.caller import Caller
+from fairlane.verbs.keys import CreateKey, Grant
 from tests.unit.cluster.in_process import cluster_of, until
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.adapters.memory_store import MemoryStore
+from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.bodies import Bodies
 from fairlane.core.ledger import ChunkHome, Message, Queue
 from fairlane.errors import StoreCorrupt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
 

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.limits import SCRIPT_LENGTH_MAX
 from fairlane.ports.hooks import EnqueueQuestion

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.model import limits
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.ports.hooks import EnqueueQuestion

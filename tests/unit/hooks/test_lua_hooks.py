@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlane.adapters.lua_hooks import LuaHooks
+from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.ports.hooks import Hooks
 from tests.unit.hooks.scripts import (

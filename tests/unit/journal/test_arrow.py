@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from hypothesis import given, settings
 
 from fairlane.journal.arrow import SCHEMA, to_batch

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 FIRST, SECOND = "2026-03-01", "2026-03-02"
 HOSTILE = '<script>alert("x")</script>'

@@ -6,7 +6,7 @@ import gc
 import weakref
 
 from fairlane.scheduler import Item, Kernel, Priority, Throttles
-from fairlane.scheduler.tree import Node, Ring
+from fairlane.scheduler.tree import KeyNode, Ring
 
 
 class Payload(Item):
@@ -15,7 +15,7 @@ class Payload(Item):
     __slots__ = ("__weakref__",)
 
 
-def root_of(kernel: Kernel[Item]) -> tuple[Node, Ring]:
+def root_of(kernel: Kernel[Item]) -> tuple[KeyNode, Ring]:
     """Return the root of a kernel's keys, with its ring."""
     root = kernel._keys.roots[0]
     assert root.ring is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 import pytest
 
 from .house import House, opened, run

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
 
 from .house import House, opened, run
 

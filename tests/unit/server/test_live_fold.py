@@ -98,7 +98,7 @@ def test_places_of_forgotten_keys_are_given_to_others() -> None:
 
 def test_of_very_many_arrivals_some_stand_for_all() -> None:
     """Beyond some thousands between two looks arrivals are an estimate, close to the truth for every key."""
-    windows = KeyWindows(0, chance=Random(7))  # noqa: S311 - nothing secret
+    windows = KeyWindows(0, chance=Random(7))
     keys: list[Key] = ["loud"] * 90
     keys += ["quiet"] * 10
     for _ in range(1_000):
@@ -115,7 +115,7 @@ def test_of_very_many_arrivals_some_stand_for_all() -> None:
 
 def test_what_is_served_is_counted_to_the_last_message() -> None:
     """However much is served, nothing is estimated: shares are told from it."""
-    windows = KeyWindows(0, chance=Random(7))  # noqa: S311 - nothing secret
+    windows = KeyWindows(0, chance=Random(7))
     keys: list[Key] = ["loud"] * 90
     keys += ["quiet"] * 10
     for _ in range(1_000):

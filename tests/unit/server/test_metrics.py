@@ -150,7 +150,7 @@ def test_a_bucket_has_its_exemplar() -> None:
 
 def test_little_is_told_exactly_and_of_much_one_stands_for_others() -> None:
     """Up to some thousands between two scrapes every message counts; beyond, estimates are close for every key."""
-    chance = Random(3)  # noqa: S311 - nothing secret
+    chance = Random(3)
     fold = MetricsFold(
         lambda _, number: Waited(f"key-{number % 2}", 1, number % 2 * 500, 0), queues_max=2, chance=chance
     )

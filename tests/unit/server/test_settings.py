@@ -98,7 +98,7 @@ def test_beyond_loopback_keys_and_tls_are_asked_for_unless_told_otherwise(tmp_pa
         ({"advertise": "http://a:1"}, "give this one a name"),
         ({"node": "a", "store": "postgresql://db", "advertise": "a:1"}, "advertise is a URL"),
         ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise is a URL"),
-        ({"node": "a", "store": "postgresql://db", "lease_ms": "100"}, "lease_ms is from 500"),
+        ({"node": "a", "store": "postgresql://db", "heartbeat_timeout_ms": "100"}, "timeout_ms must be 500"),
         ({"node": "a", "store": "postgresql://db", "groups_max": "0"}, "groups_max is at least 1"),
         ({"node": "a", "store": "postgresql://db", "host": "::", "insecure": "true"}, "say which with advertise"),
     ],
@@ -111,10 +111,15 @@ def test_a_node_needs_a_store_a_name_and_an_address(flags: dict[str, object], wo
 
 def test_a_node_is_named_by_settings() -> None:
     """A name and a store make a node; where others reach it may be said."""
-    flags = {"node": "a", "store": "postgresql://db", "advertise": "https://a.example:7420", "lease_ms": 2_000}
+    flags = {
+        "node": "a",
+        "store": "postgresql://db",
+        "advertise": "https://a.example:7420",
+        "heartbeat_timeout_ms": 2_000,
+    }
     settings = load(None, {"HOME": "/home/me"}, flags)
     check(settings)
-    assert (settings.node, settings.advertise, settings.lease_ms, settings.groups_max) == (
+    assert (settings.node, settings.advertise, settings.heartbeat_timeout_ms, settings.groups_max) == (
         "a",
         "https://a.example:7420",
         2_000,

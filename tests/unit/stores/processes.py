@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PRELUDE = """
 import os, signal, sys
-from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.testing.store_samples import commit_of
 
 store = RocksDbStore(sys.argv[1], durability=sys.argv[2])

@@ -13,7 +13,7 @@ from fairlane.testing.store_samples import commit_of
 
 
 def store_of(seed: int = 1, **rates: float) -> FaultyStore:
-    store = FaultyStore(random.Random(seed), rates=rates)  # type: ignore[arg-type]  # noqa: S311  names of faults; a seed
+    store = FaultyStore(random.Random(seed), rates=rates)  # type: ignore[arg-type]
     store.recover()
     return store
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fairlane.adapters.system_clock import SystemClock
-from fairlane.adapters.system_entropy import SystemEntropy
+from fairlane.adapters.system import SystemClock, SystemEntropy
 
 
 def test_the_clock_tells_the_time_of_day_in_milliseconds() -> None:

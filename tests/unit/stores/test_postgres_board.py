@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlane.adapters.postgres_board import PostgresBoard
-from fairlane.adapters.postgres_schema import VERSION
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres.board import PostgresBoard
+from fairlane.adapters.postgres.schema import VERSION
+from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.errors import InvalidArgument, StoreFailed
 from fairlane.ports.board import Entry
 from fairlane.testing.store_samples import commit_of
@@ -36,7 +36,7 @@ def database(server: PostgresServer) -> Iterator[str]:
 @contextmanager
 def boards(url: str, count: int = 1) -> Iterator[list[PostgresBoard]]:
     """Lend nodes' boards of one cluster."""
-    chance = random.Random(1)  # noqa: S311  no secret
+    chance = random.Random(1)
     made = [PostgresBoard(url, namespace="x", patience_ms=10_000, chance=chance) for _ in range(count)]
     try:
         yield made

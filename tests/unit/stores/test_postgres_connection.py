@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_connection import connect
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres.connection import connect
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import StoreFailed
 from tests.kit.servers.stores import PostgresServer
 
@@ -43,8 +43,8 @@ def test_an_answer_in_time_is_as_always(postgres: PostgresServer) -> None:
 
 def test_a_store_that_gets_no_answer_has_failed(postgres: PostgresServer) -> None:
     """A sign of life that a lock holds up fails in time, and the store can be recovered afterwards."""
-    claim = Claim(owner="me", lease_ms=60_000, is_kept=False)
-    store = PostgresStore(postgres.url, namespace="unanswered", claim=claim, answer_ms=300)
+    ownership = Ownership(owner="me", heartbeat_timeout_ms=60_000, sends_heartbeats=False)
+    store = PostgresStore(postgres.url, namespace="unanswered", ownership=ownership, answer_ms=300)
     store.recover()
     with psycopg.connect(postgres.url) as other:
         other.execute("SELECT * FROM fairlane_logs WHERE namespace = 'unanswered' FOR UPDATE")

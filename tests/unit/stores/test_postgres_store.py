@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fairlane.adapters import postgres_schema
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.postgres_log import PostgresLog
-from fairlane.adapters.postgres_store import PostgresStore
+from fairlane.adapters.postgres import schema
+from fairlane.adapters.postgres.log import PostgresLog
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
 from fairlane.ports.store import Extent
 from fairlane.testing.store_samples import commit_of, page_of
@@ -31,7 +31,7 @@ def namespace() -> str:
 
 @contextmanager
 def opened(url: str, namespace: str, **terms: object) -> Iterator[PostgresStore]:
-    store = PostgresStore(url, namespace=namespace, claim=Claim(is_kept=False, **terms))  # type: ignore[arg-type] # by name
+    store = PostgresStore(url, namespace=namespace, ownership=Ownership(sends_heartbeats=False, **terms))  # type: ignore[arg-type] # by name
     store.recover()
     try:
         yield store
@@ -124,7 +124,7 @@ def test_who_never_heard_that_it_got_the_store_still_has_it(
     postgres: PostgresServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
-    store = PostgresStore(postgres.url, namespace=namespace, claim=Claim(is_kept=False))
+    store = PostgresStore(postgres.url, namespace=namespace, ownership=Ownership(sends_heartbeats=False))
     take = PostgresLog.take
 
     def take_and_lose(*arguments: Any, **terms: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
         assert row is not None
         stopped.execute("SELECT set_config('application_name', %s, false)", (row[0],))
         stopped.execute("UPDATE fairlane_logs SET base = 7 WHERE namespace = %s", (namespace,))
-        with opened(postgres.url, namespace, force=True, lease_ms=3_000) as other:
+        with opened(postgres.url, namespace, force=True, heartbeat_timeout_ms=3_000) as other:
             other.write(commit_of(1, 1))
             other.sync()
         with pytest.raises(psycopg.OperationalError):
@@ -194,7 +194,9 @@ def test_a_commit_that_only_lost_a_race_is_sent_again(postgres: PostgresServer, 
 def test_many_may_make_the_tables_at_the_same_time(postgres: PostgresServer, _time: int) -> None:
     """Processes that meet an empty database together all get their stores; they get in each other's way variously."""
     with new_database(postgres) as url:
-        stores = [PostgresStore(url, namespace=f"n{at}", claim=Claim(is_kept=False)) for at in range(8)]
+        stores = [
+            PostgresStore(url, namespace=f"n{at}", ownership=Ownership(sends_heartbeats=False)) for at in range(8)
+        ]
         ready = threading.Barrier(len(stores))
         outcomes: list[Extent | Exception] = []
 
@@ -222,7 +224,7 @@ def test_a_later_version_of_the_tables_is_refused(postgres: PostgresServer, name
             pass
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE fairlane_schema SET version = 99")
-        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlane knows {postgres_schema.VERSION}"):
+        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlane knows {schema.VERSION}"):
             PostgresStore(url).recover()
 
 

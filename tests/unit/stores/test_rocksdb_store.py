@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.adapters.rocksdb_store import RocksDbStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.testing.store_samples import commit_of

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from fairlane.adapters.s3_board import S3Board
-from fairlane.adapters.s3_bucket import S3Bucket
+from fairlane.adapters.s3.board import S3Board
+from fairlane.adapters.s3.bucket import S3Bucket
 from fairlane.errors import StoreCorrupt, StoreFailed
 from tests.conftest import BUCKET
 from tests.kit.servers.stores import S3Server

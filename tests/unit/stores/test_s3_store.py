@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from fairlane.adapters.ownership import Claim
-from fairlane.adapters.s3_bucket import S3Bucket
-from fairlane.adapters.s3_compaction import RUN_BYTES_MAX
-from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.s3.bucket import S3Bucket
+from fairlane.adapters.s3.compaction import RUN_BYTES_MAX
+from fairlane.adapters.s3.store import S3Store
+from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from fairlane.ports.store import Extent
 from fairlane.testing.store_samples import commit_of
@@ -34,7 +34,7 @@ def bucket(s3: S3Server) -> S3Bucket:
 
 @contextmanager
 def opened(bucket: S3Bucket, **options: Any) -> Iterator[S3Store]:
-    store = S3Store(bucket, claim=Claim(is_kept=False), **({"window_ms": 0} | options))
+    store = S3Store(bucket, ownership=Ownership(sends_heartbeats=False), **({"window_ms": 0} | options))
     store.recover()
     try:
         yield store
@@ -318,7 +318,7 @@ def test_a_write_that_was_repeated_is_no_failure(lossy: LossyBucket) -> None:
 @pytest.mark.parametrize("name", ["manifest.json", "segments/"])
 def test_who_never_heard_that_it_got_the_store_still_has_it(lossy: LossyBucket, name: str) -> None:
     """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
-    store = S3Store(lossy, window_ms=0, claim=Claim(is_kept=False))
+    store = S3Store(lossy, window_ms=0, ownership=Ownership(sends_heartbeats=False))
     for sequence in (1, 2):
         lossy.gives_up_on = name
         with pytest.raises(StoreFailed, match="lost"):

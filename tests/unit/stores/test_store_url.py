@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlane.adapters.memory_store import MemoryStore
-from fairlane.adapters.postgres_store import PostgresStore
-from fairlane.adapters.rocksdb_store import RocksDbStore
-from fairlane.adapters.s3_store import S3Store
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.postgres.store import PostgresStore
+from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.adapters.s3.store import S3Store
 from fairlane.adapters.store_url import group_url, is_url, parse_store_url, shown_url
 from fairlane.assembly import open_board, open_store
 from fairlane.errors import InvalidArgument
@@ -20,7 +20,7 @@ def test_the_kind_of_a_store_follows_from_its_name(tmp_path: Path) -> None:
     kinds = {
         None: MemoryStore,
         str(tmp_path): RocksDbStore,
-        "postgresql://ann@db/queues?namespace=x&lease_ms=500": PostgresStore,
+        "postgresql://ann@db/queues?namespace=x&heartbeat_timeout_ms=500": PostgresStore,
         "postgres:///queues": PostgresStore,
         "s3://bucket/some/prefix?endpoint=http://127.0.0.1:1&anonymous=true&window_ms=5": S3Store,
     }
@@ -45,7 +45,7 @@ def test_what_is_postgres_own_is_passed_on() -> None:
         ("s3://bucket/x?window_ms=soon", "whole number"),
         ("s3://bucket/x?window_ms=99999999", "window_ms is from"),
         ("s3://bucket/x?anonymous=perhaps", "true or false"),
-        ("postgresql:///x?lease_ms=1", "lease_ms is from"),
+        ("postgresql:///x?heartbeat_timeout_ms=1", "heartbeat_timeout_ms must be 100 to"),
         ("postgresql:///x?owner=", "owner of a store"),
         ("postgresql:///x?namespace=", "namespace has"),
         ("postgresql://[x", "makes no sense"),
@@ -71,15 +71,21 @@ def test_a_folder_is_no_url() -> None:
 
 def test_a_group_has_a_store_of_its_own_beside_the_board() -> None:
     """The URL of a cluster gives that of each group: another namespace or prefix, the owner, and all the rest."""
-    url = group_url("postgres://ann:pass@/db?host=/run/pg&namespace=x&force=true", "orders", owner="a b", lease_ms=500)
+    url = group_url(
+        "postgres://ann:pass@/db?host=/run/pg&namespace=x&force=true", "orders", owner="a b", heartbeat_timeout_ms=500
+    )
     assert parse_store_url(url).address == "postgresql://ann:pass@/db?host=%2Frun%2Fpg"
-    assert dict(parse_store_url(url).options) == {"namespace": "x.g.orders", "owner": "a b", "lease_ms": "500"}
-    unnamed = group_url("postgresql:///db", "orders", owner="a", lease_ms=500)
+    assert dict(parse_store_url(url).options) == {
+        "namespace": "x.g.orders",
+        "owner": "a b",
+        "heartbeat_timeout_ms": "500",
+    }
+    unnamed = group_url("postgresql:///db", "orders", owner="a", heartbeat_timeout_ms=500)
     assert parse_store_url(unnamed).options["namespace"] == "default.g.orders"
-    s3 = group_url("s3://bucket/some/prefix/?anonymous=true&owner=z", "orders", owner="a", lease_ms=500)
+    s3 = group_url("s3://bucket/some/prefix/?anonymous=true&owner=z", "orders", owner="a", heartbeat_timeout_ms=500)
     assert parse_store_url(s3).address == "bucket/some/prefix/g/orders"
-    assert dict(parse_store_url(s3).options) == {"anonymous": "true", "owner": "a", "lease_ms": "500"}
-    bare = group_url("s3://bucket", "orders", owner="a", lease_ms=500)
+    assert dict(parse_store_url(s3).options) == {"anonymous": "true", "owner": "a", "heartbeat_timeout_ms": "500"}
+    bare = group_url("s3://bucket", "orders", owner="a", heartbeat_timeout_ms=500)
     assert parse_store_url(bare).address == "bucket/g/orders"
 
 
@@ -89,7 +95,7 @@ def test_a_group_has_a_store_of_its_own_beside_the_board() -> None:
 def test_a_group_that_can_be_nowhere_is_refused(url: str, group: str) -> None:
     """A folder has no groups, and what can't name a queue names no group."""
     with pytest.raises(InvalidArgument):
-        group_url(url, group, owner="a", lease_ms=500)
+        group_url(url, group, owner="a", heartbeat_timeout_ms=500)
 
 
 def test_a_folder_has_no_board() -> None:

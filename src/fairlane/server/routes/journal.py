@@ -14,12 +14,13 @@ from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.views.journal import JournalSlice
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.caller import EVERY, Caller
+from fairlane.gateway.caller import Caller
 from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
 from fairlane.journal.selection import Selection
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
 from fairlane.server.verbs.admin import EVENTS_MAX, without_secret
+from fairlane.verbs.keys import EVERY
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARAMETERS: Final = (
@@ -80,7 +81,7 @@ async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:
 
 
 def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a RecordBatch, of a package without types
-    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # noqa: PLC0415 - it is an extra, without types
+    import pyarrow as pa  # noqa: PLC0415 - it needs an extra
 
     from fairlane.journal.arrow import batch_of  # noqa: PLC0415 - needs an extra
 

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
 from fairlane.spark.pipeline.reading import read_table

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.errors import InvalidArgument

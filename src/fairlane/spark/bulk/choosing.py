@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
 from fairlane.spark.source.place import Place

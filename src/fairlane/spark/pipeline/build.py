@@ -7,7 +7,7 @@ from datetime import date
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.pipeline.folder import CARRIED
 from fairlane.spark.tables.attempts import attempts

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from fairlane.errors import StoreCorrupt

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
 from fairlane.spark.pipeline.build import build

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.pipeline.segments import Segment, Stretch, new_segments
 from fairlane.spark.source.data_source import FairlaneDataSource

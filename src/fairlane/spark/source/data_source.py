@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -54,7 +54,7 @@ class FairlaneDataSource(DataSource):
         looking = peek_options(self.options)
         return (FilteringPeekReader if looking.pushdown else PeekReader)(looking, asked)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what follows a stream."""
         asked = layout(schema, self._columns())
         match kind := kind_of(self.options):
@@ -74,7 +74,7 @@ class FairlaneDataSource(DataSource):
             pass  # tasks wait for a server that is away, so one that is not there at all is better told of here
         return BatchWriter(options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's own
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001 - Spark's own
         """Return what writes a stream to a queue."""
         if overwrite:
             raise InvalidArgument("A queue is appended to: the output mode is append.")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.dataset as ds  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.fs  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
 
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.journal.arrow import SCHEMA

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -112,7 +112,7 @@ class FilteringJournalReader(JournalReader):
     and for the other uses in the same query, which then lack rows.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters that save something; return the others."""
         self._wanted, left = pushed(self._wanted, filters)
         return left
@@ -131,7 +131,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
 
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, int]:
         """Return where a new query begins: where it is told to, where its reader is, or at the beginning."""
         after = self._options.after
         if isinstance(after, int):
@@ -144,15 +144,15 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         self._tell(position)
         return _offset(position)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return how much one batch takes."""
         return ReadAllAvailable() if self._options.rows_max is None else ReadMaxRows(self._options.rows_max)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now for the end."""
         self._goal = self._journal.span().end
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return how far the next batch reaches. All before ``start`` is done."""
         position = start[SEQUENCE]
         self._tell(position)
@@ -162,7 +162,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
             end = self._next_end(position, limit)
         return _offset(end)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, int]:
         """Return how far the journal reaches."""
         return _offset(self._journal.span().end)
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 
 from fairlane.client import Retries
 from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving

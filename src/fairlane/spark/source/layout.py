@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from fairlane.client import Client, DeadLetterFilter
@@ -90,7 +90,7 @@ class PeekReader(DataSourceReader):
 class FilteringPeekReader(PeekReader):
     """Looks at messages once, and has filters applied by the broker; for a frame that is used once only."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters that the broker knows: an id or some, a fairness key, why a letter is dead."""
         for one in filters:
             if isinstance(one, EqualTo) and one.attribute == ("reason",) and self._wanted.reason is None:

@@ -14,10 +14,11 @@ import msgspec
 
 from fairlane.client import Client, Retries
 from fairlane.client.following import addresses_of
-from fairlane.client.websocket import FOLLOWS
+from fairlane.client.transport.websocket import FOLLOWS
 from fairlane.errors import Disconnected, InvalidArgument
 from fairlane.spark.source.patience import Patience
-from fairlane.wire.errors import ErrorAnswer, error_of
+from fairlane.verbs.errors import error_of
+from fairlane.wire.errors import ErrorAnswer
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _OK: Final = 200

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -62,20 +62,20 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, int]:
         """Return where a new query begins, which must never change: with the claim that was left open, or a new one."""
         return {CLAIM: 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return how much one batch takes."""
         return ReadMaxRows(self._options.rows_max)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Take what waits now for all there is."""
         seat = self._seated()
         self._left = seat.client.queue(self._options.queue).waiting + seat.open_messages
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Ack everything up to ``start``, which is done, and claim the next batch."""
         number = self._claim(start[CLAIM], limit)
         if number == start[CLAIM] and self._left is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -81,13 +81,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         sink = f"{self._options.sink or 'spark'}-{query}"
         return _staged(iterator, self._options, self._driver, sink=sink, batch=int(batch), is_first=batch == "0")
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish a batch, once. Without rows there is nothing to publish."""
         if any(isinstance(part, StagedPart) and part.batch != batchId for part in messages):
             raise InvalidArgument(f"Batch {batchId} was staged under another number.")
         _publish(messages, self._options, is_last=False)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave what was staged: Spark calls this even after a commit that has published it."""
 
 

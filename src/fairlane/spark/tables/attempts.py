@@ -27,7 +27,7 @@ Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.model.names import DLQ_SUFFIX
 from fairlane.spark.tables.table import key_text, number_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fairlane.spark.tables.attempts import DONE, STORY, TOLD_IN

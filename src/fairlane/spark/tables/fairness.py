@@ -9,7 +9,7 @@ it rises as long as keys get all they have, and falls from the first on that doe
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import FAIRNESS, FAIRNESS_KEYS
 from fairlane.spark.tables.table import shaped, start_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 SPLIT_BITS = 5
 _SPLIT = 1 << SPLIT_BITS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import MESSAGES
 from fairlane.spark.tables.table import day_of, id_of, shaped

@@ -7,7 +7,7 @@ Only the keys that waited most and those that were served most take part, so a w
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import NOISY_NEIGHBOURS
 from fairlane.spark.tables.table import day_of, hour_of, shaped

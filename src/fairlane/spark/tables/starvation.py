@@ -7,7 +7,7 @@ waits that is still there at the second. What is removed while it waits ends an 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import STARVATION
 from fairlane.spark.tables.table import shaped, start_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import in_queues
 from fairlane.spark.tables.table import day_of, start_of

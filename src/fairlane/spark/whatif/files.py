@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from fairlane.errors import JournalIncomplete, QueueNotFound
 from fairlane.journal.arrow import SCHEMA

@@ -8,9 +8,9 @@ from fairlane.spark.whatif.compare import ORIGINAL_AT, Comparison
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures
 
 try:
-    import plotly.graph_objects as go  # type: ignore[import-untyped, unused-ignore] # it comes without types
-    from plotly.io import to_html  # type: ignore[import-untyped, unused-ignore] # it comes without types
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped, unused-ignore] # it comes without types
+    import plotly.graph_objects as go
+    from plotly.io import to_html
+    from plotly.offline import get_plotlyjs
 except ImportError as error:
     raise ImportError("Plots need the package plotly: install fairlane[report].") from error
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fairlane.model.message import Key
 from fairlane.spark.whatif.attempts import Leases, removals

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
 
 from fairlane.journal.records import (
     Acked,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore] # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore] # it comes without types
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairlane.model.message import PRIORITY_NAMES, Key

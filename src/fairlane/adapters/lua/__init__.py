@@ -1,0 +1,1 @@
+"""Hooks in Lua, run in a sandbox."""

@@ -1,0 +1,176 @@
+"""Hooks written in Lua: ``on_enqueue`` and ``on_failure``, each in a sandbox of its own, behind a breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Final
+
+import msgspec
+
+from fairlane.adapters.lua.sandbox import Config, HookName, Sandbox, SandboxLimits, ScriptFault
+from fairlane.adapters.lua.scripts import NOT_TEXT, TIMES_S, Answer, Breaker, Dialogue, HookScript, Question, QueueHooks
+from fairlane.adapters.lua.shapes import (
+    flatten_enqueue,
+    flatten_failure,
+    read_enqueue_answers,
+    read_failure_answers,
+)
+from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.histogram import Histogram
+from fairlane.model.limits import SCRIPT_LENGTH_MAX
+from fairlane.model.views import HookStatistics, HookTrial
+from fairlane.ports.hooks import EnqueueQuestion, FailureQuestion
+
+_ON_ENQUEUE: Final = Dialogue("on_enqueue", flatten=flatten_enqueue, read=read_enqueue_answers)
+_ON_FAILURE: Final = Dialogue("on_failure", flatten=flatten_failure, read=read_failure_answers)
+
+
+class _Queue(msgspec.Struct):
+    hooks: QueueHooks
+    on_enqueue: HookScript[EnqueueQuestion, EnqueueAnswer] | None = None
+    on_failure: HookScript[FailureQuestion, FailureAnswer] | None = None
+
+
+class LuaHooks:
+    """Runs the scripts of queues in sandboxes of ``lua_sandbox``. Satisfies the ``Hooks`` port.
+
+    For one thread at a time; ``check`` and ``try_*`` may run beside it on another. The time limit is measured in
+    processor time of the whole process, the only clock a script's runtime has: other busy threads bring it sooner.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        timeout_ms: int = 10,
+        memory_bytes_max: int = 1_048_576,
+        breaker_threshold: int = 3,
+        breaker_cooldown_ms: int = 10_000,
+    ) -> None:
+        """Prepare to run scripts.
+
+        Args:
+            config: returns the value of a configuration key for ``fairlane.get``, None if there is none.
+            timeout_ms: how long a script may take for one message.
+            memory_bytes_max: what a script may hold in memory.
+            breaker_threshold: after how many faults in a row the scripts of a queue are bypassed.
+            breaker_cooldown_ms: for how long they are.
+
+        Raises:
+            ValueError: a number is not whole, or too small.
+        """
+        _require("timeout_ms", timeout_ms, least=1)
+        _require("memory_bytes_max", memory_bytes_max, least=65_536)
+        _require("breaker_threshold", breaker_threshold, least=1)
+        _require("breaker_cooldown_ms", breaker_cooldown_ms, least=0)
+        self._config = config
+        self._limits = SandboxLimits(timeout_ms=timeout_ms, memory_bytes_max=memory_bytes_max)
+        self._breaker_threshold = breaker_threshold
+        self._breaker_cooldown_ms = breaker_cooldown_ms
+        self._queues: dict[str, _Queue] = {}
+
+    def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
+        """Return why these scripts can't be set, or None if they can. Changes nothing."""
+        scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
+        for hook, script in scripts:
+            if script is None:
+                continue
+            try:
+                self._load(script, hook=hook, queue="")
+            except ScriptFault as fault:
+                return f"{hook}: {fault}"
+        return None
+
+    def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
+        """Set the scripts of a queue, which ``check`` has found good. Its breaker closes and its counts go on."""
+        known = self._queues.get(queue)
+        if known is None:
+            breaker = Breaker(threshold=self._breaker_threshold, cooldown_ms=self._breaker_cooldown_ms)
+            known = self._queues[queue] = _Queue(QueueHooks(breaker))
+        known.hooks.breaker.close()
+        known.on_enqueue = self._script(on_enqueue, queue, _ON_ENQUEUE)
+        known.on_failure = self._script(on_failure, queue, _ON_FAILURE)
+
+    def remove(self, queue: str) -> None:
+        """Forget a queue and its scripts."""
+        self._queues.pop(queue, None)
+
+    def on_enqueue(
+        self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
+    ) -> list[EnqueueAnswer | None] | None:
+        """Ask about messages; None for each without an answer, or at once if the queue has no such script."""
+        known = self._queues.get(queue)
+        if known is None or known.on_enqueue is None:
+            return None
+        return known.hooks.ask(known.on_enqueue, questions, config=self._config, now_ms=now_ms)
+
+    def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
+        """Ask about a failed attempt; None if there is no script or no answer."""
+        known = self._queues.get(queue)
+        if known is None or known.on_failure is None:
+            return None
+        return known.hooks.ask(known.on_failure, (question,), config=self._config, now_ms=now_ms)[0]
+
+    def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
+        """Run a script on a sample, in a sandbox that is thrown away."""
+        return self._try(script, queue, _ON_ENQUEUE, question)
+
+    def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
+        """Run a script on a sample, in a sandbox that is thrown away."""
+        return self._try(script, queue, _ON_FAILURE, question)
+
+    def statistics(self, queue: str) -> HookStatistics:
+        """Return the counts of a queue. Whether the breaker is open is told as of the last call."""
+        known = self._queues.get(queue)
+        if known is None:
+            return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
+        return known.hooks.statistics()
+
+    def timings(self, queue: str) -> Histogram:
+        """Return how many seconds scripts took for a message; of messages that were asked about together the mean."""
+        known = self._queues.get(queue)
+        return Histogram(TIMES_S) if known is None else known.hooks.timings
+
+    def _script(
+        self, source: str | None, queue: str, dialogue: Dialogue[Question, Answer]
+    ) -> HookScript[Question, Answer] | None:
+        return None if source is None else HookScript(source, queue=queue, dialogue=dialogue, limits=self._limits)
+
+    def _load(self, script: str, *, hook: HookName, queue: str) -> Sandbox:
+        if len(script) > SCRIPT_LENGTH_MAX:
+            raise ScriptFault(f"the script is longer than {SCRIPT_LENGTH_MAX} characters")
+        return Sandbox(script, hook=hook, queue=queue, limits=self._limits)
+
+    def _try(
+        self,
+        script: str,
+        queue: str,
+        dialogue: Dialogue[Question, EnqueueAnswer] | Dialogue[Question, FailureAnswer],
+        question: Question,
+    ) -> HookTrial:
+        numbers: list[int] = []
+        texts: list[bytes] = []
+        dialogue.flatten(question, numbers, texts)
+        begun_ns = perf_counter_ns()
+        try:
+            sandbox = self._load(script, hook=dialogue.hook, queue=queue)
+        except ScriptFault as fault:
+            return HookTrial(answer=None, fault=str(fault), elapsed_us=_us_since(begun_ns))
+        begun_ns = perf_counter_ns()  # what counts is the call: that is what a message will wait for
+        sandbox.put(numbers, texts)
+        reply = sandbox.ask(self._config)
+        elapsed_us = _us_since(begun_ns)
+        if reply.fault is not None:
+            return HookTrial(answer=None, fault=reply.fault, elapsed_us=elapsed_us)
+        (answer,), bad = dialogue.read(reply.values)
+        return HookTrial(answer=answer, fault=NOT_TEXT if bad else None, elapsed_us=elapsed_us)
+
+
+def _us_since(begun_ns: int) -> int:
+    return (perf_counter_ns() - begun_ns) // 1000
+
+
+def _require(name: str, number: int, *, least: int) -> None:
+    if type(number) is not int or number < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}.")

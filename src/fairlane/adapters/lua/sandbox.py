@@ -1,0 +1,198 @@
+"""One Lua runtime with one script in it: questions go in as flat values, flat answers or a fault come out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from lupa import lua54
+
+from fairlane.adapters.lua.prelude import ALL_ANSWERED, CONFIG_NEEDED, FAULT, PRELUDE, TOO_LARGE, TOO_LATE
+from fairlane.model.limits import CONFIG_KEY_LENGTH_MAX
+
+FAULT_LENGTH_MAX: Final = 500
+
+HookName: TypeAlias = Literal["on_enqueue", "on_failure"]
+Config: TypeAlias = Callable[[str], str | None]
+Value: TypeAlias = bytes | int | float | bool | None
+"""What comes out of a runtime."""
+
+_VALUE_BYTES = (
+    96  # what a value takes in Lua beside its text: header, slots in table and stack, place among the strings
+)
+_CONFIG_BYTES_MAX = 256 * 1024
+_OWN_PLACES = re.compile(r'\[string "[^"\n]*"\]:\d+: ')
+_SCRIPT_PLACES = re.compile(r"\bline:(\d+):")
+
+
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a script may use for one message."""
+
+    timeout_ms: int
+    memory_bytes_max: int
+
+
+class ScriptFault(Exception):
+    """A script can't be loaded. The text is for its author."""
+
+
+class SandboxReply(msgspec.Struct, frozen=True):
+    """The answers to some of the messages put, in order, and why the one after them has none, if that is so."""
+
+    values: tuple[Value, ...]
+    fault: str | None
+    is_last: bool
+    """Whether nothing is left to ask about."""
+
+
+class Sandbox:
+    """A runtime that holds one script of one queue. See ``lua_prelude`` for how it keeps the script inside.
+
+    For one thread at a time. A sandbox that ``is_spent`` has hit a limit and answers no more: nobody knows what the
+    script has left in its memory.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_config_bytes",
+        "_given_bytes",
+        "_limits",
+        "_memory_bytes",
+        "_runtime",
+        "is_spent",
+    )
+
+    def __init__(self, script: str, *, hook: HookName, queue: str, limits: SandboxLimits) -> None:
+        """Load a script.
+
+        Raises:
+            ScriptFault: it is not Lua, or its top level fails or hits a limit, or it has no function of that name.
+        """
+        self.is_spent = False
+        self._limits = limits
+        # Bytes in, bytes out: a text that is not UTF-8 then concerns one message only. Nothing that a filter could
+        # deny ever enters; the filter is there in case it once does.
+        self._runtime = lua54.LuaRuntime(
+            encoding=None,
+            register_eval=False,
+            register_builtins=False,
+            attribute_filter=_deny,
+            max_memory=0,
+        )
+        self._calls = _Calls(
+            *self._runtime.execute(PRELUDE, limits.timeout_ms / 1000, encode(queue), hook.encode()),
+        )
+        self._memory_bytes = limits.memory_bytes_max + self._runtime.get_memory_used()
+        self._given_bytes = self._config_bytes = 0
+        self._load(encode(script))
+
+    def _load(self, script: bytes) -> None:
+        self._calls.put(1, script)
+        self._given_bytes = len(script) + _VALUE_BYTES
+        if not self._limited(self._calls.begin):
+            raise ScriptFault(self._take_fault())
+
+    def put(self, numbers: Sequence[int], texts: Sequence[bytes]) -> None:
+        """Put messages there to be asked about: two numbers for each, and the texts of all.
+
+        Only these two types may enter. Anything else would arrive as a Python object, which a script could take apart.
+        """
+        self._calls.put(len(numbers) // 2, *numbers, *texts)
+        self._given_bytes = len(b"".join(texts)) + _VALUE_BYTES * (len(numbers) + len(texts))
+        self._config_bytes = 0
+
+    def ask(self, config: Config) -> SandboxReply:
+        """Ask the script about the messages put and not yet asked about, up to the first fault."""
+        calls = self._calls
+        try:
+            status = self._limited(calls.run)
+            while status == CONFIG_NEEDED:
+                self._put_config(config)
+                status = self._limited(calls.run)
+        except ScriptFault as fault:
+            return SandboxReply((), str(fault), is_last=True)
+        values = calls.take() or ()
+        if status == FAULT:
+            return SandboxReply(values, self._take_fault(), is_last=False)
+        return SandboxReply(values, None, is_last=status == ALL_ANSWERED)
+
+    def _limited(self, call: Callable[[], object]) -> object:
+        """Make a call that runs code of the script.
+
+        Raises:
+            ScriptFault: an error got past the prelude, which must not happen; if it does, the sandbox is spent.
+        """
+        runtime = self._runtime
+        runtime.set_max_memory(self._memory_bytes + self._given_bytes + self._config_bytes)
+        try:
+            return call()
+        except lua54.LuaError as error:
+            self.is_spent = True
+            raise ScriptFault("failed at one of its limits") from error
+        finally:
+            runtime.set_max_memory(0)
+
+    def _put_config(self, config: Config) -> None:
+        key, waits = self._calls.wanted()
+        name = _decode_or_none(key)
+        value = config(name) if name is not None and len(name) <= CONFIG_KEY_LENGTH_MAX else None
+        # A long batch must not collect the whole configuration. What one message has read stays, or it would never end.
+        is_first = waits == 0 and self._config_bytes > _CONFIG_BYTES_MAX
+        text = b"" if value is None else encode(value)
+        self._config_bytes = (0 if is_first else self._config_bytes) + len(key) + len(text) + 2 * _VALUE_BYTES
+        self._calls.put_config(key, text, value is not None, is_first)
+
+    def _take_fault(self) -> str:
+        why, text = self._calls.fault()
+        if why == TOO_LATE:
+            self.is_spent = True
+            return f"timed out after {self._limits.timeout_ms} ms"
+        if why == TOO_LARGE:
+            self.is_spent = True
+            return f"used more than {_size(self._limits.memory_bytes_max)}"
+        return readable(text.decode("utf-8", "replace"))
+
+
+class _Calls(msgspec.Struct, frozen=True):
+    """The functions that the prelude returns."""
+
+    begin: Any
+    put: Any
+    put_config: Any
+    run: Any
+    take: Any
+    wanted: Any
+    fault: Any
+
+
+def encode(text: str) -> bytes:
+    """Return a text in UTF-8, with a question mark for what has no place there."""
+    return text.encode("utf-8", "replace")
+
+
+def readable(text: str) -> str:
+    """Return an error's text with places as its author knows them, in one short line."""
+    text = _SCRIPT_PLACES.sub(r"line \1:", _OWN_PLACES.sub("", text))
+    text = "".join(sign if sign.isprintable() else " " for sign in text)
+    return text if len(text) <= FAULT_LENGTH_MAX else text[: FAULT_LENGTH_MAX - 1] + "…"
+
+
+def _decode_or_none(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _size(count: int) -> str:
+    mib, kib = 1024 * 1024, 1024
+    for unit, name in ((mib, "MiB"), (kib, "KiB")):
+        if count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"
+
+
+def _deny(_owner: object, _name: object, _is_setting: object) -> str:
+    raise AttributeError("A script sees nothing of Python.")

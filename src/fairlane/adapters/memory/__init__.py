@@ -1,0 +1,1 @@
+"""A store and a board that live in memory."""

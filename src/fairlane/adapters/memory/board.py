@@ -1,0 +1,86 @@
+"""A board in memory, for tests: several nodes in one process hold one each over the same entries."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from fairlane.adapters.shared.board_feed import Feed, check_name
+from fairlane.errors import StoreFailed
+from fairlane.ports.board import Entry
+
+
+@dataclass(slots=True)
+class _Shared:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    changes: int = 0
+    feeds: list[Feed] = field(default_factory=list)
+
+
+class MemoryBoard:
+    """A ``Board`` that lasts as long as somebody holds it."""
+
+    def __init__(self, shared: _Shared | None = None) -> None:
+        """Begin a new board, unless ``another`` hands over what it shares."""
+        self._shared = shared if shared is not None else _Shared()
+        self._feed = Feed()
+        self._is_closed = False
+        with self._shared.lock:
+            self._shared.feeds.append(self._feed)
+
+    def another(self) -> MemoryBoard:
+        """Return one more board over the same entries, as another node would have it."""
+        return MemoryBoard(self._shared)
+
+    def read(self) -> dict[str, Entry]:
+        """Return everything on the board."""
+        self._feed.reading()
+        with self._opened().lock:
+            return dict(self._shared.entries)
+
+    def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
+        """Change an entry of a version, or with None make one; return None if it has another by now."""
+        check_name(name)
+        with self._opened().lock:
+            if self._version_of(name) != version:
+                return None
+            entry = Entry(value=value, version=self._next_version())
+            self._shared.entries[name] = entry
+            return entry
+
+    def remove(self, name: str, *, version: str) -> bool:
+        """Remove an entry of a version; return False if it has another by now."""
+        with self._opened().lock:
+            if self._version_of(name) != version:
+                return False
+            del self._shared.entries[name]
+            self._next_version()
+            return True
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something has changed, or after this time."""
+        self._feed.wait(timeout_s)
+
+    def close(self) -> None:
+        """Let go; the entries stay for the others."""
+        self._is_closed = True
+        self._feed.close()
+        with self._shared.lock:
+            if self._feed in self._shared.feeds:
+                self._shared.feeds.remove(self._feed)
+
+    def _opened(self) -> _Shared:
+        if self._is_closed:
+            raise StoreFailed("The board is closed.")
+        return self._shared
+
+    def _version_of(self, name: str) -> str | None:
+        entry = self._shared.entries.get(name)
+        return None if entry is None else entry.version
+
+    def _next_version(self) -> str:
+        self._shared.changes += 1
+        for feed in self._shared.feeds:
+            feed.changed()
+        return str(self._shared.changes)

@@ -1,0 +1,1 @@
+"""Stores and a board in PostgreSQL."""

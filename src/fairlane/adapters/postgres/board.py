@@ -1,0 +1,204 @@
+"""A board in PostgreSQL, or in an engine that speaks like it: rows of one table, and a word to all when one changes.
+
+Each change is one statement that is conditional on the version, and tells a channel of it in the same transaction.
+A thread listens there, over a connection of its own. Where nobody tells, as in engines without ``LISTEN`` or behind
+poolers that lose it, who waits is woken now and then to look.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Final, LiteralString, TypeVar, cast
+
+import psycopg
+from psycopg import errors
+
+from fairlane.adapters.postgres.connection import Connection, connect, failure, is_transient
+from fairlane.adapters.postgres.schema import migrate
+from fairlane.adapters.shared.board_feed import Feed, check_name
+from fairlane.errors import FairlaneError, InvalidArgument, StoreFailed
+from fairlane.ports.board import Entry
+
+_READ: Final = "SELECT name, value, version FROM fairlane_board WHERE namespace = %s"
+_MAKE: Final = """
+INSERT INTO fairlane_board (namespace, name, value, version) VALUES (%s, %s, %s, %s)
+ON CONFLICT (namespace, name) DO NOTHING"""
+_CHANGE: Final = (
+    "UPDATE fairlane_board SET value = %s, version = %s WHERE namespace = %s AND name = %s AND version = %s"
+)
+_REMOVE: Final = "DELETE FROM fairlane_board WHERE namespace = %s AND name = %s AND version = %s"
+_TELL: Final = "SELECT pg_notify('fairlane_board', %s)"
+_LISTEN: Final = "LISTEN fairlane_board"
+
+_NAMESPACE_LENGTH_MAX = 64
+"""The namespace of a group, which has this one in it, has room for the longest name of a queue."""
+_ATTEMPTS_MAX = 5
+_LOOK_S = 1.0
+"""Who waits looks so often at the latest, in case nobody was told."""
+_LISTEN_S = 0.5
+_UNTOLD = (errors.UndefinedFunction, errors.FeatureNotSupported, errors.SyntaxError, errors.InsufficientPrivilege)
+T = TypeVar("T")
+
+
+class PostgresBoard:
+    """A ``Board`` in a database. It connects when it is first used, and anew after each failure."""
+
+    def __init__(self, conninfo: str, *, namespace: str, patience_ms: int, chance: random.Random | None = None) -> None:
+        """Name the board.
+
+        Args:
+            conninfo: where the database is, as a URL or as libpq's pairs.
+            namespace: which of the boards in the database.
+            patience_ms: how long the network is waited for.
+            chance: how looks of several nodes are kept from coming all at once.
+        """
+        if not 0 < len(namespace) <= _NAMESPACE_LENGTH_MAX or not namespace.isprintable():
+            raise InvalidArgument(
+                f"The namespace of a cluster has 1 to {_NAMESPACE_LENGTH_MAX} printable characters, not {namespace!r}."
+            )
+        self._conninfo = conninfo
+        self._namespace = namespace
+        self._patience_ms = patience_ms
+        self._chance = chance if chance is not None else random.Random()  # noqa: S311 - no secret
+        self._lock = threading.RLock()
+        self._feed = Feed()
+        self._closing = threading.Event()
+        self._connection: Connection | None = None
+        self._tells = True
+        self._own_pid = 0
+        self._listener: threading.Thread | None = None
+
+    # ------------------------------------------------------------------------------------------------ reading, writing
+
+    def read(self) -> dict[str, Entry]:
+        """Return everything on the board, as it was at one instant."""
+        self._feed.reading()
+        rows = self._ask(lambda connection: connection.execute(_READ, (self._namespace,)).fetchall(), "read the board")
+        return {
+            name: Entry(value=bytes(value), version=version)
+            for name, value, version in cast("list[tuple[str, bytes, str]]", rows)
+        }
+
+    def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
+        """Change an entry of a version, or with None make one; return None if it has another by now."""
+        check_name(name)
+        fresh = secrets.token_hex(8)
+
+        def change(connection: Connection) -> bool:
+            if version is None:
+                return self._change(connection, _MAKE, (self._namespace, name, value, fresh))
+            return self._change(connection, _CHANGE, (value, fresh, self._namespace, name, version))
+
+        return Entry(value=value, version=fresh) if self._ask(change, "change the board") else None
+
+    def remove(self, name: str, *, version: str) -> bool:
+        """Remove an entry of a version; return False if it has another by now."""
+        terms = (self._namespace, name, version)
+        return self._ask(lambda connection: self._change(connection, _REMOVE, terms), "change the board")
+
+    def _change(self, connection: Connection, statement: LiteralString, terms: tuple[object, ...]) -> bool:
+        with connection.transaction():
+            is_changed = connection.execute(statement, terms).rowcount == 1
+            if is_changed and self._tells:
+                connection.execute(_TELL, (self._namespace,))
+        if is_changed:
+            self._feed.changed()
+        return is_changed
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something may have changed, or after this time. It does not fail: who reads next hears why."""
+        with self._lock:
+            if self._listener is None and self._tells and not self._closing.is_set():
+                self._listener = threading.Thread(target=self._listen, name="fairlane-board", daemon=True)
+                self._listener.start()
+        self._feed.wait(min(timeout_s, _LOOK_S * self._chance.uniform(0.75, 1.25)))
+
+    def _listen(self) -> None:
+        """Wake those who wait, until the board is closed; connect anew after a failure."""
+        while not self._closing.is_set():
+            try:
+                with self._connect("listens") as connection:
+                    connection.execute(_LISTEN)
+                    self._feed.changed()  # whatever was told before
+                    self._hear(connection)
+            except _UNTOLD:
+                return
+            except (FairlaneError, psycopg.Error):
+                self._closing.wait(_LOOK_S)
+
+    def _hear(self, connection: Connection) -> None:
+        while not self._closing.is_set():
+            for told in connection.notifies(timeout=_LISTEN_S):
+                if told.payload == self._namespace and told.pid != self._own_pid:
+                    self._feed.changed()
+                if self._closing.is_set():
+                    return
+
+    # ------------------------------------------------------------------------------------------------------ connecting
+
+    def _connect(self, what: str) -> Connection:
+        return connect(
+            self._conninfo,
+            session=f"fairlane board {what}",
+            patience_ms=self._patience_ms,
+            is_synchronous=True,
+            answer_ms=self._patience_ms,
+        )
+
+    def _opened(self) -> Connection:
+        if self._closing.is_set():
+            raise StoreFailed("The board is closed.")
+        if self._connection is None:
+            connection = self._connect("changes")
+            try:
+                migrate(connection)
+                self._tells = _can_tell(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._own_pid = connection.info.backend_pid
+            self._connection = connection
+        return self._connection
+
+    def _ask(self, ask: Callable[[Connection], T], doing: str) -> T:
+        with self._lock:
+            connection = self._opened()
+            try:
+                for _ in range(_ATTEMPTS_MAX - 1):
+                    try:
+                        return ask(connection)
+                    except psycopg.Error as error:
+                        if not is_transient(error):
+                            raise
+                return ask(connection)
+            except psycopg.Error as error:
+                self._disconnect()
+                raise failure(error, doing) from error
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Let go of the connections; the board stays as it is for others."""
+        self._closing.set()
+        self._feed.close()
+        with self._lock:
+            self._disconnect()
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.join()
+
+
+def _can_tell(connection: Connection) -> bool:
+    try:
+        connection.execute(_TELL, ("",))
+    except _UNTOLD:
+        return False
+    return True

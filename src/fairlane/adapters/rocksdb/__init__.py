@@ -1,0 +1,1 @@
+"""Stores in RocksDB, on a local disk."""

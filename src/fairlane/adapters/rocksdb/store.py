@@ -1,0 +1,180 @@
+"""A store on the local disk, with RocksDB.
+
+A commit is one write batch, which RocksDB keeps whole; ``rocksdb_layout`` says what is in it.
+
+Writing and syncing are apart. ``write`` hands the batch to the write-ahead log, in the page cache of the operating
+system: it survives the end of the process, but not of the machine. ``sync`` flushes the log to the disk.
+
+No read begins before the first page that is kept: the deleted ones leave tombstones there, over which RocksDB would
+have to step one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+from fairlane.adapters.rocksdb.database import failure, open_database
+from fairlane.adapters.rocksdb.layout import NUMBER, OpenDatabase, batch_of, read_extent, read_slice
+from fairlane.adapters.succession import EMPTY, check_follows, check_unbroken, extent_after
+from fairlane.errors import InvalidArgument, StoreFailed
+from fairlane.ports.store import Commit, Extent, StoredPage
+
+Durability = Literal["fsync", "os"]
+
+_SLICE_COUNT_MAX = 64
+_DROPPED_MAX = 4096
+
+
+class RocksDbStore:
+    """A ``Store`` in a folder of the local disk, for one process at a time."""
+
+    def __init__(self, path: str | Path, *, durability: Durability = "fsync") -> None:
+        """Name the folder; ``recover`` opens it.
+
+        Args:
+            path: the folder; made if it is not there.
+            durability: ``"fsync"`` keeps what was synced when the machine loses power, ``"os"`` only when the process
+                dies.
+        """
+        if durability not in {"fsync", "os"}:
+            raise InvalidArgument(f"durability must be 'fsync' or 'os', not {durability!r}.")
+        self._path = Path(path)
+        self._durability = durability
+        self._open: OpenDatabase | None = None
+        self._has_failed = False
+        self._extent = EMPTY
+        self._dropped = 0
+
+    def recover(self) -> Extent:
+        """Open, or open anew after a failure, and return how far the store reaches.
+
+        Opening anew writes what the log holds to new files and syncs these, so nothing rests on pages whose sync
+        failed.
+        """
+        self._let_go()
+        opened = OpenDatabase(open_database(self._path))
+        try:
+            self._extent = read_extent(opened)
+        except BaseException:
+            opened.close()
+            raise
+        self._open = opened
+        self._has_failed = False
+        return self._extent
+
+    def check_owned(self) -> None:
+        """Do nothing: RocksDB keeps its folder locked."""
+
+    def write(self, commit: Commit) -> None:
+        """Add a commit. It outlives the process at once, and the machine once ``sync`` returns."""
+        opened = self._writable()
+        check_follows(commit, self._extent)
+        after = extent_after(commit, self._extent, page_start=self._page_start)
+        try:
+            opened.db.write(batch_of(opened, commit, before=self._extent, after=after))
+            self._free_space(opened, len(commit.dropped))
+        except Exception as error:
+            self._has_failed = True
+            raise failure(error, "write") from error
+        self._extent = after
+
+    def sync(self) -> None:
+        """Flush the log to the disk, unless the store was told to leave that to the operating system."""
+        opened = self._writable()
+        if self._durability == "fsync":
+            self._flush_log(opened)
+
+    def pages(self, after: int) -> Iterator[StoredPage]:
+        """Yield the pages that hold sequences greater than ``after``, in order."""
+        sequence = after + 1
+        while pages := self._slice(sequence):
+            yield from pages
+            sequence = pages[-1].next_sequence
+
+    def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """Return bodies by number, in the order asked; None for one that is not there."""
+        opened = self._readable()
+        try:
+            found = opened.bodies.get([NUMBER.pack(number) for number in numbers])
+        except Exception as error:
+            raise failure(error, "read bodies") from error
+        return cast("list[bytes | None]", found)
+
+    def size(self) -> int:
+        """Return how many bytes the files of the store have."""
+        self._readable()
+        total = 0
+        for file in self._path.rglob("*"):
+            try:
+                total += file.stat().st_size
+            except FileNotFoundError:
+                continue  # RocksDB deletes files while we look
+        return total
+
+    def close(self) -> None:
+        """Sync whatever the durability, and let go. A store that has failed is let go as it is."""
+        try:
+            if self._open is not None and not self._has_failed:
+                self._flush_log(self._open)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        try:
+            opened.close()
+        except Exception as error:
+            if not self._has_failed:
+                raise failure(error, "close") from error
+
+    def _readable(self) -> OpenDatabase:
+        if self._open is None:
+            raise StoreFailed("The store is not open.")
+        return self._open
+
+    def _writable(self) -> OpenDatabase:
+        """A failed sync may have lost what a later one would seem to keep, so nothing is written until ``recover``."""
+        if self._has_failed:
+            raise StoreFailed("The store has failed and was not recovered since.")
+        return self._readable()
+
+    def _flush_log(self, opened: OpenDatabase) -> None:
+        try:
+            opened.db.flush_wal(sync=True)
+        except Exception as error:
+            self._has_failed = True
+            raise failure(error, "sync") from error
+
+    def _free_space(self, opened: OpenDatabase, dropped: int) -> None:
+        """Now and then send what was dropped on its way to the disk, where it makes RocksDB delete the bodies.
+
+        What is dropped takes little room itself, so without new bodies it would stay in memory for hours, and the old
+        bodies on the disk.
+        """
+        self._dropped += dropped
+        if self._dropped >= _DROPPED_MAX:
+            self._dropped = 0
+            opened.bodies.flush(wait=False)
+
+    def _page_start(self, sequence: int) -> int:
+        return self._slice(sequence, count_max=1)[0].sequence
+
+    def _slice(self, sequence: int, *, count_max: int = _SLICE_COUNT_MAX) -> list[StoredPage]:
+        """Return some pages, beginning with the one that holds a sequence, or else the first after it.
+
+        An iterator of RocksDB pins the files and memory of its instant, so none lives while a caller thinks.
+        """
+        opened = self._readable()
+        sequence = max(sequence, self._extent.first)
+        if sequence >= self._extent.next_sequence:
+            return []
+        try:
+            pages = read_slice(opened, sequence, count_max=count_max)
+        except Exception as error:
+            raise failure(error, "read pages") from error
+        check_unbroken(pages, sequence)
+        return pages

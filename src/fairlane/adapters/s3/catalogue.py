@@ -1,0 +1,176 @@
+"""What a store in S3 knows of its objects: in memory only, rebuilt from their heads."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from fairlane.adapters.s3.object_format import ObjectHead, body_places, reach_of
+from fairlane.adapters.succession import EMPTY
+from fairlane.ports.store import Extent, StoredPage
+
+BodyLocation = tuple["CatalogueEntry", int, int]
+"""The object that has a body, where it begins there, and its bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class CatalogueEntry:
+    """An object of a store.
+
+    Attributes:
+        name: of the object.
+        head: without the list of bodies, which the catalogue has.
+        head_bytes: how many bytes come before the pages.
+        page_bytes: the bytes of all its pages.
+        body_bytes: the bytes of all its bodies.
+        live_bytes: the bytes of those that are still needed.
+        numbers: the lowest and the highest number of a body in it; None without bodies.
+        pages: its pages, kept for segments, so that they need not be read one by one.
+    """
+
+    name: str
+    head: ObjectHead
+    head_bytes: int
+    page_bytes: int
+    body_bytes: int
+    live_bytes: int
+    numbers: tuple[int, int] | None
+    pages: list[StoredPage] | None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it was merged from others."""
+        return self.pages is None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.head_bytes + self.page_bytes + self.body_bytes
+
+    @property
+    def end(self) -> int:
+        """The sequence after its last page; 0 without pages."""
+        return self.head.pages[-1][1] if self.head.pages else 0
+
+    def needed_bytes(self, first: int) -> int:
+        """Return how much of it a merged object would have, if pages are kept from ``first`` on; about."""
+        return self.live_bytes + (self.page_bytes if self.end > first else 0)
+
+
+class Catalogue:
+    """The objects of a store in order, and the places of its bodies."""
+
+    def __init__(self) -> None:
+        self.entries: list[CatalogueEntry] = []
+        self._places: dict[int, BodyLocation] = {}
+
+    @property
+    def extent(self) -> Extent:
+        """How far the store reaches."""
+        return self.entries[-1].head.extent if self.entries else EMPTY
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next segment has."""
+        return self.entries[-1].head.last + 1 if self.entries else 1
+
+    @property
+    def size(self) -> int:
+        """How many bytes all objects have."""
+        return sum(entry.size for entry in self.entries)
+
+    def add(self, name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPage] | None) -> None:
+        """Add an object that follows on all others; ``pages`` are those of a segment."""
+        entry = _entry_of(name, head, head_bytes, pages)
+        self.entries.append(entry)
+        for number in head.dropped:
+            self._forget(number)
+        for number, offset, size in body_places(head, head_bytes):
+            self._places[number] = (entry, offset, size)
+            entry.live_bytes += size
+
+    def place(self, number: int) -> BodyLocation | None:
+        """Return where a body is; None if it is not needed any more, or never was there."""
+        return self._places.get(number)
+
+    def holder(self, sequence: int) -> CatalogueEntry | None:
+        """Return the first object with a page that ends after a sequence."""
+        at = bisect_left(self._ends(), sequence + 1)
+        return next((entry for entry in self.entries[at:] if entry.end > sequence), None)
+
+    def _ends(self) -> list[int]:
+        """Return for each object where the pages end that it and all before it have."""
+        ends, latest = [], 0
+        for entry in self.entries:
+            latest = max(latest, entry.end)
+            ends.append(latest)
+        return ends
+
+    def replace(self, old: Sequence[CatalogueEntry], merged: tuple[str, ObjectHead, int] | None) -> None:
+        """Put a run in place of the objects it was merged from, or nothing."""
+        at = self.entries.index(old[0])
+        gone = set(map(id, old))
+        new = None
+        if merged is not None:
+            name, head, head_bytes = merged
+            new = _entry_of(name, head, head_bytes, None)
+            for number, offset, size in body_places(head, head_bytes):
+                place = self._places.get(number)
+                if place is not None and id(place[0]) in gone:  # it may have been dropped meanwhile
+                    self._places[number] = (new, offset, size)
+                    new.live_bytes += size
+        self.entries[at : at + len(old)] = [] if new is None else [new]
+
+    def is_needed(self, number: int, entry: CatalogueEntry) -> bool:
+        """Tell whether a body is needed, and this object is the one that has it."""
+        place = self._places.get(number)
+        return place is not None and place[0] is entry
+
+    def hides(self, number: int, *, before: CatalogueEntry) -> bool:
+        """Tell whether an object before another may have a body of this number."""
+        for entry in self.entries:
+            if entry is before:
+                return False
+            if entry.numbers is not None and entry.numbers[0] <= number <= entry.numbers[1]:
+                return True
+        return False
+
+    def _forget(self, number: int) -> None:
+        place = self._places.pop(number, None)
+        if place is not None:
+            place[0].live_bytes -= place[2]
+
+
+def _entry_of(name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPage] | None) -> CatalogueEntry:
+    numbers = [number for number, _ in head.bodies]
+    return CatalogueEntry(
+        name=name,
+        head=_without_bodies(head),
+        head_bytes=head_bytes,
+        page_bytes=sum(head.page_sizes()),
+        body_bytes=sum(size for _, size in head.bodies),
+        live_bytes=0,
+        numbers=(min(numbers), max(numbers)) if numbers else None,
+        pages=pages,
+    )
+
+
+def _without_bodies(head: ObjectHead) -> ObjectHead:
+    """Return a head that takes little memory: of the pages only the first and the last are told."""
+    pages = head.pages if len(head.pages) <= 1 else [head.pages[0], head.pages[-1]]
+    return ObjectHead(
+        first=head.first,
+        last=head.last,
+        epoch=head.epoch,
+        writer=head.writer,
+        is_fence=head.is_fence,
+        reach=reach_of(head.extent),
+        pages=pages,
+        dropped=head.dropped,
+    )
+
+
+def fences_in(entries: Iterable[CatalogueEntry]) -> Collection[int]:
+    """Return the numbers of the segments among objects that mark where owners have begun."""
+    return [entry.head.first for entry in entries if entry.head.is_fence]

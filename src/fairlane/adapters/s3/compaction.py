@@ -1,0 +1,90 @@
+"""Merging small objects into larger ones, without what nobody needs any more.
+
+Objects are merged with the ones before them while those are not larger than what is merged already. So each byte is
+rewritten about as often as the store doubles, and the number of runs grows with its logarithm, up to the size a run may
+have. A run of which less than half is needed is written anew by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlane.adapters.s3.catalogue import Catalogue, CatalogueEntry
+from fairlane.adapters.s3.object_format import ObjectHead, body_places, decode_head, encode, pages_in, reach_of
+from fairlane.ports.store import StoredPage
+
+SEGMENTS_MAX = 64
+"""As many segments are left before they are merged."""
+SEGMENT_BYTES_MAX = 16 << 20
+RUN_BYTES_MAX = 32 << 20
+_SPARSE_BYTES_MIN = 64 << 10
+
+
+def plan(catalogue: Catalogue, *, segments_max: int = SEGMENTS_MAX) -> list[CatalogueEntry]:
+    """Return the objects that should be merged into one next, which follow each other; none if all is well."""
+    first = catalogue.extent.first
+    segments = [entry for entry in catalogue.entries if not entry.is_run]
+    runs = [entry for entry in catalogue.entries if entry.is_run]
+    if len(segments) >= segments_max or sum(entry.size for entry in segments) >= SEGMENT_BYTES_MAX:
+        return _with_small_runs(runs, _first_of(segments), first)
+    for run in runs:
+        content_bytes = run.page_bytes + run.body_bytes
+        if content_bytes >= _SPARSE_BYTES_MIN and 2 * run.needed_bytes(first) < content_bytes:
+            return [run]
+    return []
+
+
+def _first_of(segments: Sequence[CatalogueEntry]) -> list[CatalogueEntry]:
+    """Return as many segments as make a run."""
+    chosen: list[CatalogueEntry] = []
+    size = 0
+    for entry in segments:
+        size += entry.size
+        if chosen and size > RUN_BYTES_MAX:
+            break
+        chosen.append(entry)
+    return chosen
+
+
+def _with_small_runs(runs: Sequence[CatalogueEntry], chosen: list[CatalogueEntry], first: int) -> list[CatalogueEntry]:
+    weight = sum(entry.needed_bytes(first) for entry in chosen)
+    for run in reversed(runs):
+        needed = run.needed_bytes(first)
+        if needed > weight or needed + weight > RUN_BYTES_MAX:
+            break
+        chosen = [run, *chosen]
+        weight += needed
+    return chosen
+
+
+def merge(
+    catalogue: Catalogue, entries: Sequence[CatalogueEntry], contents: Sequence[bytes], *, signature: tuple[int, str]
+) -> tuple[bytes, ObjectHead, int] | None:
+    """Return objects as one, with its head and how many bytes come before its pages; None if nothing of them is needed.
+
+    Nothing is needed only of those that something follows, since how far the store reaches must stay known.
+    """
+    first = catalogue.extent.first
+    pages: list[StoredPage] = []
+    bodies: dict[int, bytes] = {}
+    dropped: list[int] = []
+    for entry, data in zip(entries, contents, strict=True):
+        head, start = decode_head(data, entry.name)
+        pages += [page for page in pages_in(head, data, start) if page.sequence >= first]
+        for number, offset, size in body_places(head, start):
+            if catalogue.is_needed(number, entry):
+                bodies[number] = data[offset : offset + size]
+        dropped += [number for number in head.dropped if catalogue.hides(number, before=entries[0])]
+    is_last = entries[-1] is catalogue.entries[-1]
+    if not (pages or bodies or dropped or is_last):
+        return None
+    epoch, writer = signature
+    head = ObjectHead(
+        first=entries[0].head.first,
+        last=entries[-1].head.last,
+        epoch=epoch,
+        writer=writer,
+        reach=reach_of(entries[-1].head.extent),
+        dropped=dropped,
+    )
+    return encode(head, pages, bodies)

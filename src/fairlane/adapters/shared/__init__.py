@@ -1,0 +1,1 @@
+"""What the stores that several processes can reach have in common."""
