@@ -65,23 +65,23 @@ class Waited(NamedTuple):
     """A message that was just handed out.
 
     Attributes:
-        since_ms: since when it could go; None where nobody has noted that.
-        delayed_ms: how long before that it was not to go, because whoever sent it said so.
+        ready_ms: the instant from which on it could go.
+        delayed_ms: how long its producer had delayed it before that.
     """
 
     key: Key
     cost: int
-    since_ms: int | None
+    ready_ms: int
     delayed_ms: int
 
 
 def waited(message: Message) -> Waited:
-    """Return since when a message could go that was just handed out."""
-    is_first = message.attempts <= 1 and message.line == message.number  # else it came back, or was redriven
-    if message.due_ms is not None:
-        delayed_ms = max(0, message.due_ms - message.enqueued_ms) if is_first else 0
-        return Waited(message.key, message.cost, message.due_ms, delayed_ms)
-    return Waited(message.key, message.cost, message.enqueued_ms if is_first else None, 0)
+    """Return how a message waited that was just handed out."""
+    is_new = (
+        message.attempts <= 1 and message.since_ms == message.enqueued_ms
+    )  # else its delay is backoff or a redrive's
+    delayed_ms = message.ready_ms - message.enqueued_ms if is_new else 0
+    return Waited(message.key, message.cost, message.ready_ms, delayed_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

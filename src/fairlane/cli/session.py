@@ -49,12 +49,9 @@ class Place:
         """Return how to know the server, and show who we are, if that is not as usual."""
         if self.ca is None and self.certificate is None:
             return None
-        import ssl
+        from fairlane.wire.tls import client_context
 
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.certificate_key)
-        return context
+        return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)
 
 
 Connect = Callable[[Place], AbstractContextManager["Door"]]

@@ -65,7 +65,18 @@ class Line:
         moves: what has stirred the kernel since the last pick that found something, see ``Picking``.
     """
 
-    __slots__ = ("_made_with", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue")
+    __slots__ = (
+        "_made_with",
+        "asked",
+        "held",
+        "kernel",
+        "largest",
+        "moves",
+        "next_at",
+        "picked_ms",
+        "policies",
+        "queue",
+    )
 
     def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
         self.queue = queue
@@ -73,6 +84,7 @@ class Line:
         self.kernel = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
         self.asked = 0
+        self.picked_ms = 0
         self.held: Mapping[Message, Holdup] = {}
         self.largest = 0
         self.moves: list[tuple[int, int, int]] = []
@@ -86,7 +98,7 @@ class Line:
 
     def take(self, count: int, now_ms: int) -> list[Message]:
         """Take up to so many messages."""
-        self.asked = count
+        self.asked, self.picked_ms = count, now_ms
         picked = self.kernel.take(count, now_ms)
         self.held = self.kernel.holdups()
         return picked
@@ -96,7 +108,7 @@ class Line:
 
         Returns also whether the last was asked for in vain.
         """
-        self.asked = 1
+        self.asked, self.picked_ms = 1, now_ms
         picked: list[Message] = []
         held: dict[Message, Holdup] = {}
         size = 0
@@ -110,6 +122,14 @@ class Line:
             held |= self.kernel.holdups()
         self.held = held
         return picked, not one
+
+    def paused_ms(self, picked: list[Message]) -> list[int] | None:
+        """Return how long of its wait each picked message was paused; None if none of them was."""
+        pauses, until_ms = self.queue.pauses, self.picked_ms
+        if not pauses:
+            return None
+        found = [pauses.within(message.key, message.ready_ms, until_ms) for message in picked]
+        return found if any(found) else None
 
     def is_made_for(self, queue: Queue) -> bool:
         """Tell whether the kernel is one that the policy of a queue asks for now."""
@@ -355,10 +375,10 @@ class Schedule:
     def last_picking(self, queue: str, picked: list[Message]) -> Picking | None:
         """Return what is to be told of the last pick, which found these; None if nothing is."""
         line = self._lines[queue]
-        known = line.held
-        if not known and not line.moves and line.asked == len(picked):
+        known, paused_ms = line.held, line.paused_ms(picked)
+        if not known and not line.moves and line.asked == len(picked) and paused_ms is None:
             return None
-        picking = Picking(line.asked)
+        picking = Picking(line.asked, paused_ms=paused_ms)
         if known:
             held = [known.get(message, NOT_HELD) for message in picked]
             picking.throttled_ms = [each.throttled_ms for each in held]
