@@ -48,7 +48,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test-wheel: $(READY)
 	$(BIN)/python tools/check_versions.py --smoke
