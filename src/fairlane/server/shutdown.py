@@ -41,7 +41,7 @@ async def drain(server: ServerContext, *, grace_s: float, quiet_s: float = QUIET
 
 def dismiss_waiters(server: ServerContext) -> None:
     """Let everybody go with nothing who waits for messages."""
-    for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.dispatcher.everybody()]:
+    for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
             waiter.reply.set_result([])
 
@@ -72,7 +72,7 @@ async def settled(server: ServerContext, *, quiet_s: float) -> None:
 
 def is_attended(server: ServerContext) -> bool:
     """Tell whether a connection is open that may have leases."""
-    lines = [line for broker in server.gateway.brokers() for line in broker._engine.dispatcher.consumers.values()]
+    lines = [line for broker in server.gateway.brokers() for line in broker._engine.consumers.attached.values()]
     return bool(server.lessees) or any(consumer.held for line in lines for consumer in line)
 
 

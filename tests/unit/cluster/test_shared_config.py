@@ -6,7 +6,8 @@ import asyncio
 
 from fairlane.gateway.caller import Caller
 from fairlane.verbs.keys import CreateKey, Grant
-from tests.unit.cluster.in_process import cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run
 

@@ -15,7 +15,8 @@ from fairlane.gateway.context import PLAIN
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import partition_of_key
 from fairlane.verbs.leases import Lease, LeasedMessages
-from tests.unit.cluster.in_process import Cluster, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, cluster_of
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken, waiters
 
