@@ -14,15 +14,15 @@ from typing import Any
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlane.broker.frontends.aio import AsyncDeliveries
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.tracing import current_trace
+from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.errors import Closed, FairlaneError, QueueNotFound
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery
 from fairlane.server.doors import Doors
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 
 class EmbeddedTransport:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlane.client import Transport
-from fairlane.client.grpc_transport import GrpcTransport
-from fairlane.client.http_transport import HttpTransport
+from fairlane.client.transport.grpc import GrpcTransport
+from fairlane.client.transport.http import HttpTransport
 from fairlane.embedded import EmbeddedTransport
 from tests.kit.transports.batches import BatchContract
 from tests.kit.transports.operators import OperatorContract

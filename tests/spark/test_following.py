@@ -21,8 +21,9 @@ from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.patience import Patience
 from fairlane.spark.source.place import Place
 from fairlane.spark.source.span import Part
+from tests.kit.waiting import until
 from tests.unit.client.nodes import nodes
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run
 

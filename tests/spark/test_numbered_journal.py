@@ -30,7 +30,7 @@ from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.place import Place
 from fairlane.spark.source.span import Part, Span
-from tests.unit.cluster.in_process import until
+from tests.kit.waiting import until
 from tests.unit.server.house import run
 
 FIRST = 3 << 47

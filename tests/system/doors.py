@@ -11,9 +11,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from websockets.exceptions import InvalidStatus
 
+from fairlane.verbs.table import METHODS as VERB_BY_METHOD
+from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
-from fairlane.wire.protobuf import VERB_OF
-from fairlane.wire.verbs import VERBS
 
 from .grpc_process import GrpcServer
 from .server_process import HttpAnswer, ServerProcess
@@ -94,11 +94,11 @@ class StreamDoor:
 
 
 METHODS: Mapping[str, Any] = {
-    VERB_OF[method.name]: method
+    VERB_BY_METHOD[method.name].name: method
     for file in (broker_pb2, admin_pb2, batches_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-    if method.name in VERB_OF
+    if method.name in VERB_BY_METHOD
 }
 """The descriptor of the method behind each verb."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlane.client import AsyncClient, Transport
-from fairlane.client.grpc_transport import GrpcTransport
-from fairlane.client.http_transport import HttpTransport
+from fairlane.client.transport.grpc import GrpcTransport
+from fairlane.client.transport.http import HttpTransport
 from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer
 

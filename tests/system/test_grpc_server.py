@@ -58,7 +58,7 @@ def test_what_was_answered_survives_a_kill(server: GrpcServer) -> None:
         server.kill()
     server.start()
     with server.called() as (brokers, admins):
-        assert admins.Stats(admin.StatsRequest(queue="orders")).waiting == 49
+        assert admins.GetStats(admin.GetStatsRequest(queue="orders")).waiting == 49
         acked = brokers.Ack(broker.AckRequest(queue="orders", receipts=receipts(leased)))
         assert not acked.results[0].HasField("error")
         rest = brokers.Lease(broker.LeaseRequest(queue="orders", count=100)).deliveries
@@ -146,7 +146,7 @@ def test_many_wait_at_once(server: GrpcServer) -> None:
     with server.called() as (brokers, admins):
         lease = broker.LeaseRequest(queue="orders", wait_ms=50_000)
         waiting = [brokers.Lease.future(lease) for _ in range(300)]
-        while admins.Stats(admin.StatsRequest(queue="orders")).waiters < 300:
+        while admins.GetStats(admin.GetStatsRequest(queue="orders")).waiters < 300:
             pass
         brokers.Enqueue(batch(300))
         got = [call.result().deliveries[0].id for call in waiting]

@@ -141,5 +141,5 @@ def test_a_call_that_is_cancelled_at_once_leaves_nothing_behind(server: GrpcServ
         lease = broker_pb2.LeaseRequest(queue="orders", wait_ms=60_000)
         for call in [brokers.Lease.future(lease) for _ in range(1_000)]:
             call.cancel()
-        while admins.Stats(admin_pb2.StatsRequest(queue="orders")).waiters:
+        while admins.GetStats(admin_pb2.GetStatsRequest(queue="orders")).waiters:
             pass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.wire.verbs import VERBS
+from fairlane.verbs.table import VERBS
 
 from .server_process import HttpClient, ServerProcess, resident_bytes, serving
 

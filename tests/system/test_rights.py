@@ -16,8 +16,8 @@ import grpc
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import broker_pb2
-from fairlane.wire.verbs import VERBS
 
 from .doors import Door, GrpcDoor, HttpDoor, StreamDoor, bearer, outcome_of
 from .grpc_process import GrpcServer, serving

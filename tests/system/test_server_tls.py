@@ -18,9 +18,9 @@ import pytest
 from websockets.exceptions import WebSocketException
 
 from fairlane.client import AsyncClient, Transport
-from fairlane.client.grpc_transport import GrpcTransport
-from fairlane.client.http_transport import HttpTransport
-from fairlane.client.websocket import WebSocketTransport
+from fairlane.client.transport.grpc import GrpcTransport
+from fairlane.client.transport.http import HttpTransport
+from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import Disconnected
 from fairlane.wire.grpc import admin_pb2
 

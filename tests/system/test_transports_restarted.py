@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlane.client import AsyncClient, NewMessage, Transport
-from fairlane.client.grpc_transport import GrpcTransport
-from fairlane.client.http_transport import HttpTransport
-from fairlane.client.websocket import WebSocketTransport
+from fairlane.client.transport.grpc import GrpcTransport
+from fairlane.client.transport.http import HttpTransport
+from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import Disconnected, InvalidArgument, LeaseMismatch
 from tests.unit.client.serving import ServerProcess, free_port
 

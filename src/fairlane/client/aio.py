@@ -16,26 +16,28 @@ import msgspec
 from fairlane.client.admin_aio import AsyncAdminVerbs
 from fairlane.client.batches_aio import AsyncBatchVerbs
 from fairlane.client.calling import Calls
+from fairlane.client.conversions import Held, errors_of, ids_of, receipt_of
 from fairlane.client.embedding import embedded_transport
 from fairlane.client.following import FollowingTransport
 from fairlane.client.gathering import Asked, Gatherer
 from fairlane.client.messages_aio import AsyncMessageVerbs
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retrying import Retries
-from fairlane.client.shaping import Held, errors_of, ids_of, receipt_of
 from fairlane.client.stream_aio import AsyncStream
 from fairlane.client.transport import Transport
-from fairlane.client.websocket import FRAME_BYTES_MAX, WebSocketTransport
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlane.errors import FairlaneError, InvalidArgument
-from fairlane.model.message import Delivery, NewMessage
-from fairlane.wire import verbs
+from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.verbs.leases import Ack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
 
 CREDIT = 32
 _FAILURES_KEPT = 10_000
 _TURNS = 1 << 16
 
-Acks: TypeAlias = Gatherer[str, verbs.Receipt, None]
+Acks: TypeAlias = Gatherer[str, Receipt, None]
 Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
 
 
@@ -164,7 +166,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         """Ack a leased message with the next acks that are sent; see ``flush``."""
         self.ack_receipt_soon(message.queue, receipt_of(message, cost))
 
-    def ack_receipt_soon(self, queue: str, receipt: verbs.Receipt) -> None:
+    def ack_receipt_soon(self, queue: str, receipt: Receipt) -> None:
         """Do ``ack_soon`` for one who has only a receipt."""
         acks, _ = self._gatherers()
 
@@ -203,7 +205,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
-    async def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
+    async def _call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
         return await self._calls.ask(Asked(verb, request, wait_ms))
 
     def _on_late(self, deliveries: list[Delivery]) -> None:
@@ -213,13 +215,13 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         _, enqueues = self._gatherers()
         return await enqueues.add((queue, wait_ms), message, size=len(message.payload))
 
-    async def _ack_one(self, queue: str, receipt: verbs.Receipt) -> None:
+    async def _ack_one(self, queue: str, receipt: Receipt) -> None:
         acks, _ = self._gatherers()
         await acks.add(queue, receipt)
 
     def _enqueueing(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
-        request = verbs.Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
+        request = Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
         return Asked("enqueue", request, wait_ms)
 
     def _gatherers(self) -> tuple[Acks, Enqueues]:
@@ -241,5 +243,5 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         ]
 
 
-def _acking(queue: str, receipts: list[verbs.Receipt]) -> Asked:
-    return Asked("ack", verbs.Ack(queue=queue, receipts=receipts))
+def _acking(queue: str, receipts: list[Receipt]) -> Asked:
+    return Asked("ack", Ack(queue=queue, receipts=receipts))

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from fairlane.client.shaping import Held
-from fairlane.model.message import NewMessage
-from fairlane.wire.verbs import Receipt, Shape
+from fairlane.client.conversions import Held
+from fairlane.model.message import NewMessage, Receipt
+from fairlane.verbs.verb import Shape
 
 
 class Asking(ABC):

@@ -10,7 +10,20 @@ from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
 from fairlane.model.staging import Published, SinkView, Staged
-from fairlane.wire import verbs
+from fairlane.verbs.batches import (
+    ConsumerList,
+    DropSink,
+    ListConsumers,
+    ListSinks,
+    MakeClaim,
+    Publish,
+    ReadClaim,
+    RegisterConsumer,
+    ReleaseConsumer,
+    SinkList,
+    Stage,
+)
+from fairlane.verbs.queues import MessageCount
 
 STAGE_WAIT_MS = 30_000
 
@@ -22,7 +35,7 @@ class BatchVerbs(Asking):
 
     def register_consumer(self, queue: str, consumer: str, *, idle_ms: int | None = None) -> ConsumerView:
         """Register a consumer by name, for good, and return what it is now. Registering again begins a new epoch."""
-        request = verbs.RegisterConsumer(queue=queue, consumer=consumer, idle_ms=idle_ms)
+        request = RegisterConsumer(queue=queue, consumer=consumer, idle_ms=idle_ms)
         answer: ConsumerView = self._call("register_consumer", request)
         return answer
 
@@ -37,26 +50,24 @@ class BatchVerbs(Asking):
         size_bytes: int | None = None,
     ) -> Claim:
         """Let the claims up to ``done`` be done, and return the next one: the one that is open, or a new one."""
-        request = verbs.MakeClaim(
-            queue=queue, consumer=consumer, epoch=epoch, done=done, count=count, size_bytes=size_bytes
-        )
+        request = MakeClaim(queue=queue, consumer=consumer, epoch=epoch, done=done, count=count, size_bytes=size_bytes)
         answer: Claim = self._call("claim", request)
         return answer
 
     def read_claim(self, queue: str, consumer: str, *, claim: int, start: int = 0, count: int = 1_000) -> Claimed:
         """Return the messages of some places of the open claim: the same, under the same leases, until it is done."""
-        request = verbs.ReadClaim(queue=queue, consumer=consumer, claim=claim, start=start, count=count)
+        request = ReadClaim(queue=queue, consumer=consumer, claim=claim, start=start, count=count)
         answer: Claimed = self._call("read_claim", request)
         return answer
 
     def release_consumer(self, queue: str, consumer: str) -> int:
         """Forget a consumer. What it has claimed waits again, as no failed attempt. Returns how many those are."""
-        answer: verbs.Released = self._call("release_consumer", verbs.ConsumerRequest(queue=queue, consumer=consumer))
+        answer: MessageCount = self._call("release_consumer", ReleaseConsumer(queue=queue, consumer=consumer))
         return answer.count
 
     def consumers(self, queue: str) -> list[ConsumerView]:
         """Return the registered consumers of a queue, by name."""
-        answer: verbs.Consumers = self._call("consumers", verbs.QueueRequest(queue=queue))
+        answer: ConsumerList = self._call("consumers", ListConsumers(queue=queue))
         return answer.consumers
 
     # --------------------------------------------------------------------------------------------------------- sinks
@@ -75,24 +86,22 @@ class BatchVerbs(Asking):
         """Append messages to a part of a batch, all of them or none. They are in the queue once published."""
         if not all(isinstance(message, NewMessage) for message in messages):
             raise InvalidArgument("What is staged are messages of the type NewMessage.")
-        request = verbs.Stage(
-            queue=queue, sink=sink, batch=batch, part=part, at=at, messages=list(messages), wait_ms=wait_ms
-        )
+        request = Stage(queue=queue, sink=sink, batch=batch, part=part, at=at, messages=list(messages), wait_ms=wait_ms)
         answer: Staged = self._call("stage", request, wait_ms=wait_ms)
         return answer
 
     def publish(self, queue: str, sink: str, *, batch: int, parts: Sequence[str]) -> Published:
         """Let what is staged in these parts of a batch be in the queue, in this order, in one commit, and once."""
-        request = verbs.Publish(queue=queue, sink=sink, batch=batch, parts=list(parts))
+        request = Publish(queue=queue, sink=sink, batch=batch, parts=list(parts))
         answer: Published = self._call("publish", request)
         return answer
 
     def sinks(self, queue: str) -> list[SinkView]:
         """Return the sinks of a queue, by name."""
-        answer: verbs.Sinks = self._call("sinks", verbs.QueueRequest(queue=queue))
+        answer: SinkList = self._call("sinks", ListSinks(queue=queue))
         return answer.sinks
 
     def drop_sink(self, queue: str, sink: str) -> int:
         """Forget a sink and what it has published, and drop what is staged for it. Returns how many messages."""
-        answer: verbs.Purged = self._call("drop_sink", verbs.SinkRequest(queue=queue, sink=sink))
+        answer: MessageCount = self._call("drop_sink", DropSink(queue=queue, sink=sink))
         return answer.count

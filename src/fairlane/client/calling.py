@@ -11,18 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlane.client.conversions import errors_of, receipts_of
 from fairlane.client.gathering import Asked
-from fairlane.client.protocol import Reply
 from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
-from fairlane.client.shaping import errors_of, receipts_of
 from fairlane.client.splits import Known, Splits
 from fairlane.client.spreading import is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
+from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
-from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of
+from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
+from fairlane.verbs.messages import Enqueue, EnqueueResults
+from fairlane.verbs.verb import Shape
 from fairlane.wire.spreading import places_by_message
-from fairlane.wire.verbs import Enqueue, Enqueued, Extend, Lease, Leased, Nack, Receipt, Shape
 
 _HOPS_MAX: Final = 8
 """How often it may turn out that a queue is split otherwise, before a call gives up."""
@@ -112,7 +114,7 @@ class Calls:
             return answer if all(map(_id, answer.results)) else await self._mended(asked, answer)
         return answer
 
-    async def _mended(self, asked: Asked, answer: Enqueued) -> Enqueued:
+    async def _mended(self, asked: Asked, answer: EnqueueResults) -> EnqueueResults:
         """Repeat the enqueue of what a node could not enqueue, because it could not ask some partition."""
         results, errors = answer.results, errors_of(answer.results)
         rows = [row for row, error in enumerate(errors) if error is not None and is_passing(error)]
@@ -123,7 +125,7 @@ class Calls:
         except FairlaneError:
             return answer
         mended = dict(zip(rows, again.results, strict=True))
-        return Enqueued(results=[mended.get(row, result) for row, result in enumerate(results)])
+        return EnqueueResults(results=[mended.get(row, result) for row, result in enumerate(results)])
 
     async def _repeat(self, asked: Asked, error: FairlaneError) -> Any:  # noqa: ANN401 - depends on the verb
         loop = asyncio.get_running_loop()
@@ -186,20 +188,20 @@ class Calls:
             return await self._lease(asked, known)
         return await spread(asked, known, self._send)
 
-    async def _lease(self, asked: Asked, known: Known) -> Leased:
+    async def _lease(self, asked: Asked, known: Known) -> LeasedMessages:
         """Lease from the first partition that has anything; a node waits at all of them, if it is to be waited."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         leased = await lease_in_turn(asked, known, next(self._turns), self._once)
-        if isinstance(leased, Leased) and (leased.deliveries or not asked.wait_ms):
+        if isinstance(leased, LeasedMessages) and (leased.deliveries or not asked.wait_ms):
             return leased
         if isinstance(leased, FairlaneError) and not asked.wait_ms:
             self._splits.forget(asked.request.queue)  # type: ignore[attr-defined] # it has one
-            again: Leased = await self._repeat(asked, leased)
+            again: LeasedMessages = await self._repeat(asked, leased)
             return again
         wait_ms = max(1, asked.wait_ms - round((loop.time() - begun_s) * 1000))
         request = msgspec.structs.replace(asked.request, wait_ms=wait_ms)
-        waited: Leased = await self._send(asked._replace(request=request, wait_ms=wait_ms))
+        waited: LeasedMessages = await self._send(asked._replace(request=request, wait_ms=wait_ms))
         return waited
 
     async def _once(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb

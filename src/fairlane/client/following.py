@@ -14,10 +14,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fairlane.client.partition_channels import PartitionChannels
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.retrying import Retries, pause_s
 from fairlane.client.splits import split_of
-from fairlane.client.websocket import WebSocketChannel, WebSocketTransport
+from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.websocket import WebSocketChannel, WebSocketTransport
 from fairlane.errors import (
     Closed,
     Disconnected,
@@ -27,8 +27,8 @@ from fairlane.errors import (
     QueueMoving,
     QueueSplit,
 )
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 
 _HOPS_MAX: Final = 4
 """How often a call goes where it is sent, before it waits a little: nodes may not agree while a queue moves."""

@@ -12,11 +12,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from fairlane.client.protocol import Reply
 from fairlane.client.retrying import is_passing
+from fairlane.client.transport.protocol import Reply
 from fairlane.errors import Closed, FairlaneError, QueueElsewhere, QueueNotFound, QueueSplit, RequestError
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Shape
 from fairlane.wire.spreading import for_partition
-from fairlane.wire.verbs import Enqueue, Shape
 
 G = TypeVar("G", bound=Hashable)
 I = TypeVar("I")  # noqa: E741 - an item

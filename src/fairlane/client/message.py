@@ -10,7 +10,7 @@ from fairlane.client.message_fields import MessageFields
 from fairlane.errors import LeaseMismatch, MessageNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.model.message import Delivery, NewMessage
-from fairlane.wire.verbs import NackIntent
+from fairlane.verbs.leases import NackIntent
 
 _GONE = (LeaseMismatch, MessageNotFound)
 

@@ -6,14 +6,46 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from fairlane.client.asking import Asking
+from fairlane.client.conversions import (
+    Held,
+    Leased,
+    ends_of,
+    errors_of,
+    ids_of,
+    message_of,
+    only,
+    receipt_of,
+    receipts_of,
+)
 from fairlane.client.message import Message
-from fairlane.client.shaping import Held, Leased, ends_of, errors_of, ids_of, message_of, only, receipt_of, receipts_of
 from fairlane.client.tracing import traced
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import MessageTerms, MessageView, NewMessage
 from fairlane.model.views import DeadLetterFilter, Explained
-from fairlane.wire import verbs
-from fairlane.wire.verbs import NackIntent
+from fairlane.verbs.leases import (
+    Ack,
+    Etag,
+    Extend,
+    Forward,
+    ForwardedIds,
+    Lease,
+    LeasedMessages,
+    Nack,
+    NackIntent,
+    SetState,
+)
+from fairlane.verbs.messages import (
+    Cancel,
+    Enqueue,
+    EnqueueResults,
+    Explain,
+    GetMessage,
+    GetState,
+    MessageList,
+    Peek,
+    Results,
+    WorkflowState,
+)
 
 ENQUEUE_WAIT_MS = 30_000
 _EVERYTHING = DeadLetterFilter()
@@ -38,8 +70,8 @@ class MessageVerbs(Asking):
         """Enqueue messages, each on its own, in this order and in one commit. Returns an id or an error for each."""
         if not all(isinstance(message, NewMessage) for message in messages):
             raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
-        request = verbs.Enqueue(queue=queue, messages=self._stamped(traced(messages)), wait_ms=wait_ms)
-        answer: verbs.Enqueued = self._call("enqueue", request, wait_ms=wait_ms)
+        request = Enqueue(queue=queue, messages=self._stamped(traced(messages)), wait_ms=wait_ms)
+        answer: EnqueueResults = self._call("enqueue", request, wait_ms=wait_ms)
         return ids_of(answer.results)
 
     def lease(
@@ -57,7 +89,7 @@ class MessageVerbs(Asking):
         Returns as soon as there is one; an empty list when none came in time. A call that is cancelled loses nothing:
         its leases are given back.
         """
-        request = verbs.Lease(
+        request = Lease(
             queue=queue,
             count=count,
             wait_ms=wait_ms,
@@ -65,7 +97,7 @@ class MessageVerbs(Asking):
             owner=owner,
             with_state=with_state,
         )
-        answer: verbs.Leased = self._call("lease", request, wait_ms=wait_ms)
+        answer: LeasedMessages = self._call("lease", request, wait_ms=wait_ms)
         return [Message(delivery, self) for delivery in answer.deliveries]
 
     def ack(
@@ -85,8 +117,8 @@ class MessageVerbs(Asking):
             self._ack_one(message.queue, receipt)
             return []
         news = {target: list(traced(messages)) for target, messages in forward.items()}
-        request = verbs.Forward(queue=message.queue, receipt=receipt, messages=news)
-        answer: verbs.Forwarded = self._call("forward", request)
+        request = Forward(queue=message.queue, receipt=receipt, messages=news)
+        answer: ForwardedIds = self._call("forward", request)
         return answer.ids
 
     def ack_many(
@@ -99,7 +131,7 @@ class MessageVerbs(Asking):
             receipts = [receipt_of(one, cost) for one, cost in zip(leased, costs, strict=True)]
         else:
             raise InvalidArgument(f"There are {len(costs)} costs for {len(leased)} messages.")
-        answer: verbs.Results = self._call("ack", verbs.Ack(queue=queue, receipts=receipts))
+        answer: Results = self._call("ack", Ack(queue=queue, receipts=receipts))
         return errors_of(answer.results)
 
     def nack(
@@ -118,8 +150,8 @@ class MessageVerbs(Asking):
         delay_ms: int | None = None,
     ) -> list[FairlaneError | None]:
         """Give leased messages back, each on its own; see ``nack``. Returns None or an error for each."""
-        request = verbs.Nack(queue=queue, receipts=receipts_of(leased), intent=intent, error=error, delay_ms=delay_ms)
-        answer: verbs.Results = self._call("nack", request)
+        request = Nack(queue=queue, receipts=receipts_of(leased), intent=intent, error=error, delay_ms=delay_ms)
+        answer: Results = self._call("nack", request)
         return errors_of(answer.results)
 
     def extend(self, message: Held, *, visibility_ms: int | None = None) -> int:
@@ -130,8 +162,8 @@ class MessageVerbs(Asking):
         self, queue: str, leased: Sequence[Leased], *, visibility_ms: int | None = None
     ) -> list[int | FairlaneError]:
         """Let leases last so long from now, each on its own. Returns when it ends, or an error, for each."""
-        request = verbs.Extend(queue=queue, receipts=receipts_of(leased), visibility_ms=visibility_ms)
-        answer: verbs.Results = self._call("extend", request)
+        request = Extend(queue=queue, receipts=receipts_of(leased), visibility_ms=visibility_ms)
+        answer: Results = self._call("extend", request)
         return ends_of(answer.results)
 
     def cancel(self, queue: str, message_id: str) -> None:
@@ -140,12 +172,12 @@ class MessageVerbs(Asking):
 
     def cancel_many(self, queue: str, message_ids: Sequence[str]) -> list[FairlaneError | None]:
         """Take out messages that are not leased, each on its own. Returns None or an error for each."""
-        answer: verbs.Results = self._call("cancel", verbs.Cancel(queue=queue, ids=list(message_ids)))
+        answer: Results = self._call("cancel", Cancel(queue=queue, ids=list(message_ids)))
         return errors_of(answer.results)
 
     def get(self, queue: str, message_id: str, *, with_body: bool = True) -> MessageView:
         """Return a message without leasing it."""
-        request = verbs.MessageRequest(queue=queue, id=message_id, with_body=with_body)
+        request = GetMessage(queue=queue, id=message_id, with_body=with_body)
         answer: MessageView = self._call("get", request)
         return answer
 
@@ -159,18 +191,18 @@ class MessageVerbs(Asking):
         with_body: bool = False,
     ) -> list[MessageView]:
         """Return messages without leasing them, in the order they came to the queue, after one of them if told."""
-        request = verbs.Peek(queue=queue, count=count, after=after, wanted=wanted, with_body=with_body)
-        answer: verbs.Peeked = self._call("peek", request)
+        request = Peek(queue=queue, count=count, after=after, wanted=wanted, with_body=with_body)
+        answer: MessageList = self._call("peek", request)
         return answer.messages
 
     def explain(self, queue: str, message_id: str) -> Explained:
         """Tell why a message waits, in words and in fields."""
-        answer: Explained = self._call("explain", verbs.MessageRequest(queue=queue, id=message_id))
+        answer: Explained = self._call("explain", Explain(queue=queue, id=message_id))
         return answer
 
     def get_state(self, queue: str, message_id: str) -> tuple[bytes | None, str | None]:
         """Return the workflow state of a message and its etag; None twice where there is none."""
-        answer: verbs.State = self._call("get_state", verbs.MessageRequest(queue=queue, id=message_id))
+        answer: WorkflowState = self._call("get_state", GetState(queue=queue, id=message_id))
         return answer.state, answer.etag
 
     def set_state(self, message: Held, state: bytes | None, *, etag: str | None) -> str | None:
@@ -178,6 +210,6 @@ class MessageVerbs(Asking):
 
         It is written only if the present version still is ``etag``, None for there being none.
         """
-        request = verbs.SetState(queue=message.queue, receipt=receipt_of(message), state=state, etag=etag)
-        answer: verbs.Etag = self._call("set_state", request)
+        request = SetState(queue=message.queue, receipt=receipt_of(message), state=state, etag=etag)
+        answer: Etag = self._call("set_state", request)
         return answer.etag

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, Self, Unpack
 
-from fairlane.client.shaping import message_of
+from fairlane.client.conversions import message_of
 from fairlane.errors import Closed, FairlaneError, InternalError, InvalidArgument
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import MessageTerms, NewMessage

@@ -16,22 +16,10 @@ from fairlane.errors import (
     RateLimited,
     StoreFailed,
 )
-from fairlane.wire.verbs import Enqueue, Shape
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
 
-_READS: Final = frozenset(
-    (
-        *("get", "peek", "explain", "get_state", "stats", "queues", "inspect", "redrive_view", "redrives", "try_hook"),
-        *("hook_statistics", "list_config", "throttles", "read_journal", "readers", "consumers", "read_claim", "sinks"),
-        "cluster",
-    )
-)
-_SAME_TWICE: Final = frozenset(
-    (
-        *("extend", "lease", "update_queue", "pause", "resume", "set_config", "set_reader", "stop_redrive"),
-        *("register_consumer", "claim", "stage", "publish", "move_queue", "split_queue", "drain_node"),
-    )
-)
-"""Verbs that come to the same when done twice. What a lost answer to ``lease`` had leased goes back by itself."""
 _NOTHING_DONE: Final = (RateLimited, QueueMoving, QueueElsewhere)
 """Errors of those who have not done anything."""
 LEASES_STAY: Final = (QueueMoving, QueueElsewhere, QueueSplit)
@@ -79,6 +67,7 @@ def is_repeatable(verb: str, request: Shape, error: FairlaneError) -> bool:
     """Tell whether a call may be repeated: nothing was done, or doing it twice comes to the same."""
     if isinstance(error, _NOTHING_DONE):
         return True
-    if isinstance(request, Enqueue):
+    repeat = VERBS[verb].repeat
+    if repeat == "deduplicated" and isinstance(request, Enqueue):
         return all(message.dedup_id is not None for message in request.messages)
-    return verb in _READS or verb in _SAME_TWICE
+    return repeat == "always"

@@ -17,7 +17,10 @@ from fairlane.client.retrying import is_passing
 from fairlane.client.splits import Known
 from fairlane.errors import FairlaneError, QueueNotFound, RequestError
 from fairlane.model.partitions import partition_of_id
-from fairlane.wire.errors import body_of
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.leases import Forward, Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults, Result, Results
+from fairlane.verbs.verb import Shape
 from fairlane.wire.spreading import (
     SETTLING,
     Piece,
@@ -28,7 +31,6 @@ from fairlane.wire.spreading import (
     places_by_message,
     settling_pieces,
 )
-from fairlane.wire.verbs import Enqueue, Enqueued, EnqueueResult, Forward, Lease, Leased, Result, Results, Shape
 
 SPREAD: Final = (Enqueue, Lease, Forward, *SETTLING)
 """What clients ask the partitions themselves; all else a node asks them."""
@@ -100,10 +102,10 @@ def _joined(request: Shape, pieces: Sequence[Piece], answers: Sequence[list[Any]
         for piece, answer in zip(pieces, answers, strict=True)
     ]
     placed: list[Any] = in_order(pieces, results)  # type: ignore[arg-type] # what is not ours was raised
-    return Enqueued(results=placed) if isinstance(request, Enqueue) else Results(results=placed)
+    return EnqueueResults(results=placed) if isinstance(request, Enqueue) else Results(results=placed)
 
 
-async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> Leased | FairlaneError:
+async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> LeasedMessages | FairlaneError:
     """Return what the first partition has that has anything, without waiting; an error if none has answered.
 
     Args:
@@ -122,7 +124,7 @@ async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> Lea
     is_answered = False
     for at in known.order(turn):
         try:
-            leased: Leased = await call(asked._replace(request=for_partition(at_once, at), wait_ms=0))
+            leased: LeasedMessages = await call(asked._replace(request=for_partition(at_once, at), wait_ms=0))
         except FairlaneError as error:
             if not is_passing(error) and not isinstance(error, QueueNotFound):
                 raise
@@ -132,5 +134,5 @@ async def lease_in_turn(asked: Asked, known: Known, turn: int, call: Ask) -> Lea
         known.trust(at)
         is_answered = True
         if leased.deliveries:
-            return Leased(deliveries=of_whole(request.queue, leased.deliveries))
-    return failed if failed is not None and not is_answered else Leased(deliveries=[])
+            return LeasedMessages(deliveries=of_whole(request.queue, leased.deliveries))
+    return failed if failed is not None and not is_answered else LeasedMessages(deliveries=[])

@@ -13,8 +13,8 @@ from fairlane.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
 from fairlane.model.message import Delivery
+from fairlane.verbs.leases import NackIntent
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import NackIntent
 
 _LAST_WORDS_S: Final = 5.0
 

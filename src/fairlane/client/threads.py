@@ -14,18 +14,18 @@ from typing import Any, Self
 from fairlane.client.admin import AdminVerbs
 from fairlane.client.aio import CREDIT, AsyncClient
 from fairlane.client.batches import BatchVerbs
+from fairlane.client.conversions import Held, receipt_of
 from fairlane.client.embedding import embedded_transport
 from fairlane.client.messages import MessageVerbs
 from fairlane.client.portal import Portal
 from fairlane.client.producer import Producer
 from fairlane.client.retrying import Retries
-from fairlane.client.shaping import Held, receipt_of
 from fairlane.client.stream import Stream
 from fairlane.client.transport import Transport
-from fairlane.client.websocket import FRAME_BYTES_MAX
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import Closed, FairlaneError
-from fairlane.model.message import NewMessage
-from fairlane.wire import verbs
+from fairlane.model.message import NewMessage, Receipt
+from fairlane.verbs.verb import Shape
 
 
 class Client(MessageVerbs, BatchVerbs, AdminVerbs):
@@ -55,7 +55,7 @@ class Client(MessageVerbs, BatchVerbs, AdminVerbs):
             frame_bytes_max=frame_bytes_max,
         )
         self._portal: Portal | None = None
-        self._soon: list[tuple[str, verbs.Receipt]] = []
+        self._soon: list[tuple[str, Receipt]] = []
 
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
@@ -146,13 +146,13 @@ class Client(MessageVerbs, BatchVerbs, AdminVerbs):
             raise Closed("The client is not connected, or has been closed.")
         return portal
 
-    def _call(self, verb: str, request: verbs.Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
+    def _call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
         return self._running().run(self._async._call(verb, request, wait_ms=wait_ms))
 
     def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         return self._running().run(self._async._enqueue_one(queue, message, wait_ms))
 
-    def _ack_one(self, queue: str, receipt: verbs.Receipt) -> None:
+    def _ack_one(self, queue: str, receipt: Receipt) -> None:
         self._running().run(self._async._ack_one(queue, receipt))
 
     def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:

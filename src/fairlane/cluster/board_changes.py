@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.cluster import placement
 from fairlane.cluster.entries import GROUP, NODE, SPLIT, BoardView, GroupEntry, SplitEntry, encode, groups_by_queue
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.shared_board import SharedBoard
 from fairlane.errors import InvalidArgument, NodeNotFound, QueueNotFound, StoreFailed
 from fairlane.model.names import DLQ_SUFFIX
 from fairlane.model.partitions import place_in
@@ -17,18 +17,18 @@ from fairlane.model.partitions import place_in
 _ATTEMPTS: Final = 20
 
 
-class Changes:
+class BoardChanges:
     """Changes a board, for a node that has been asked to."""
 
-    def __init__(self, posting: Posting, *, groups_max: int, live: Callable[[], Collection[str]]) -> None:
+    def __init__(self, board: SharedBoard, *, groups_max: int, live: Callable[[], Collection[str]]) -> None:
         """Change nothing yet.
 
         Args:
-            posting: the board.
+            board: the board.
             groups_max: how many groups new queues make, before they join those there are.
             live: tells which nodes live.
         """
-        self._posting = posting
+        self._board = board
         self._groups_max = groups_max
         self._live = live
 
@@ -40,18 +40,15 @@ class Changes:
             StoreFailed: nobody knows whether it is.
         """
         for _ in range(_ATTEMPTS):
-            view = await self._posting.refresh()
+            view = await self._board.refresh()
             name, entry = placement.group_for(queue, view.groups, groups_max=self._groups_max, wanted=group)
             if entry is view.groups.get(name):
                 return
             if entry.home is None:
                 moves = placement.homeless({**view.groups, name: entry}, view.nodes, self._live())
                 entry = next((move.entry for move in moves if move.group == name), entry)
-            if (
-                await self._posting.put(GROUP + name, encode(entry), version=view.versions.get(GROUP + name))
-                is not None
-            ):
-                await self._posting.refresh()
+            if await self._board.put(GROUP + name, encode(entry), version=view.versions.get(GROUP + name)) is not None:
+                await self._board.refresh()
                 return
         raise StoreFailed("Others changed the groups on the board again and again.")
 
@@ -63,7 +60,7 @@ class Changes:
         Raises:
             StoreFailed: nobody knows whether it is on the board.
         """
-        group = groups_by_queue(self._posting.view.groups).get(queue)
+        group = groups_by_queue(self._board.view.groups).get(queue)
         if group is None:
             return
 
@@ -74,7 +71,7 @@ class Changes:
             left = entry if _is_partition(queue, view) else placement.without(queue, entry)
             return None if left is None else encode(left)
 
-        await self._posting.change(GROUP + group, edit)
+        await self._board.edit(GROUP + group, edit)
 
     async def move_queue(self, queue: str, node: str) -> None:
         """Let the group of a queue go to a node, and stay there while that lives.
@@ -83,7 +80,7 @@ class Changes:
             QueueNotFound, NodeNotFound, InvalidArgument: there is no such queue, or node, or it is to be drained.
             StoreFailed: nobody knows whether it goes.
         """
-        view = await self._posting.refresh()
+        view = await self._board.refresh()
         group = groups_by_queue(view.groups).get(queue.removesuffix(DLQ_SUFFIX))
         if group is None:
             raise QueueNotFound(f"There is no queue {queue!r:.150}.")
@@ -95,7 +92,7 @@ class Changes:
             entry = now.groups.get(group, GroupEntry(queues=[queue]))
             return encode(placement.moved_by_hand(group, entry, node).entry)
 
-        await self._posting.change(GROUP + group, edit)
+        await self._board.edit(GROUP + group, edit)
 
     async def change_split(self, queue: str, edit: Callable[[SplitEntry | None], SplitEntry | None]) -> BoardView:
         """Let a queue be split otherwise than it is now, or with None be whole.
@@ -110,7 +107,7 @@ class Changes:
             entry = edit(view.splits.get(queue))
             return None if entry is None else encode(entry)
 
-        return await self._posting.change(SPLIT + queue, edited)
+        return await self._board.edit(SPLIT + queue, edited)
 
     async def drain_node(self, node: str, *, is_draining: bool) -> None:
         """Let the groups of a node go elsewhere, or let it have groups again.
@@ -119,13 +116,13 @@ class Changes:
             NodeNotFound: there is no such node.
             StoreFailed: nobody knows whether they go.
         """
-        _check_known(await self._posting.refresh(), node)
+        _check_known(await self._board.refresh(), node)
 
         def edit(view: BoardView) -> bytes | None:
             entry = view.nodes.get(node)
             return None if entry is None else encode(msgspec.structs.replace(entry, is_draining=is_draining))
 
-        await self._posting.change(NODE + node, edit)
+        await self._board.edit(NODE + node, edit)
 
 
 def _check_known(view: BoardView, node: str) -> None:

@@ -23,15 +23,20 @@ from fairlane.gateway.context import Origin
 from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
-from fairlane.wire import verbs as wire
+from fairlane.verbs.cluster import DrainNode, GetCluster, MoveQueue
+from fairlane.verbs.config import ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
+from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, ListQueues, QueueList, UpdateQueue
+from fairlane.verbs.verb import Done
 
-_DONE: Final = wire.Nothing()
+_DONE: Final = Done()
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def _create_queue(router: ClusterRouter, request: wire.CreateQueue, caller: Caller, origin: Origin) -> Answer:
+async def _create_queue(router: ClusterRouter, request: CreateQueue, caller: Caller, origin: Origin) -> Answer:
     """Let a queue be on the board first, and then make it where it belongs."""
     if (fault := queue_name_fault(request.queue)) is not None:
         raise InvalidArgument(fault)
@@ -52,17 +57,17 @@ async def _check_split(router: ClusterRouter, queue: str) -> None:
     Raises:
         QueueExists: it is there.
     """
-    await router.node.inform()
-    if router.groups.place_of(queue) is not None:
+    await router.node.refresh()
+    if router.groups.location_of(queue) is not None:
         raise QueueExists(f"There is a queue {queue!r} already.")
     await router.changes.change_split(queue, lambda _entry: None)
 
 
-async def _update_queue(router: ClusterRouter, request: wire.UpdateQueue, caller: Caller, origin: Origin) -> Answer:
+async def _update_queue(router: ClusterRouter, request: UpdateQueue, caller: Caller, origin: Origin) -> Answer:
     """Change the policy of a queue, in all of its partitions."""
     if not origin.is_forwarded:
         _check_whole(request.queue)
-        await router.node.inform()
+        await router.node.refresh()
     split = router.split_of(request.queue)
     if split is not None:
         return await update(router.whole(request.queue, split, caller, origin), request)
@@ -74,7 +79,7 @@ def _check_whole(queue: str) -> None:
         raise InvalidArgument(f"{queue!r:.150} is a partition: name the queue as a whole.")
 
 
-async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, caller: Caller, origin: Origin) -> Answer:
+async def _delete_queue(router: ClusterRouter, request: DeleteQueue, caller: Caller, origin: Origin) -> Answer:
     """Remove a queue where it is, and then from the board; its further partitions before."""
     if MARK in request.queue and origin.is_forwarded:
         return await delete_here(router, request.queue, caller)
@@ -82,7 +87,7 @@ async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, calle
     if is_dlq(request.queue):
         raise InvalidArgument(f"Queue {request.queue!r:.150} goes with the queue it belongs to: delete or purge that.")
     if not origin.is_forwarded:
-        await router.node.inform()
+        await router.node.refresh()
         await delete_further(router, request.queue, caller, origin)
     try:
         answer = await router.at("delete_queue", request, request.queue, caller, origin)
@@ -94,16 +99,16 @@ async def _delete_queue(router: ClusterRouter, request: wire.QueueRequest, calle
     return answer
 
 
-async def _queues(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Queues:
+async def _queues(router: ClusterRouter, request: ListQueues, caller: Caller, origin: Origin) -> QueueList:
     """Return the queues of all nodes."""
-    answers: list[wire.Queues] = await router.everywhere("queues", request, caller, origin)
+    answers: list[QueueList] = await router.everywhere("queues", request, caller, origin)
     found = {view.name: view for answer in answers for view in answer.queues}
     if router.groups.splits and not origin.is_forwarded:
-        return wire.Queues(queues=queues_by_name(found.values(), router.groups.split_of))
-    return wire.Queues(queues=[found[name] for name in sorted(found)])
+        return QueueList(queues=queues_by_name(found.values(), router.groups.split_of))
+    return QueueList(queues=[found[name] for name in sorted(found)])
 
 
-async def _forward(router: ClusterRouter, request: wire.Forward, caller: Caller, origin: Origin) -> Answer:
+async def _forward(router: ClusterRouter, request: Forward, caller: Caller, origin: Origin) -> Answer:
     """Forward within a group: what is more can't be one commit."""
     for target in request.messages:
         if (split := router.split_of(target)) is not None:
@@ -120,10 +125,10 @@ async def _forward(router: ClusterRouter, request: wire.Forward, caller: Caller,
 
 
 async def _group_of(router: ClusterRouter, queue: str) -> str:
-    place = router.groups.place_of(queue)
+    place = router.groups.location_of(queue)
     if place is None:
-        await router.node.inform()
-        place = router.groups.place_of(queue)
+        await router.node.refresh()
+        place = router.groups.location_of(queue)
     if place is None:
         raise QueueNotFound(f"There is no queue {queue!r:.150}.")
     return place.group
@@ -132,7 +137,7 @@ async def _group_of(router: ClusterRouter, queue: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- redrives
 
 
-async def _redrive(router: ClusterRouter, request: wire.Redrive, caller: Caller, origin: Origin) -> RedriveView:
+async def _redrive(router: ClusterRouter, request: Redrive, caller: Caller, origin: Origin) -> RedriveView:
     """Start a redrive, in each partition if there are several; its id tells where it runs."""
     split = router.split_of(request.queue)
     if split is not None:
@@ -143,28 +148,30 @@ async def _redrive(router: ClusterRouter, request: wire.Redrive, caller: Caller,
 
 
 async def _of_redrive(
-    name: str, router: ClusterRouter, request: wire.RedriveRequest, caller: Caller, origin: Origin
+    name: str, router: ClusterRouter, request: GetRedrive | StopRedrive, caller: Caller, origin: Origin
 ) -> RedriveView:
     """Look at a redrive, or stop it, wherever it runs."""
     parts = request.id.split(JOINT)
     asking = origin if len(parts) == 1 else msgspec.structs.replace(origin, follows=False)
-    views = await asyncio.gather(*(_of_part(name, router, part, caller, asking) for part in parts))
+    views = await asyncio.gather(*(_of_part(name, router, type(request)(id=part), caller, asking) for part in parts))
     return redrive_view(queue_of(views[0].queue), views)
 
 
-async def _of_part(name: str, router: ClusterRouter, redrive_id: str, caller: Caller, origin: Origin) -> RedriveView:
-    queue = redrive_id.partition(REDRIVE_AT)[2]
+async def _of_part(
+    name: str, router: ClusterRouter, request: GetRedrive | StopRedrive, caller: Caller, origin: Origin
+) -> RedriveView:
+    queue = request.id.partition(REDRIVE_AT)[2]
     if not queue:
-        raise RedriveNotFound(f"There is no redrive {redrive_id!r:.100}.")
+        raise RedriveNotFound(f"There is no redrive {request.id!r:.100}.")
     at = queue if MARK in queue else partition_name(queue, 0)  # brokers know the first partition by the plain name
-    return _named(cast("RedriveView", await router.at(name, wire.RedriveRequest(id=redrive_id), at, caller, origin)))
+    return _named(cast("RedriveView", await router.at(name, request, at, caller, origin)))
 
 
-async def _redrives(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Redrives:
+async def _redrives(router: ClusterRouter, request: ListRedrives, caller: Caller, origin: Origin) -> RedriveList:
     """Return the redrives of all nodes."""
-    answers: list[wire.Redrives] = await router.everywhere("redrives", request, caller, origin)
+    answers: list[RedriveList] = await router.everywhere("redrives", request, caller, origin)
     found = [_named(view) for answer in answers for view in answer.redrives]
-    return wire.Redrives(redrives=sorted(found, key=lambda view: view.started_ms))
+    return RedriveList(redrives=sorted(found, key=lambda view: view.started_ms))
 
 
 def _named(view: RedriveView) -> RedriveView:
@@ -174,7 +181,7 @@ def _named(view: RedriveView) -> RedriveView:
 # --------------------------------------------------------------------------------------------------- config and journal
 
 
-async def _set_config(router: ClusterRouter, request: wire.SetConfig, caller: Caller, _: Origin) -> wire.Nothing:
+async def _set_config(router: ClusterRouter, request: SetConfig, caller: Caller, _: Origin) -> Done:
     """Set config values for all groups."""
     if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"What begins with {PRIVATE_PREFIX} belongs to the server; keys are made with keys/create.")
@@ -182,16 +189,16 @@ async def _set_config(router: ClusterRouter, request: wire.SetConfig, caller: Ca
     return _DONE
 
 
-async def _list_config(router: ClusterRouter, request: wire.ListConfig, _: Caller, __: Origin) -> wire.Config:
+async def _list_config(router: ClusterRouter, request: ListConfig, _: Caller, __: Origin) -> ConfigValues:
     """Return config values."""
-    await router.node.inform()
+    await router.node.refresh()
     values = await router.node.config.list_config(request.prefix)
-    return wire.Config(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
+    return ConfigValues(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
 
-async def _throttles(router: ClusterRouter, request: wire.Nothing, caller: Caller, origin: Origin) -> wire.Throttles:
+async def _throttles(router: ClusterRouter, request: ListThrottles, caller: Caller, origin: Origin) -> ThrottleList:
     """Return throttles as they are set for all groups, with the tokens that these have together."""
-    answers: list[wire.Throttles] = await router.everywhere("throttles", request, caller, origin)
+    answers: list[ThrottleList] = await router.everywhere("throttles", request, caller, origin)
     tokens: Counter[str] = Counter()
     for view in (view for answer in answers for view in answer.throttles):
         tokens[view.name] += view.tokens
@@ -199,7 +206,7 @@ async def _throttles(router: ClusterRouter, request: wire.Nothing, caller: Calle
         ThrottleView(name=name, rate=total.rate / MILLIONTHS, burst=total.burst, tokens=tokens[name])
         for name, total in sorted(router.node.throttles().items())
     ]
-    return wire.Throttles(throttles=views)
+    return ThrottleList(throttles=views)
 
 
 async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
@@ -213,20 +220,20 @@ async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Ca
 # -------------------------------------------------------------------------------------------------------------- cluster
 
 
-async def _cluster(router: ClusterRouter, _request: wire.Nothing, _: Caller, __: Origin) -> ClusterView:
+async def _cluster(router: ClusterRouter, _request: GetCluster, _: Caller, __: Origin) -> ClusterView:
     """Return the cluster as this node sees it."""
-    await router.node.inform()
+    await router.node.refresh()
     return router.node.seen()
 
 
-async def _move_queue(router: ClusterRouter, request: wire.MoveQueue, _: Caller, __: Origin) -> wire.Nothing:
+async def _move_queue(router: ClusterRouter, request: MoveQueue, _: Caller, __: Origin) -> Done:
     """Let a queue, with its group, go to a node."""
     await router.changes.move_queue(served_name(request.queue), request.node)
     router.node.note()
     return _DONE
 
 
-async def _drain_node(router: ClusterRouter, request: wire.DrainNode, _: Caller, __: Origin) -> wire.Nothing:
+async def _drain_node(router: ClusterRouter, request: DrainNode, _: Caller, __: Origin) -> Done:
     """Drain a node, or let it have groups again."""
     await router.changes.drain_node(request.node, is_draining=request.is_draining)
     router.node.note()

@@ -8,7 +8,7 @@ from fairlane.cluster.entries import BoardView
 from fairlane.model.views import ClusterView, GroupView, NodeView
 
 
-def picture_of(
+def cluster_view(
     view: BoardView,
     *,
     own: str,

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fairlane.errors import Disconnected, FairlaneError, InternalError, QueueMoving
-from fairlane.wire.errors import ErrorAnswer, error_of
-from fairlane.wire.verbs import VERBS
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.table import VERBS
+from fairlane.wire.errors import ErrorAnswer
 
 _OK: Final = 200
 _MSGPACK: Final = "application/msgpack"

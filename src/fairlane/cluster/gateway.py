@@ -38,10 +38,12 @@ from fairlane.errors import (
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import Origin
 from fairlane.model.limits import PARTITIONS_MAX
-from fairlane.model.message import Delivery
+from fairlane.model.message import Delivery, Receipt
 from fairlane.model.message import Receipt as ModelReceipt
 from fairlane.model.partitions import MARK, Split, served_name
-from fairlane.wire.verbs import Lease, Nack, Receipt, Results
+from fairlane.verbs.leases import Lease, Nack
+from fairlane.verbs.messages import Results
+from fairlane.verbs.table import VERBS
 
 PATIENCE_S: Final = 2.0
 """So long a request waits for a queue that is on its way."""
@@ -49,10 +51,6 @@ _LOOK_S: Final = 0.2
 _NOBODY: Final = Origin()
 _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
-_FOLLOWED: Final = frozenset(("enqueue", "lease", "ack", "nack", "extend"))
-"""What callers that follow ask the partitions of a queue themselves."""
-_SPREAD_IN_PERSON: Final = frozenset(("create_queue", "update_queue", "delete_queue", "redrive", "split_queue"))
-"""The special verbs that look after partitions by themselves."""
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -122,7 +120,7 @@ class ClusterRouter:
             except QueueNotFound:
                 if split is None or split == self.split_of(request.queue):
                     raise
-            await self.node.inform()  # it is split otherwise than was known here
+            await self.node.refresh()  # it is split otherwise than was known here
             left = _without_waited(request, since_s=begun_s)
         raise moving_on()
 
@@ -153,7 +151,7 @@ class ClusterRouter:
             QueueSplit: the partitions are to be asked.
         """
         error = split_into(request.queue, split)
-        is_followed = origin.follows and name in _FOLLOWED
+        is_followed = origin.follows and VERBS[name].is_followed
         if name == "enqueue":
             is_followed = is_followed and error.by_message
         elif name == "lease":
@@ -163,7 +161,7 @@ class ClusterRouter:
 
     def _is_spread(self, name: str) -> bool:
         """Tell whether a verb can be asked of a queue as a whole when it is split."""
-        return name in self._spread or name in _SPREAD_IN_PERSON
+        return VERBS[name].spread is not None
 
     def give_back(self, queue: str, messages: Sequence[Delivery | ModelReceipt], caller: Caller) -> None:
         """Let messages go back soon that were leased for a caller who is gone, wherever their queue is by then."""
@@ -192,7 +190,7 @@ class ClusterRouter:
 
     def grpc_at(self, address: str) -> str | None:
         """Return where the node that is reached at an address has its gRPC, if it has any."""
-        nodes = self.node.posting.view.nodes.values()
+        nodes = self.node.board.view.nodes.values()
         return next((entry.grpc for entry in nodes if entry.address == address), None)
 
     async def at(
@@ -231,9 +229,9 @@ class ClusterRouter:
             if wait_ms:
                 patience.add(now_s - asked_s)
                 request = msgspec.structs.replace(request, wait_ms=max(0, wait_ms - round((now_s - begun_s) * 1000)))
-            self.node.tenancy.drop_lost()
+            self.node.lifecycle.reconcile()
             await self._wait(patience)
-            await self.node.inform()  # one of us knows more than the other
+            await self.node.refresh()  # one of us knows more than the other
 
     async def _locate(self, queue: str, patience: _Patience) -> AsyncBroker:
         """Return the broker that serves a queue here, once there is one.
@@ -248,7 +246,7 @@ class ClusterRouter:
                 if patience.is_informed:
                     raise
                 patience.is_informed = True
-                await self.node.inform()  # somebody may have made it elsewhere just now
+                await self.node.refresh()  # somebody may have made it elsewhere just now
             except QueueMoving:
                 await self._wait(patience)
 

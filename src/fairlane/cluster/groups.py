@@ -96,7 +96,7 @@ class Config(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupLocation:
     """Where the queues of a group are: the node that owns it, or shall, and its address if it lives."""
 
     group: str
@@ -114,7 +114,7 @@ class Groups:
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, AsyncBroker] = {}
         self._here: dict[str, AsyncBroker] = {}
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, GroupLocation] = {}
         self._splits: dict[str, Split] = {}
         self._taps: list[Tap] = []
         self._changed = asyncio.Event()
@@ -159,22 +159,22 @@ class Groups:
         broker = self._here.get(served_name(queue))
         if broker is not None:
             return broker
-        place = self.place_of(queue)
+        place = self.location_of(queue)
         if place is None:
             raise QueueNotFound(f"There is no queue {served_name(queue)!r:.150}.")
         if place.node is None or place.node == self.node or place.address is None:
             raise moving(queue)
         raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {place.node!r}.", at=place.address)
 
-    def place_of(self, queue: str) -> Place | None:
+    def location_of(self, queue: str) -> GroupLocation | None:
         """Return where a queue is, or the queue that a dead-letter queue belongs to; None if nobody has heard of it."""
         queue = served_name(queue)
-        return self._places.get(queue) or self._places.get(queue.removesuffix(DLQ_SUFFIX))
+        return self._locations.get(queue) or self._locations.get(queue.removesuffix(DLQ_SUFFIX))
 
     @property
-    def places(self) -> Mapping[str, Place]:
+    def locations(self) -> Mapping[str, GroupLocation]:
         """Where each queue is."""
-        return self._places
+        return self._locations
 
     async def changed(self, timeout_s: float) -> None:
         """Wait until something is served here that was not, or belongs elsewhere, but not for longer than this."""
@@ -218,15 +218,15 @@ class Groups:
         """Serve a group no more, and return its broker: from now on nobody is sent to it."""
         broker = self._open.pop(group, None)
         if broker is not None:
-            self._left.add(broker.measured().meters)  # what has been counted is never counted down
+            self._left.add(broker.measured().engine)  # what has been counted is never counted down
         self._map()
         return broker
 
-    def move(self, places: Mapping[str, Place], splits: Mapping[str, Split] | None = None) -> None:
+    def locate(self, locations: Mapping[str, GroupLocation], splits: Mapping[str, Split] | None = None) -> None:
         """Take note of where queues are, and how some are split."""
         before, now = self._splits, dict(splits or {})
-        if places != self._places or now != before:
-            self._places, self._splits = dict(places), now
+        if locations != self._locations or now != before:
+            self._locations, self._splits = dict(locations), now
             self._map()
         for queue in before.keys() | now.keys():
             if before.get(queue) != now.get(queue):
@@ -243,7 +243,7 @@ class Groups:
 
     def _map(self) -> None:
         here: dict[str, AsyncBroker] = {}
-        for queue, place in self._places.items():
+        for queue, place in self._locations.items():
             broker = self._open.get(place.group)
             if broker is not None:
                 here[queue] = here[dlq_of(queue)] = broker

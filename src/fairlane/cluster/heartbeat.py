@@ -1,4 +1,4 @@
-"""The own entry of a node on the board: the signs of life, and what others have made of it."""
+"""The heartbeat of a node: its own entry on the board, written again and again, and changes that others made to it."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from fairlane.cluster.entries import NODE, BoardView, NodeEntry, encode
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.shared_board import SharedBoard
 
 _log = logging.getLogger("fairlane.cluster")
 
 
-class OwnEntry:
-    """What a node tells of itself, on the running event loop.
+class Heartbeat:
+    """The entry by which other nodes know this one, on the running event loop.
 
     Attributes:
-        is_draining: whether the groups of this node shall go elsewhere; others may say so, too.
-        has_appeared: whether others can have heard of it.
-        beaten_s: when the last sign of life was sent that has arrived.
-        usurped: set, once and for all, when another process has joined under the same name: this one is to end.
+        is_draining: whether the groups of this node should move elsewhere; operators set it at any node.
+        has_appeared: whether other nodes can have seen the entry.
+        beaten_s: when the last heartbeat was sent that reached the board.
+        replaced: set for good when another process has joined under the same name; this process must end.
     """
 
     def __init__(
         self,
-        posting: Posting,
+        board: SharedBoard,
         *,
         name: str,
         describe: Callable[[int, str], NodeEntry],
-        on_usurped: Callable[[], Awaitable[None]],
+        on_replaced: Callable[[], Awaitable[None]],
         monotonic: Callable[[], float],
     ) -> None:
-        """Begin with nothing on the board.
+        """Start without an entry on the board.
 
         Args:
-            posting: the board.
-            name: what the node is called, as no other is.
-            describe: tells all there is to tell, with a beat and an incarnation.
-            on_usurped: called when another process has the name.
-            monotonic: the clock of the beats.
+            board: the board.
+            name: the name of the node, which no other node has.
+            describe: returns the entry, for a beat number and the incarnation of this process.
+            on_replaced: called when another process has taken the name.
+            monotonic: the clock of the heartbeats.
         """
-        self._posting = posting
+        self._board = board
         self._node = name
         self._name = NODE + name
         self._describe = describe
-        self._on_usurped = on_usurped
+        self._on_replaced = on_replaced
         self._monotonic = monotonic
         self._incarnation = secrets.token_hex(8)
         self._beat = 0
@@ -54,27 +54,27 @@ class OwnEntry:
         self.is_draining = False
         self.has_appeared = False
         self.beaten_s = float("-inf")
-        self.usurped = asyncio.Event()
+        self.replaced = asyncio.Event()
 
     def begin(self, view: BoardView) -> None:
-        """Take the place of whoever had the name before."""
+        """Replace the entry of an earlier process of the same name, if there is one."""
         self._version = view.versions.get(self._name)
 
-    async def show_life(self) -> None:
-        """Put the entry on the board anew; where others have changed it, take note of that instead.
+    async def beat(self) -> None:
+        """Write the entry again, or if another node has changed it, read what it says now.
 
         Raises:
             StoreFailed: the board can't be reached.
         """
         async with self._beating:
-            if not self.usurped.is_set():
+            if not self.replaced.is_set():
                 await self._put()
 
     async def _put(self) -> None:
         sent_s = self._monotonic()
         self._beat += 1
         entry = self._describe(self._beat, self._incarnation)
-        version = await self._posting.put(self._name, encode(entry), version=self._version)
+        version = await self._board.put(self._name, encode(entry), version=self._version)
         if version is None:
             await self._reread()
             return
@@ -82,28 +82,28 @@ class OwnEntry:
         self.beaten_s = sent_s
 
     async def _reread(self) -> None:
-        """Take note of what others have made of the entry: it may be drained, gone, or another process's."""
-        view = await self._posting.refresh()
+        """Read the entry after another node changed it: it was drained, removed, or belongs to another process now."""
+        view = await self._board.refresh()
         entry = view.nodes.get(self._node)
         self._version = view.versions.get(self._name)
         if entry is None:
             return
         if entry.incarnation != self._incarnation and self.has_appeared:
-            _log.error("Another process has joined as node %s; this one ends.", self._node)
-            self.usurped.set()
-            await self._on_usurped()
+            _log.error("Another process has joined as node %s; this process ends.", self._node)
+            self.replaced.set()
+            await self._on_replaced()
             return
         self.is_draining = entry.is_draining and entry.incarnation == self._incarnation
 
     async def remove(self) -> None:
-        """Disappear from the board, unless another has taken the place.
+        """Remove the entry, unless another process has replaced this one.
 
         Raises:
             StoreFailed: the board can't be reached.
         """
-        if self._version is None or self.usurped.is_set():
+        if self._version is None or self.replaced.is_set():
             return
-        view = await self._posting.refresh()
+        view = await self._board.refresh()
         version = view.versions.get(self._name)
         if version is not None:
-            await self._posting.remove(self._name, version=version)
+            await self._board.remove(self._name, version=version)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fairlane.cluster.entries import NodeEntry
 
 
-class Watch:
+class Liveness:
     """What one node has seen of the beats of all."""
 
     def __init__(self, heartbeat_timeout_ms: int) -> None:

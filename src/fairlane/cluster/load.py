@@ -11,7 +11,7 @@ _SPAN_S: Final = 30.0
 """Rates are smoothed over about this time, so that a short burst moves no group."""
 
 
-class Loads:
+class GroupLoads:
     """Records a second of each group that is open here, smoothed; 0 for one that was just opened."""
 
     def __init__(self, groups: Groups) -> None:

@@ -1,7 +1,11 @@
-"""A node: it shows that it lives, watches who else does, and has those groups open whose home it is.
+"""A node of a cluster: it sends heartbeats, watches those of others, and has the groups open that the board gives it.
 
-All that nodes know of each other is on the board. A node that can't reach the board keeps its groups: it is their
-stores that tell whether it still owns them.
+All that nodes know of each other is on the board. A node that can't reach the board keeps its groups: only their stores
+can tell whether it still owns them.
+
+Two loops run side by side. One sends heartbeats, and nothing else may delay it. The other reads the board, decides, and
+waits for the next change. What they decide is pure: ``placement`` says where groups should be, ``liveness`` who lives,
+``reconcile`` what this node does about each group, ``budgets`` how throttles are shared.
 """
 
 from __future__ import annotations
@@ -15,17 +19,18 @@ from typing import Final
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster import placement
-from fairlane.cluster.board_changes import Changes
-from fairlane.cluster.cluster_view import picture_of
+from fairlane.cluster.board_changes import BoardChanges
+from fairlane.cluster.cluster_view import cluster_view
 from fairlane.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
-from fairlane.cluster.group_config import Upkeep
-from fairlane.cluster.groups import Groups, Place
-from fairlane.cluster.heartbeat import OwnEntry
-from fairlane.cluster.liveness import Watch
-from fairlane.cluster.load import Loads
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.group_config import GroupConfigs
+from fairlane.cluster.groups import GroupLocation, Groups
+from fairlane.cluster.heartbeat import Heartbeat
+from fairlane.cluster.lifecycle import Lifecycle, OpenGroup
+from fairlane.cluster.liveness import Liveness
+from fairlane.cluster.load import GroupLoads
+from fairlane.cluster.reconcile import goals_of
+from fairlane.cluster.shared_board import SharedBoard
 from fairlane.cluster.shared_config import SharedConfig, config_of_groups
-from fairlane.cluster.tenancy import Open, Tenancy
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board
@@ -34,28 +39,26 @@ HEARTBEAT_TIMEOUT_MS: Final = 5_000
 GROUPS_MAX: Final = 32
 MILLIONTHS: Final = 1_000_000
 _BEATS: Final = 5
-"""A node shows so many times within a lease that it lives."""
+"""Heartbeats within a lease."""
 _BALANCE_S: Final = 5.0
-"""So long lies between two moves that only make the load more even."""
-_LOOK_S: Final = 0.05
+"""The least time between two moves that only balance the load."""
+_DRAIN_POLL_S: Final = 0.05
 _SHARE_S: Final = 0.5
-"""So long lies, at least, between two looks at who needs how much of the throttles."""
-_MOVES_MAX: Final = 4
-"""So many groups of drained nodes are on their way at a time."""
+"""The least time between two divisions of the throttles."""
 _FORGET_MS: Final = 600_000
-"""A node that was silent for so long is no longer on the board."""
+"""How long a silent node stays on the board."""
 _log = logging.getLogger("fairlane.cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTerms:
-    """Who a node is.
+    """The identity and the limits of a node.
 
     Attributes:
-        name: what it is called, as no other node is.
-        address: where others reach its HTTP door.
-        heartbeat_timeout_ms: a node that shows no sign of life for so long is dead to the others.
-        groups_max: how many groups new queues make, before they join those there are.
+        name: its name, which no other node has.
+        address: where other nodes and clients reach its HTTP interface.
+        heartbeat_timeout_ms: after how long without a heartbeat others consider it dead.
+        groups_max: how many groups new queues create before they join existing ones.
         version: the version of Fairlane.
     """
 
@@ -74,123 +77,116 @@ class Node:
         board: Board,
         groups: Groups,
         *,
-        opens: Open,
+        opens: OpenGroup,
         terms: NodeTerms,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.terms = terms
         self.groups = groups
         self._monotonic = monotonic
-        self.posting = Posting(board, monotonic=monotonic)
+        self.board = SharedBoard(board, monotonic=monotonic)
         self._every_s = terms.heartbeat_timeout_ms / 1000 / _BEATS
-        self._upkeep = Upkeep(self.posting, groups, share_every_s=min(_SHARE_S, self._every_s))
-        self.tenancy = Tenancy(groups, opens=opens, prepare=self._upkeep.prepare, on_change=self._tell_change)
-        self.changes = Changes(self.posting, groups_max=terms.groups_max, live=lambda: self.live)
-        self.config = SharedConfig(self.posting, is_joined=lambda: self.is_joined, on_set=self.note)
-        self._watch = Watch(terms.heartbeat_timeout_ms)
-        self._loads = Loads(groups)
-        self._own = OwnEntry(
-            self.posting,
+        self._configs = GroupConfigs(self.board, groups, share_every_s=min(_SHARE_S, self._every_s))
+        self.lifecycle = Lifecycle(groups, opens=opens, prepare=self._configs.prepare, on_change=self._announce)
+        self.changes = BoardChanges(self.board, groups_max=terms.groups_max, live=lambda: self.live)
+        self.config = SharedConfig(self.board, is_joined=lambda: self.is_joined, on_set=self.note)
+        self._liveness = Liveness(terms.heartbeat_timeout_ms)
+        self._loads = GroupLoads(groups)
+        self._heartbeat = Heartbeat(
+            self.board,
             name=terms.name,
             describe=self._describe,
-            on_usurped=self.tenancy.stop,
+            on_replaced=self.lifecycle.stop,
             monotonic=monotonic,
         )
         self._balanced_s = monotonic()
         self._noted: BoardView | None = None
-        self._homes: dict[str, str | None] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._announcing: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
         self.grpc: str | None = None
-        """Where others reach its gRPC door, if it has one."""
+        """Where others reach its gRPC interface, if it has one."""
         self.on_config: Callable[[Mapping[str, str]], None] = lambda _config: None
-        """Told of the config whenever it has changed."""
-        self.usurped = self._own.usurped
-        """Set when another process has joined under the same name: this one is to end."""
+        """Called with the config of the cluster whenever it has changed."""
+        self.replaced = self._heartbeat.replaced
+        """Set when another process has joined under the same name; this process must end."""
 
-    # ------------------------------------------------------------------------------------------------------- beginning
+    # --------------------------------------------------------------------------------------------------------- joining
 
     async def join(self) -> None:
-        """Appear on the board, and begin to do what it says.
+        """Appear on the board, and start to do what it says.
 
         Raises:
             StoreFailed: the board can't be reached.
         """
-        view = await self.posting.look()
-        self._own.begin(view)
-        while not self._own.has_appeared:  # one of the same name may be about to end
-            await self._own.show_life()
-        await self.posting.look()
+        view = await self.board.read()
+        self._heartbeat.begin(view)
+        while not self._heartbeat.has_appeared:  # an earlier process of the same name may still write its entry
+            await self._heartbeat.beat()
+        await self.board.read()
         self.note()
         self.groups.config = self.config
-        self._running = [asyncio.create_task(self._run(each)) for each in (self._keep_beating, self._step)]
+        self._running = [asyncio.create_task(self._repeat(each)) for each in (self._beat, self._step)]
 
     @property
     def live(self) -> frozenset[str]:
-        """The nodes that live, this one among them."""
-        return self._watch.live(self._ms(self.posting.read_s)) | {self.terms.name}
+        """The nodes that live, including this one."""
+        return self._liveness.live(_ms(self.board.read_s)) | {self.terms.name}
 
     @property
     def is_joined(self) -> bool:
-        """Whether others have heard of this node within a lease."""
-        return self._monotonic() - self._own.beaten_s < self.terms.heartbeat_timeout_ms / 1000
+        """Whether a heartbeat of this node has reached the board within its heartbeat timeout."""
+        return self._monotonic() - self._heartbeat.beaten_s < self.terms.heartbeat_timeout_ms / 1000
 
     @property
     def is_draining(self) -> bool:
-        """Whether the groups of this node shall go elsewhere."""
-        return self._own.is_draining
+        """Whether the groups of this node should move elsewhere."""
+        return self._heartbeat.is_draining
 
-    @staticmethod
-    def _ms(at_s: float) -> int:
-        return int(at_s * 1000)
+    # ---------------------------------------------------------------------------------------------------- the two loops
 
-    # ------------------------------------------------------------------------------------------------------------ beats
-
-    async def _run(self, do: Callable[[], Awaitable[None]]) -> None:
-        """Do something again and again, whatever becomes of it."""
-        told = ""
-        while not self.usurped.is_set():
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Run a step again and again, whatever it raises."""
+        logged = ""
+        while not self.replaced.is_set():
             try:
-                await do()
-                told = ""
+                await step()
+                logged = ""
             except FairlaneError as error:
-                if error.code != told:
-                    _log.warning("The board is out of reach; what is open here stays so. %s", error)
-                told = error.code
+                if error.code != logged:
+                    _log.warning("The board can't be reached; open groups stay open. %s", error)
+                logged = error.code
                 await asyncio.sleep(self._every_s)
-            except Exception:  # noqa: BLE001 - the next time has to come all the same
-                _log.exception("The node did something wrong.")
+            except Exception:  # noqa: BLE001 - the next step has to follow all the same
+                _log.exception("Unexpected error in the node loop; retrying.")
                 await asyncio.sleep(self._every_s)
 
-    async def _keep_beating(self) -> None:
-        """Show a sign of life, and wait until it is time for the next. Nothing else may hold it up."""
+    async def _beat(self) -> None:
+        """Send a heartbeat, and wait until the next is due."""
         self._check_groups()
-        await self._own.show_life()
-        await asyncio.sleep(max(0.0, self._own.beaten_s + self._every_s - self._monotonic()))
+        await self._heartbeat.beat()
+        await asyncio.sleep(max(0.0, self._heartbeat.beaten_s + self._every_s - self._monotonic()))
 
     async def _step(self) -> None:
-        """Read the board, do what is to be done, and wait until something has changed."""
-        await self.posting.look()
+        """Read the board, do what it requires, and wait for the next change."""
+        await self.board.read()
         self.note()
-        await self._decide()
-        if placement.steward(self.posting.view.nodes, self.live) == self.terms.name:
-            await self._upkeep.share_out(live=self.live, now_s=self._monotonic())
-        await self._upkeep.step()
-        await self.posting.wait(self._every_s)
+        await self._move_groups()
+        if placement.steward(self.board.view.nodes, self.live) == self.terms.name:
+            await self._configs.share_out(live=self.live, now_s=self._monotonic())
+        await self._configs.update()
+        await self.board.wait(self._every_s)
 
-    def _tell_change(self) -> None:
-        """Let others know at once what is open here."""
-        if not self.usurped.is_set() and self._running and not self._telling:
-            task = asyncio.create_task(self._tell())
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+    def _announce(self) -> None:
+        """Send an extra heartbeat, so that others learn at once which groups are open here."""
+        if not self.replaced.is_set() and self._running and (self._announcing is None or self._announcing.done()):
+            self._announcing = asyncio.create_task(self._announced())
 
-    async def _tell(self) -> None:
+    async def _announced(self) -> None:
         try:
-            await self._own.show_life()
+            await self._heartbeat.beat()
         except FairlaneError:
-            return  # the next beat tells it
+            return  # the next regular heartbeat says it
 
     def _describe(self, beat: int, incarnation: str) -> NodeEntry:
         return NodeEntry(
@@ -202,11 +198,11 @@ class Node:
             demand=self._loads.demand(),
             grpc=self.grpc,
             version=self.terms.version,
-            takeovers=self.tenancy.takeovers,
+            takeovers=self.lifecycle.takeovers,
         )
 
     def _check_groups(self) -> None:
-        """Let each group find out whether it still has its store, even if nobody asks for anything."""
+        """Ask each group's store whether it is still owned. A queue without traffic would not notice otherwise."""
         for group in list(self.groups.names):
             broker = self.groups.group(group)
             if broker is not None and group not in self._checks:
@@ -217,40 +213,39 @@ class Node:
         try:
             await broker.get_config("")
         except FairlaneError:
-            self.tenancy.drop_lost()
+            self.lifecycle.reconcile()
 
-    # ---------------------------------------------------------------------------------------------------------- acting
+    # -------------------------------------------------------------------------------------------------------- the board
 
     def note(self) -> None:
-        """Take note of the board as it was read last, and let groups be open accordingly."""
-        view, now_ms = self.posting.view, self._ms(self.posting.read_s)
-        self._watch.note(view.nodes, now_ms)
-        own, live = self.terms.name, self.live
-        homes = {name: entry.home for name, entry in view.groups.items()}
-        addresses = {name: entry.address for name, entry in view.nodes.items() if name in live}
-        self.groups.move(
-            {
-                queue: Place(group, homes[group], addresses.get(homes[group] or ""))
-                for queue, group in groups_by_queue(view.groups).items()
-            },
+        """Take the board as it was read last: learn where queues are, and set the goals for groups."""
+        view = self.board.view
+        self._liveness.note(view.nodes, _ms(self.board.read_s))
+        live = self.live
+        self.groups.locate(
+            {queue: _location(group, view, live) for queue, group in groups_by_queue(view.groups).items()},
             {queue: entry.split for queue, entry in view.splits.items()},
         )
-        mine: dict[str, str | None] = {}
-        for group in (group for group, home in homes.items() if home == own):
-            left = self._homes.get(group, own)
-            mine[group] = left if left in view.nodes and left not in live else None  # one that is gone has let go
-        self._homes |= {group: home for group, home in homes.items() if home != own or group in self.groups.names}
-        elsewhere = {group: addresses[home] for group, home in homes.items() if home in addresses and home != own}
-        self.tenancy.want(mine, elsewhere)
-        self.tenancy.drop_lost()
+        before, open_here = self.lifecycle.goals, self.groups.names
+        self.lifecycle.pursue(goals_of(view, own=self.terms.name, live=live, before=before, open_here=open_here))
         if self._noted is None or self._noted.config != view.config:
-            self._upkeep.wanted = config_of_groups(view)
+            self._configs.wanted = config_of_groups(view)
             self.on_config(view.config)
         self._noted = view
 
-    async def _decide(self) -> None:
-        view, live = self.posting.view, self.live
-        moves = self._next_moves(placement.homeless(view.groups, view.nodes, live), view)
+    async def refresh(self) -> None:
+        """Read the board now, and take it.
+
+        Raises:
+            StoreFailed: the board can't be read.
+        """
+        await self.board.refresh()
+        self.note()
+
+    async def _move_groups(self) -> None:
+        """Put the moves on the board that this node decides for: every node for urgent ones, the steward to balance."""
+        view, live = self.board.view, self.live
+        moves = placement.next_moves(view.groups, view.nodes, live)
         if not moves and self._is_time_to_balance(view, live):
             move = placement.balancing(view.groups, view.nodes, live)
             if move is not None:
@@ -258,91 +253,86 @@ class Node:
                 moves = [move]
         for move in moves:
             name = GROUP + move.group
-            if await self.posting.put(name, encode(move.entry), version=view.versions[name]) is not None:
+            if await self.board.put(name, encode(move.entry), version=view.versions[name]) is not None:
                 before = view.groups[move.group].home
                 extra = {"group": move.group, "node": move.home}
-                _log.info("The group %s goes from node %s to %s.", move.group, before, move.home, extra=extra)
+                _log.info("Group %s moves from node %s to %s.", move.group, before, move.home, extra=extra)
         if moves:
-            await self.posting.look()
+            await self.board.read()
             self.note()
         await self._forget_dead(view)
-
-    @staticmethod
-    def _next_moves(moves: list[placement.Move], view: BoardView) -> list[placement.Move]:
-        """Return the moves to make now: all that are urgent, and of the others a few at a time."""
-        on_the_way = sum(
-            entry.home in view.nodes and name not in view.nodes[entry.home].load
-            for name, entry in view.groups.items()
-            if entry.home is not None
-        )
-        others = [move for move in moves if not move.is_urgent]
-        return [move for move in moves if move.is_urgent] + others[: max(0, _MOVES_MAX - on_the_way)]
 
     def _is_time_to_balance(self, view: BoardView, live: frozenset[str]) -> bool:
         is_steward = placement.steward(view.nodes, live) == self.terms.name
         return is_steward and self._monotonic() - self._balanced_s >= _BALANCE_S
 
     async def _forget_dead(self, view: BoardView) -> None:
-        now_ms = self._ms(self.posting.read_s)
+        now_ms = _ms(self.board.read_s)
         for name in view.nodes:
-            if name != self.terms.name and (self._watch.silent_ms(name, now_ms) or 0) > _FORGET_MS:
-                await self.posting.remove(NODE + name, version=view.versions[NODE + name])
+            if name != self.terms.name and (self._liveness.silent_ms(name, now_ms) or 0) > _FORGET_MS:
+                await self.board.remove(NODE + name, version=view.versions[NODE + name])
 
-    # ---------------------------------------------------------------------------------------------- what others ask for
+    # ---------------------------------------------------------------------------------------------------- for operators
 
     def throttles(self) -> Mapping[str, Share]:
-        """Return what each throttle has for all groups: millionths of a token a second, and tokens saved up."""
-        return self._upkeep.wanted.throttles
-
-    async def inform(self) -> None:
-        """Read the board now.
-
-        Raises:
-            StoreFailed: it can't be read.
-        """
-        await self.posting.refresh()
-        self.note()
+        """Return what each throttle has for all groups: millionths of a token per second, and tokens saved up."""
+        return self._configs.wanted.throttles
 
     def seen(self) -> ClusterView:
         """Return the cluster as this node sees it."""
-        now_ms = self._ms(self._monotonic())
+        now_ms = _ms(self._monotonic())
 
         def silent_ms(node: str) -> int:
-            return self._watch.silent_ms(node, now_ms) or 0
+            return self._liveness.silent_ms(node, now_ms) or 0
 
-        view, own = self.posting.view, self.terms.name
-        return picture_of(view, own=own, live=self.live, silent_ms=silent_ms, open_here=self.groups.names)
+        view, own = self.board.view, self.terms.name
+        return cluster_view(view, own=own, live=self.live, silent_ms=silent_ms, open_here=self.groups.names)
 
-    # ---------------------------------------------------------------------------------------------------------- ending
+    def other_addresses(self) -> list[str]:
+        """Return the addresses of all other nodes that live."""
+        return [node.address for node in self.seen().nodes if node.is_live and node.name != self.terms.name]
+
+    # --------------------------------------------------------------------------------------------------------- leaving
 
     async def drain(self, *, grace_s: float) -> None:
-        """Let other nodes take over everything that is open here; return when they shall have, or after the grace."""
-        self._own.is_draining = True
+        """Move all groups to other nodes. Return when they have gone, or after the grace period."""
+        self._heartbeat.is_draining = True
         try:
             async with asyncio.timeout(grace_s):
                 await self.changes.drain_node(self.terms.name, is_draining=True)
-                while (self.groups.names or self.tenancy.is_busy) and self._has_heirs():
-                    await self.groups.changed(_LOOK_S)
+                while (self.groups.names or self.lifecycle.is_busy) and self._has_successor():
+                    await self.groups.changed(_DRAIN_POLL_S)
         except TimeoutError:
-            _log.warning("The grace is over; %d groups are still here.", len(self.groups.names))
+            _log.warning("Drain timed out after %g s; %d groups are still open.", grace_s, len(self.groups.names))
         except StoreFailed as error:
             _log.warning("The node can't be drained: %s", error)
 
-    def _has_heirs(self) -> bool:
-        nodes = self.posting.view.nodes
+    def _has_successor(self) -> bool:
+        nodes = self.board.view.nodes
         return any(name in nodes and not nodes[name].is_draining for name in self.live if name != self.terms.name)
 
     async def leave(self) -> None:
-        """Close what is open here, and disappear from the board."""
-        tasks = [*self._running, *self._telling, *self._checks.values()]
+        """Close all groups, and disappear from the board."""
+        announcing = [self._announcing] if self._announcing is not None else []
+        tasks = [*self._running, *announcing, *self._checks.values()]
         self._running = []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.tenancy.stop()
+        await self.lifecycle.stop()
         try:
-            await self._own.remove()
+            await self._heartbeat.remove()
         except FairlaneError as error:
-            _log.warning("The node stays on the board until others see that it is gone: %s", error)
+            _log.warning("The node stays on the board until its lease ends: %s", error)
         finally:
-            await self.posting.close()
+            await self.board.close()
+
+
+def _ms(at_s: float) -> int:
+    return int(at_s * 1000)
+
+
+def _location(group: str, view: BoardView, live: frozenset[str]) -> GroupLocation:
+    home = view.groups[group].home
+    is_live = home is not None and home in live and home in view.nodes
+    return GroupLocation(group, home, view.nodes[home].address if home is not None and is_live else None)

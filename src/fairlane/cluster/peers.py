@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.cluster.forwarding import Forwarder, Heard
 from fairlane.errors import Disconnected, FairlaneError
+from fairlane.verbs.leases import Lease, Nack
 from fairlane.wire.headers import LEASE_NAME
-from fairlane.wire.verbs import Lease, Nack
 
 if TYPE_CHECKING:
     import msgspec

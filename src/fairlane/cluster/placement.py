@@ -17,6 +17,8 @@ from fairlane.model.partitions import MARK
 
 _UNEVEN = 0.3
 """Groups are moved where the gap between two nodes is larger than this part of the mean weight of a node."""
+_MOVES_MAX = 4
+"""How many groups of drained nodes move at a time."""
 _GAIN = 0.2
 """A move has to close this part of the gap, at least: each makes clients wait for a moment."""
 
@@ -81,6 +83,20 @@ def homeless(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], l
         burdens[home] += weigh[name] / _capacity(nodes[home])
         moves.append(_move(name, entry, home, is_urgent=entry.home not in live))
     return moves
+
+
+def next_moves(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[Move]:
+    """Return the moves to make now: all urgent ones, and of the others only a few at a time."""
+    moves = homeless(groups, nodes, live)
+    # A group is under way while its home has not reported it as open. Its consumers wait meanwhile, so that a drained
+    # node gives its groups away a few at a time, and most queues are served at any moment.
+    under_way = sum(
+        entry.home in nodes and name not in nodes[entry.home].load
+        for name, entry in groups.items()
+        if entry.home is not None
+    )
+    others = [move for move in moves if not move.is_urgent]
+    return [move for move in moves if move.is_urgent] + others[: max(0, _MOVES_MAX - under_way)]
 
 
 def balancing(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> Move | None:

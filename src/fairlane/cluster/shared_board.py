@@ -1,4 +1,4 @@
-"""The board as an event loop sees it: what was read last, and changes that hold only if nobody else was quicker."""
+"""The board of the cluster as an event loop sees it: the latest reading, and changes by compare-and-set."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairlane.ports.board import Board
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 20
-_ACTING: Final = 4
+_CHANGE_THREADS: Final = 4
 
 
-class Posting:
-    """A board that is asked in threads of its own, since it may block.
+class SharedBoard:
+    """A board that is called in threads of its own, since it may block.
 
     Attributes:
         view: everything on the board, as it was read last.
@@ -27,8 +27,9 @@ class Posting:
     def __init__(self, board: Board, *, monotonic: Callable[[], float]) -> None:
         self._board = board
         self._monotonic = monotonic
-        self._looking = ThreadPoolExecutor(1, "fairlane-board-looking")  # one thread, that reads and waits by turns
-        self._acting = ThreadPoolExecutor(_ACTING, "fairlane-board-acting")
+        # Waiting for a change may take as long as a heartbeat, so changes have threads of their own.
+        self._reader = ThreadPoolExecutor(1, "fairlane-board-reader")
+        self._changer = ThreadPoolExecutor(_CHANGE_THREADS, "fairlane-board-changer")
         self._refreshing: asyncio.Task[BoardView] | None = None
         self._next: asyncio.Task[BoardView] | None = None
         self._begun = 0
@@ -36,27 +37,27 @@ class Posting:
         self.view = BoardView()
         self.read_s = float("-inf")
 
-    async def look(self) -> BoardView:
-        """Read the board, by the thread that waits.
+    async def read(self) -> BoardView:
+        """Read the board, in the thread that also waits for changes.
 
         Raises:
-            StoreFailed: it can't be read.
+            StoreFailed: the board can't be read.
         """
-        return await self._read(self._looking)
+        return await self._read(self._reader)
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when something may have changed since ``look``, or after this time.
+        """Return when something may have changed since ``read``, or after the timeout.
 
         Raises:
-            StoreFailed: nobody knows.
+            StoreFailed: the board can't be reached.
         """
-        await asyncio.get_running_loop().run_in_executor(self._looking, self._board.wait, timeout_s)
+        await asyncio.get_running_loop().run_in_executor(self._reader, self._board.wait, timeout_s)
 
     async def refresh(self) -> BoardView:
-        """Read the board, no sooner than now, together with all who want to.
+        """Read the board, no earlier than now. Callers that come at the same time share one reading.
 
         Raises:
-            StoreFailed: it can't be read.
+            StoreFailed: the board can't be read.
         """
         if self._next is None:
             self._next = asyncio.create_task(self._refresh())
@@ -65,46 +66,46 @@ class Posting:
     async def _refresh(self) -> BoardView:
         if self._refreshing is not None:
             await asyncio.wait((self._refreshing,))
-        self._refreshing, self._next = self._next, None  # whoever asks from now on may want to see more
-        return await self._read(self._acting)
+        self._refreshing, self._next = self._next, None  # a caller that comes after this line needs a newer reading
+        return await self._read(self._changer)
 
     async def _read(self, executor: ThreadPoolExecutor) -> BoardView:
         self._begun += 1
         number, begun_s = self._begun, self._monotonic()
         entries = await asyncio.get_running_loop().run_in_executor(executor, self._board.read)
         view = view_of(entries)
-        if number > self._applied:  # one that was begun later may have ended before
+        if number > self._applied:  # a reading that began later may have ended earlier
             self._applied = number
             self.view, self.read_s = view, begun_s
         return view
 
     async def put(self, name: str, value: bytes, *, version: str | None) -> str | None:
-        """Change an entry of a version, or with None make it, and return its new version; None if it has another.
+        """Replace an entry of a version, or with None create it. Return its new version, or None if it has another.
 
         Raises:
-            StoreFailed: nobody knows whether it was changed.
+            StoreFailed: the entry may or may not have been changed.
         """
-        entry = await self._act(lambda: self._board.put(name, value, version=version))
+        entry = await self._change(lambda: self._board.put(name, value, version=version))
         return None if entry is None else entry.version
 
     async def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another.
+        """Remove an entry of a version. Return False if it has another.
 
         Raises:
-            StoreFailed: nobody knows whether it was removed.
+            StoreFailed: the entry may or may not have been removed.
         """
-        return await self._act(lambda: self._board.remove(name, version=version))
+        return await self._change(lambda: self._board.remove(name, version=version))
 
-    async def change(self, name: str, edit: Callable[[BoardView], bytes | None]) -> BoardView:
-        """Change an entry as often as it takes: to what ``edit`` makes of the board, or with None remove it.
+    async def edit(self, name: str, edit: Callable[[BoardView], bytes | None]) -> BoardView:
+        """Change an entry to what ``edit`` returns for the current board, or with None remove it.
 
-        Returns the board afterwards.
+        ``edit`` is called again whenever another node has changed the entry in between. Returns the board afterwards.
 
         Raises:
-            StoreFailed: nobody knows whether it was changed.
+            StoreFailed: the entry may or may not have been changed.
         """
         for _ in range(_ATTEMPTS):
-            view = await self._read(self._acting)
+            view = await self._read(self._changer)
             version, value = view.versions.get(name), edit(view)
             if value is None and version is None:
                 return view
@@ -113,14 +114,14 @@ class Posting:
             else:
                 is_done = await self.put(name, value, version=version) is not None
             if is_done:
-                return await self._read(self._acting)
-        raise StoreFailed(f"Others changed {name!r} on the board again and again.")
+                return await self._read(self._changer)
+        raise StoreFailed(f"Other nodes changed {name!r} on the board {_ATTEMPTS} times in a row.")
 
-    async def _act(self, act: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._acting, act)
+    async def _change(self, change: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._changer, change)
 
     async def close(self) -> None:
-        """Let go of the board."""
-        await self._act(self._board.close)  # that ends a wait as well
-        for executor in (self._looking, self._acting):
+        """Close the board, which also ends a wait."""
+        await self._change(self._board.close)
+        for executor in (self._reader, self._changer):
             executor.shutdown(wait=False)

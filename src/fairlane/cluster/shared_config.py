@@ -12,7 +12,7 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.verbs.checking import require
 from fairlane.cluster.budgets import totals
 from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.shared_board import SharedBoard
 from fairlane.core.checks import text_fault
 from fairlane.core.decide.queues import value_fault
 from fairlane.errors import StoreFailed
@@ -27,8 +27,8 @@ _CHANGES_MAX: Final = 1_000
 class SharedConfig:
     """What is set by the verbs for config, and by those for keys. Every value is set on its own."""
 
-    def __init__(self, posting: Posting, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
-        self._posting = posting
+    def __init__(self, board: SharedBoard, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
+        self._board = board
         self._is_joined = is_joined
         self._on_set = on_set
 
@@ -43,7 +43,7 @@ class SharedConfig:
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
         """Return the config values whose keys begin with a prefix, by key, as they were read last."""
-        config = self._posting.view.config
+        config = self._board.view.config
         return {key: value for key, value in sorted(config.items()) if key.startswith(prefix)}
 
     async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:  # noqa: ARG002
@@ -59,7 +59,7 @@ class SharedConfig:
             require(_OWN if key.startswith(OWN_PREFIX) else None)
         for key, value in values.items():
             entry = None if value is None else encode(ConfigEntry(value=value))
-            await self._posting.change(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
+            await self._board.edit(CONFIG + key, lambda _view, entry=entry: entry)  # type: ignore[misc] # a default
         self._on_set()
 
 

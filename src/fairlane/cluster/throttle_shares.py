@@ -8,7 +8,7 @@ from typing import Final
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.budgets import OPENING_KEY, Step, config_of, owner_step, share_in, steward_step
 from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.shared_board import SharedBoard
 
 _STEPS_MAX: Final = 10
 """After so many steps about one throttle the others have their turn."""
@@ -16,11 +16,11 @@ _TURN_S: Final = 2.0
 """Where a throttle has too few tokens for all groups, they take turns of this length."""
 
 
-class Spending:
+class ThrottleShares:
     """The shares of the groups that are open here."""
 
-    def __init__(self, posting: Posting) -> None:
-        self._posting = posting
+    def __init__(self, board: SharedBoard) -> None:
+        self._board = board
         self._openings: dict[str, int] = {}
         self._shares: dict[str, dict[str, Share | None]] = {}
 
@@ -33,7 +33,7 @@ class Spending:
     async def confine(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
         """Let a group use no more than it was granted of any throttle, which may be nothing."""
         for throttle in throttles:
-            while (step := await self._step(group, throttle, broker, self._posting.view)).apply is not None:
+            while (step := await self._step(group, throttle, broker, self._board.view)).apply is not None:
                 await self._apply(group, throttle, broker, step.apply)
 
     async def settle(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
@@ -44,15 +44,15 @@ class Spending:
         """
         for throttle in throttles:
             for _ in range(_STEPS_MAX):
-                if await self._step(group, throttle, broker, self._posting.view) == Step():
+                if await self._step(group, throttle, broker, self._board.view) == Step():
                     break
-                view = await self._posting.refresh()  # begun after the last change of ours was answered
+                view = await self._board.refresh()  # begun after the last change of ours was answered
                 step = await self._step(group, throttle, broker, view)
                 if step.apply is not None:
                     await self._apply(group, throttle, broker, step.apply)
                 elif step.put is not None:
                     name = BUDGET + throttle
-                    await self._posting.put(name, encode(step.put), version=view.versions.get(name))
+                    await self._board.put(name, encode(step.put), version=view.versions.get(name))
 
     async def _step(self, group: str, throttle: str, broker: AsyncBroker, view: BoardView) -> Step:
         shares = self._shares[group]
@@ -77,13 +77,13 @@ async def _share_of(broker: AsyncBroker, throttle: str) -> Share | None:
     return share_in(await broker.list_config(f"throttle:{throttle}:"), throttle)
 
 
-async def share_out(posting: Posting, throttles: Mapping[str, Share], *, live: Collection[str], now_s: float) -> None:
+async def share_out(board: SharedBoard, throttles: Mapping[str, Share], *, live: Collection[str], now_s: float) -> None:
     """Say for every throttle what each group shall have, and grant what there is room for; for the steward.
 
     Raises:
         FairlaneError: the board is out of reach.
     """
-    view = posting.view
+    view = board.view
     is_changed = False
     for throttle, total in throttles.items():
         budget = steward_step(
@@ -96,10 +96,10 @@ async def share_out(posting: Posting, throttles: Mapping[str, Share], *, live: C
         )
         if budget is not None:
             name = BUDGET + throttle
-            await posting.put(name, encode(budget), version=view.versions.get(name))
+            await board.put(name, encode(budget), version=view.versions.get(name))
             is_changed = True
     if is_changed:
-        await posting.refresh()
+        await board.refresh()
 
 
 def _demand(view: BoardView, throttle: str, live: Collection[str]) -> Mapping[str, int]:

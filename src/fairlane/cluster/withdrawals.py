@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from fairlane.gateway.leases import leased_unless
 from fairlane.model.message import Receipt
-from fairlane.wire.verbs import Leased
+from fairlane.verbs.leases import LeasedMessages
 
 ANSWERED_S: Final = 5.0
 """So long is remembered what was leased: a node that has given up says so at once."""
@@ -38,7 +38,9 @@ class Withdrawals:
         self._waiting: dict[str, asyncio.Event] = {}
         self._withdrawn: _Remembered[None] = _Remembered(WITHDRAWN_S, monotonic)
 
-    async def leased(self, name: str, queue: str, leasing: Coroutine[Any, Any, Any], *, give_back: GiveBack) -> Leased:
+    async def leased(
+        self, name: str, queue: str, leasing: Coroutine[Any, Any, Any], *, give_back: GiveBack
+    ) -> LeasedMessages:
         """Return what is leased under a name; nothing as soon as it is taken back.
 
         Args:
@@ -52,17 +54,17 @@ class Withdrawals:
         """
         if name in self._withdrawn.by_name:
             leasing.close()
-            return Leased(deliveries=[])
+            return LeasedMessages(deliveries=[])
         ending = self._waiting[name] = asyncio.Event()
         try:
             leased = await leased_unless(lambda late: give_back(queue, _receipts(late)), leasing, _set(ending))
         finally:
             del self._waiting[name]
         if leased is None:
-            return Leased(deliveries=[])
+            return LeasedMessages(deliveries=[])
         if ending.is_set():  # just now, when what was leased had already won
             give_back(queue, _receipts(leased))
-            return Leased(deliveries=[])
+            return LeasedMessages(deliveries=[])
         if leased.deliveries:
             self._answered.note(name, (queue, _receipts(leased)))
         return leased
@@ -81,7 +83,7 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _receipts(leased: Leased) -> list[Receipt]:
+def _receipts(leased: LeasedMessages) -> list[Receipt]:
     return [Receipt(delivery.id, delivery.token) for delivery in leased.deliveries]
 
 

@@ -9,24 +9,8 @@ import msgspec
 from fairlane.errors import Forbidden, InvalidArgument
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.partitions import queue_of
-from fairlane.wire.verbs import Right
-
-EVERY = "*"
-
-
-class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A right on queues. A pattern is a name, the beginning of names with a star behind it, or a star for all.
-
-    Attributes:
-        right: ``produce``, ``consume`` or ``admin``, which is the right to do everything.
-        queues: a pattern for the names of the queues.
-        keys: for ``produce``, patterns of which one must fit the fairness key of a message; None for any key. Of a
-            path of keys the first is looked at, since it is the tenant.
-    """
-
-    right: Right
-    queues: str = EVERY
-    keys: tuple[str, ...] | None = None
+from fairlane.verbs.keys import EVERY, Grant
+from fairlane.verbs.verb import Right
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -7,8 +7,11 @@ import msgspec
 from fairlane.errors import InvalidArgument
 from fairlane.model.limits import CORRELATION_ID_LENGTH_MAX
 from fairlane.model.message import NewMessage
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Shape
 from fairlane.wire.trace import TraceContext, with_trace
-from fairlane.wire.verbs import Enqueue, Forward, Shape, Stage
 
 
 class Origin(msgspec.Struct, frozen=True):

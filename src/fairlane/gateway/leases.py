@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
-from fairlane.wire.verbs import Leased
+from fairlane.verbs.leases import LeasedMessages
 
 
 async def leased_unless(
-    give_back: Callable[[Leased], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
-) -> Leased | None:
+    give_back: Callable[[LeasedMessages], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
+) -> LeasedMessages | None:
     """Return what is leased, or None if the ending comes first: then the wait is over, and what was leased goes back.
 
     Raises:
@@ -28,9 +28,9 @@ async def leased_unless(
         if not is_taken:
             lease.cancel()
             lease.add_done_callback(partial(_given_back, give_back))
-    return cast("Leased", lease.result()) if is_taken else None
+    return cast("LeasedMessages", lease.result()) if is_taken else None
 
 
-def _given_back(give_back: Callable[[Leased], None], lease: asyncio.Future[Any]) -> None:
+def _given_back(give_back: Callable[[LeasedMessages], None], lease: asyncio.Future[Any]) -> None:
     if not lease.cancelled() and lease.exception() is None:
         give_back(lease.result())

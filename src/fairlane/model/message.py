@@ -126,11 +126,18 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dead: DeadLetter | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The right to act on a leased message, without the message: what a ``Delivery`` has too."""
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """The right to settle a leased message, without the message itself.
+
+    Attributes:
+        id: the message.
+        token: the fencing token of its lease.
+        cost: for an acknowledgement, what the message actually cost.
+    """
 
     id: str
     token: int
+    cost: int | None = None
 
 
 MessageStatus = Literal["waiting", "delayed", "leased"]

@@ -14,50 +14,14 @@ import msgspec
 from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.cluster.groups import Looking
 from fairlane.errors import InvalidArgument, RouteNotFound, Unauthenticated
-from fairlane.gateway.caller import ANYBODY, Caller, Grant, check_grant
-from fairlane.wire.verbs import Shape
+from fairlane.gateway.caller import ANYBODY, Caller, check_grant
+from fairlane.verbs.keys import CreatedKey, CreateKey, Grant, KeyList, KeyShown, ListKeys, RevokeKey
+from fairlane.verbs.verb import Done
 
 PREFIX: Final = PRIVATE_PREFIX + "key:"
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _NAME_LENGTH_MAX: Final = 128
 _SWEEP_S: Final = 0.5
-
-
-class CreateKey(Shape, frozen=True, kw_only=True):
-    """Make a key. Without ``expires_ms`` it holds until it is revoked."""
-
-    name: str
-    grants: tuple[Grant, ...]
-    expires_ms: int | None = None
-
-
-class CreatedKey(Shape, frozen=True, kw_only=True):
-    """A new key. This is the only time that it is shown."""
-
-    id: str
-    key: str
-
-
-class RevokeKey(Shape, frozen=True, kw_only=True):
-    """Let a key be good for nothing from now on."""
-
-    id: str
-
-
-class KeyShown(Shape, frozen=True, kw_only=True):
-    """What can be seen of a key."""
-
-    id: str
-    name: str
-    grants: tuple[Grant, ...]
-    created_ms: int
-    expires_ms: int | None = None
-
-
-class Keys(Shape, frozen=True, kw_only=True):
-    """All keys, by id."""
-
-    keys: list[KeyShown]
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -176,7 +140,7 @@ class KeyRing:
         self._kept[key_id] = kept
         return CreatedKey(id=key_id, key=f"fl_{key_id}_{secret}")
 
-    async def revoke(self, request: RevokeKey, caller: Caller) -> None:
+    async def revoke(self, request: RevokeKey, caller: Caller) -> Done:
         """Let a key be good for nothing.
 
         Raises:
@@ -187,10 +151,11 @@ class KeyRing:
         await self._broker.set_config(PREFIX + request.id, None, by=caller.name)
         self._kept.pop(request.id, None)
         self._look_at(request.id)
+        return Done()
 
-    def shown(self) -> Keys:
+    async def shown(self, _request: ListKeys, _caller: Caller) -> KeyList:
         """Return all keys, as far as they can be seen."""
-        return Keys(
+        return KeyList(
             keys=[
                 KeyShown(
                     id=key_id,

@@ -26,6 +26,7 @@ from fairlane.server.api_keys import PREFIX
 from fairlane.server.dispatch import HANDLERS
 from fairlane.server.doors import Doors
 from fairlane.server.settings import ServerSettings
+from fairlane.wire.tls import client_context
 
 _THREADS_BESIDE: Final = 8
 """Threads beside one for each group, which syncs its commits."""
@@ -75,15 +76,15 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
     nodes = OtherNodes(Forwarder(node.terms.name, tls=_tls(settings)))
 
     def config_value(key: str) -> str | None:
-        return node.posting.view.config.get(key)
+        return node.board.view.config.get(key)
 
-    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.posting.view.splits, now_ms=node.groups.now_ms)
+    keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
     doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
 
-    on_config(node.posting.view.config)
+    on_config(node.board.view.config)
     node.on_config = on_config
     try:
         yield
@@ -95,12 +96,12 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
     """Return how other nodes are known, and how this one is known to them where certificates are asked for."""
     if not settings.has_tls:
         return None
-    context = ssl.create_default_context()
-    if settings.tls_client_ca is not None:
-        context.load_verify_locations(settings.tls_client_ca)
-    if settings.tls_certificate is not None:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    return context
+    return client_context(
+        ca=settings.tls_client_ca,
+        certificate=settings.tls_certificate,
+        certificate_key=settings.tls_key,
+        trusts_system=True,
+    )
 
 
 async def hand_over(node: Node, doors: Doors, *, grace_s: float) -> float:

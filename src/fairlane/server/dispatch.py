@@ -10,10 +10,15 @@ import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.caller import EVERY, Caller
+from fairlane.gateway.caller import Caller
 from fairlane.server.suggestions import meant
 from fairlane.server.verbs import admin, batches, messages
-from fairlane.wire.verbs import VERBS, Enqueue, Forward, Shape, Stage
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.keys import EVERY
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -70,11 +75,6 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 }
 """What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairlaneError``."""
 
-NEW_WORK: Final = frozenset(("enqueue", "lease", "forward", "consume", "claim", "stage"))
-"""The verbs that a server which goes down refuses; all else helps to finish what has begun."""
-
-_ABOUT_MORE: Final = frozenset(("read_journal", "set_reader", "remove_reader", "readers", "move_queue"))
-"""The verbs that name a queue, and are about all queues of its group."""
 _PATH = re.compile(r" - at `\$(.*)`$")
 
 
@@ -89,8 +89,8 @@ def check_rights(name: str, request: Shape, caller: Caller) -> None:
     if isinstance(request, (Enqueue, Stage)):
         caller.check_producing(request.queue, request.messages)
         return
-    about = EVERY if name in _ABOUT_MORE else getattr(request, "queue", EVERY)
-    caller.check(VERBS[name].right, about)
+    verb = VERBS[name]
+    caller.check(verb.right, request.queue if verb.about == "queue" else EVERY)  # type: ignore[attr-defined]  # it names one
     if isinstance(request, Forward):
         for queue, news in request.messages.items():
             caller.check_producing(queue, news)

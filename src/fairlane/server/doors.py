@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -34,14 +33,20 @@ from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.dispatch import HANDLERS, NEW_WORK, Answer, check_rights
+from fairlane.server.dispatch import HANDLERS, Answer, check_rights
 from fairlane.server.interfaces.asgi import Scope, header
 from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.verbs.quick import QUICK
-from fairlane.wire.verbs import Enqueue, Lease, Leased, Shape, Stage
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.table import NEW_WORK
+from fairlane.verbs.verb import Shape
+from fairlane.wire.frames import CONSUME
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 _log = logging.getLogger("fairlane.server")
@@ -89,17 +94,6 @@ class DoorLimits:
         """
         if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > self.wait_ms_max:
             raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What has been counted since the server was started."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    delivered: int = 0
-    streams: int = 0
-    subscriptions: int = 0
 
 
 class Router(Protocol):
@@ -163,8 +157,13 @@ class Doors:
         self.hosts = hosts
         """The names under which the server may be called where no keys are asked for; None for any."""
         self.keys = keys if keys is not None else KeyRing(broker)
+        self._own: Mapping[str, Callable[[Any, Caller], Awaitable[Answer]]] = {
+            "create_key": self.keys.create,
+            "list_keys": self.keys.shown,
+            "revoke_key": self.keys.revoke,
+        }
         self.limits = limits if limits is not None else DoorLimits()
-        self.tally = Tally()
+        self.tally = CallCounts()
         self.metrics = Metrics(broker, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         """What is counted of commits."""
         rate = self.limits.requests_per_second
@@ -218,6 +217,8 @@ class Doors:
                 span.end()
 
     def _answering(self, name: str, request: Shape, caller: Caller, origin: Origin | None) -> Awaitable[Answer]:
+        if name in self._own:
+            return self._own[name](request, caller)
         if self.one is not None:
             return HANDLERS[name](self.one, request, caller)
         return self._router().call(name, request, caller, origin or _NOWHERE)
@@ -283,7 +284,7 @@ class Doors:
             raise Unauthenticated(f"The key {caller.name!r} has been revoked, or has expired.")
         return leased
 
-    def give_back(self, caller: Caller, leased: Leased) -> None:
+    def give_back(self, caller: Caller, leased: LeasedMessages) -> None:
         """Let messages go back that were leased for a caller who is gone, wherever their queue is."""
         if not leased.deliveries:
             return
@@ -351,7 +352,7 @@ class Doors:
         Raises:
             Closed: it does.
         """
-        if name in NEW_WORK and self.draining.is_set():
+        if (name in NEW_WORK or name == CONSUME) and self.draining.is_set():
             raise Closed("The server is going down.")
 
     @staticmethod

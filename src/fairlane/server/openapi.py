@@ -9,24 +9,24 @@ import msgspec
 from fairlane import __version__
 from fairlane.model.message import Delivery
 from fairlane.model.views import ClusterView, QueueView
-from fairlane.server.api_keys import CreatedKey, CreateKey, Keys, RevokeKey
 from fairlane.server.interfaces.exchange import JSON, MSGPACK
 from fairlane.server.interfaces.raw_payload import PARAMETERS, RAW
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
+from fairlane.verbs.config import ConfigValues
+from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
+from fairlane.verbs.queues import QueueList
+from fairlane.verbs.table import PATHS
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import VERBS, Config, Lease, Leased, Nothing, QueueRequest, Queues
+from fairlane.wire.frames import Consume, WatchQueue
 
 _Post: TypeAlias = tuple[str, type[msgspec.Struct], type[msgspec.Struct], str]
 _VERBS: Final[dict[str, _Post]] = {
-    f"/v1/{verb.path}": (name, verb.request, verb.answer, verb.right) for name, verb in VERBS.items()
+    f"/v1/{path}": (verb.name if path == verb.path else path.rpartition("/")[2], verb.request, verb.answer, verb.right)
+    for path, verb in PATHS.items()
 }
 _POSTS: Final[dict[str, _Post]] = _VERBS | {
-    "/v1/queue/dequeueWithState": ("dequeue_with_state", Lease, Leased, "consume"),
-    "/v1/keys/create": ("create_key", CreateKey, CreatedKey, "admin"),
-    "/v1/keys/list": ("list_keys", Nothing, Keys, "admin"),
-    "/v1/keys/revoke": ("revoke_key", RevokeKey, Nothing, "admin"),
+    "/v1/queue/dequeueWithState": ("dequeue_with_state", Lease, LeasedMessages, "consume"),
 }
 _STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None, str, str]]] = {
     "/v1/queue/subscribe": (
@@ -43,15 +43,21 @@ _STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] 
         "application/jsonl",
         "The same with state.",
     ),
-    "/v1/queue/watch": ("watch", QueueRequest, None, "text/event-stream", "An event whenever messages have come."),
+    "/v1/queue/watch": ("watch", WatchQueue, None, "text/event-stream", "An event whenever messages have come."),
 }
 _KINDS: Final = (JSON, MSGPACK)
 _EVENTS: Final = ("application/jsonl", "application/vnd.apache.arrow.stream")
 _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], str, tuple[str, ...]]]] = {
-    "/v1/queues": ("get_queues", Queues, (), "All queues.", _KINDS),
+    "/v1/queues": ("get_queues", QueueList, (), "All queues.", _KINDS),
     "/v1/queues/{name}": ("get_queue", QueueView, (), "A queue with its keys.", _KINDS),
     "/v1/cluster": ("get_cluster", ClusterView, (), "Nodes, and groups of queues with their owners.", _KINDS),
-    "/v1/config": ("get_config", Config, ("prefix",), "Config values by the beginning of their keys.", _KINDS),
+    "/v1/config": (
+        "get_config",
+        ConfigValues,
+        ("prefix",),
+        "ConfigValues values by the beginning of their keys.",
+        _KINDS,
+    ),
     "/v1/journal": (
         "get_journal",
         None,
@@ -76,7 +82,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
 def description() -> dict[str, Any]:
     """Return the OpenAPI document."""
     shapes = {shape for _, asked, answered, _ in _POSTS.values() for shape in (asked, answered)}
-    shapes |= {Consume, Delivery, QueueRequest, Queues, QueueView, Config, ErrorAnswer, reports.Reports}
+    shapes |= {Consume, Delivery, WatchQueue, QueueList, QueueView, ConfigValues, ErrorAnswer, reports.Reports}
     ordered = sorted(shapes, key=lambda shape: (shape.__module__, shape.__qualname__))
     refs, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     ref_of = dict(zip(ordered, refs, strict=True))
@@ -115,9 +121,10 @@ def _add_raw(paths: dict[str, Any]) -> None:
     enqueue["parameters"] = [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in PARAMETERS
     ]
-    responses = paths["/v1/queue/dequeue"]["post"]["responses"]
-    responses["200"]["content"][RAW] = payload
-    responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
+    for path in (LEASE.path, *LEASE.aliases):
+        responses = paths[f"/v1/{path}"]["post"]["responses"]
+        responses["200"]["content"][RAW] = payload
+        responses["204"] = {"description": f"With Accept: {RAW}: nothing was there."}
 
 
 def _post(name: str, asked: type, request: Any, answer: Any, right: str) -> dict[str, Any]:  # noqa: ANN401 - schemas

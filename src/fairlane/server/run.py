@@ -24,8 +24,8 @@ from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.caller import Caller, Grant
-from fairlane.server.api_keys import CreateKey, KeyRing
+from fairlane.gateway.caller import Caller
+from fairlane.server.api_keys import KeyRing
 from fairlane.server.cluster_node import hand_over, joined, serving_as_node
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.http import HttpDoor
@@ -33,6 +33,7 @@ from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
+from fairlane.verbs.keys import CreateKey, Grant
 
 try:
     import uvicorn
@@ -144,7 +145,7 @@ async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn
     if node is None:
         return
     node.grpc = grpc_address
-    await node.usurped.wait()
+    await node.replaced.wait()
     server.should_exit = True
 
 

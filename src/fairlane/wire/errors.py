@@ -6,9 +6,7 @@ from typing import Final
 
 import msgspec
 
-from fairlane import errors
-from fairlane.errors import FairlaneError, UnavailableError
-from fairlane.model.partitions import Split
+from fairlane.verbs.errors import ErrorBody
 
 GRPC_OK: Final = 0
 HTTP_STATUS: Final[dict[str, int]] = {
@@ -106,53 +104,7 @@ def grpc_status(code: str) -> int:
     return GRPC_STATUS.get(code, _UNAVAILABLE)
 
 
-class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as every door answers it."""
-
-    code: str
-    cause: str
-    remedy: str
-    retry_after_ms: int | None = None
-    at: str | None = None
-    split: Split | None = None
-
-
 class ErrorAnswer(msgspec.Struct, frozen=True):
     """The body of an HTTP answer that refuses the whole request."""
 
     error: ErrorBody
-
-
-def body_of(error: FairlaneError) -> ErrorBody:
-    """Return an error in the shape of the wire."""
-    retry_after_ms = error.retry_after_ms if isinstance(error, UnavailableError) else None
-    at = error.at if isinstance(error, errors.QueueElsewhere) else None
-    body = ErrorBody(code=error.code, cause=error.cause, remedy=error.remedy, retry_after_ms=retry_after_ms, at=at)
-    return msgspec.structs.replace(body, split=_split_of(error)) if isinstance(error, errors.QueueSplit) else body
-
-
-def _split_of(error: errors.QueueSplit) -> Split:
-    return Split(partitions=error.partitions, made=error.made, by_message=error.by_message)
-
-
-def _leaves() -> dict[str, type[FairlaneError]]:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FairlaneError)]
-    return {kind.code: kind for kind in kinds if "code" in vars(kind)}
-
-
-_LEAVES = _leaves()
-
-
-def error_of(body: ErrorBody) -> FairlaneError:
-    """Return the error that a body stands for; one of an unknown code is an internal error of that text."""
-    kind = _LEAVES.get(body.code)
-    if kind is None:
-        return errors.InternalError(f"{body.code}: {body.cause} {body.remedy}")
-    if issubclass(kind, UnavailableError):
-        return kind(body.cause, retry_after_ms=body.retry_after_ms)
-    if issubclass(kind, errors.QueueElsewhere):
-        return kind(body.cause, at=body.at or "")
-    if issubclass(kind, errors.QueueSplit):
-        split = body.split or Split(partitions=1, made=1)
-        return kind(body.cause, partitions=split.partitions, made=split.made, by_message=split.by_message)
-    return kind(body.cause)

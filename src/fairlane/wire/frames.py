@@ -17,9 +17,9 @@ from typing import TypeAlias
 import msgspec
 
 from fairlane.model.message import Delivery
-from fairlane.wire.errors import ErrorBody
+from fairlane.verbs.errors import ErrorBody
+from fairlane.verbs.verb import Shape
 from fairlane.wire.trace import TraceContext
-from fairlane.wire.verbs import Shape
 
 VERSION = 1
 SUBPROTOCOL = "fairlane.v1"
@@ -49,6 +49,12 @@ class Stop(Shape, frozen=True, kw_only=True):
     channel: int
     unseen: tuple[str, ...] = ()
     received: int | None = None
+
+
+class WatchQueue(Shape, frozen=True, kw_only=True):
+    """Ask for an event whenever messages have come to a queue; over HTTP only."""
+
+    queue: str
 
 
 class Call(msgspec.Struct, array_like=True, tag=0, gc=False):

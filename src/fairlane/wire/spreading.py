@@ -13,12 +13,14 @@ import msgspec
 
 from fairlane.model.message import Delivery, MessageView
 from fairlane.model.partitions import partition_name, partition_of_id, partition_of_key, queue_of
-from fairlane.wire import verbs as wire
+from fairlane.verbs.leases import Ack, Extend, Nack
+from fairlane.verbs.messages import Cancel, Enqueue
+from fairlane.verbs.verb import Shape
 
 T = TypeVar("T")
 M = TypeVar("M", Delivery, MessageView)
-Settling: TypeAlias = wire.Ack | wire.Nack | wire.Extend
-SETTLING: Final = (wire.Ack, wire.Nack, wire.Extend)
+Settling: TypeAlias = Ack | Nack | Extend
+SETTLING: Final = (Ack, Nack, Extend)
 
 
 class Piece(NamedTuple):
@@ -26,13 +28,13 @@ class Piece(NamedTuple):
 
     at: int
     """The partition."""
-    request: wire.Shape
+    request: Shape
     """The request, under the name of the partition."""
     rows: list[int]
     """Which items of the whole request these are."""
 
 
-def enqueue_pieces(request: wire.Enqueue, places: Sequence[int]) -> list[Piece]:
+def enqueue_pieces(request: Enqueue, places: Sequence[int]) -> list[Piece]:
     """Return an enqueue by partition, in order within each.
 
     Args:
@@ -45,7 +47,7 @@ def enqueue_pieces(request: wire.Enqueue, places: Sequence[int]) -> list[Piece]:
     ]
 
 
-def places_by_message(request: wire.Enqueue, partitions: int) -> list[int]:
+def places_by_message(request: Enqueue, partitions: int) -> list[int]:
     """Return the partition of each message, by the fairness keys that its producer has given them."""
     known: dict[object, int] = {}
     places = []
@@ -67,7 +69,7 @@ def settling_pieces(request: Settling) -> list[Piece]:
     ]
 
 
-def cancel_pieces(request: wire.Cancel) -> list[Piece]:
+def cancel_pieces(request: Cancel) -> list[Piece]:
     """Return a cancel by partition, which the ids of messages tell."""
     return [
         Piece(at, _renamed(request, at, ids=[request.ids[row] for row in rows]), rows)
@@ -113,7 +115,7 @@ def as_of(message: M, queue: str) -> M:
     return message if message.queue == queue else msgspec.structs.replace(message, queue=queue)
 
 
-def _renamed(request: wire.Shape, at: int, **changes: object) -> wire.Shape:
+def _renamed(request: Shape, at: int, **changes: object) -> Shape:
     return msgspec.structs.replace(for_partition(request, at), **changes)
 
 

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Final, Literal, Protocol
 
+from fairlane.client.conversions import Held
 from fairlane.client.message_fields import MessageFields
-from fairlane.client.shaping import Held
 from fairlane.model.message import Delivery
 
 WAITING: Final = 0

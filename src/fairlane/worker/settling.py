@@ -15,7 +15,7 @@ from fairlane.client.aio import AsyncClient
 from fairlane.client.retrying import is_passing
 from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
-from fairlane.wire.verbs import NackIntent
+from fairlane.verbs.leases import NackIntent
 from fairlane.worker.counters import Counters
 from fairlane.worker.message import SETTLING, WorkMessage
 from fairlane.worker.results import Ack, DeadLetter, Defer, Forward, Result, Retry

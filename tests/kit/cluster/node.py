@@ -15,7 +15,7 @@ from fairlane.broker.engine.engine import Engine
 from fairlane.broker.requests import Read, Request, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
-from fairlane.cluster.liveness import Watch
+from fairlane.cluster.liveness import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
 from fairlane.core.commands import SetConfig
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
@@ -70,7 +70,7 @@ class SimulatedNode:
         self._monotonic_ms = monotonic_ms
         self._log_of = log_of
         self._store_type = store_type
-        self._watch = Watch(HEARTBEAT_TIMEOUT_MS)
+        self._watch = Liveness(HEARTBEAT_TIMEOUT_MS)
         self._beat = 0
         self._openings = 0
         self._balanced_ms = monotonic_ms()

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlane.model.limits import PARTITIONS_MAX
-from fairlane.model.message import NewMessage
-from fairlane.wire import verbs as wire
+from fairlane.model.message import NewMessage, Receipt
+from fairlane.verbs.leases import Ack, Extend, Lease, Nack
+from fairlane.verbs.messages import Cancel, Enqueue
+from fairlane.verbs.queues import PauseQueue, PurgeQueue
 from fairlane.wire.spreading import (
     Piece,
     asking_order,
@@ -42,16 +44,16 @@ def check_pieces(pieces: list[Piece], items: list[Any], expected: list[int], fie
 def test_an_enqueue_is_in_pieces_by_place(where: list[int]) -> None:
     """Every message is in the piece of its partition, in order, and what holds for all holds for each piece."""
     messages = [NewMessage(payload=b"%d" % at) for at in range(len(where))]
-    pieces = enqueue_pieces(wire.Enqueue(queue="orders", messages=messages, wait_ms=7), where)
+    pieces = enqueue_pieces(Enqueue(queue="orders", messages=messages, wait_ms=7), where)
     check_pieces(pieces, messages, where, "messages")
-    assert all(isinstance(piece.request, wire.Enqueue) and piece.request.wait_ms == 7 for piece in pieces)
+    assert all(isinstance(piece.request, Enqueue) and piece.request.wait_ms == 7 for piece in pieces)
 
 
 @given(st.lists(names, max_size=30), st.sampled_from((2, 8)))
 def test_the_key_that_a_producer_gives_says_the_place(found: list[Any], count: int) -> None:
     """Messages of one top key are together, and those without a key where the default key is."""
     known = {2: {"acme": 0, "globex": 1, "initech": 1, None: 1}, 8: {"acme": 4, "globex": 1, "initech": 6, None: 1}}
-    request = wire.Enqueue(queue="orders", messages=[NewMessage(fairness_key=key) for key in found])
+    request = Enqueue(queue="orders", messages=[NewMessage(fairness_key=key) for key in found])
     tops = [key[0] if isinstance(key, tuple) else key for key in found]
     assert places_by_message(request, count) == [known[count][top] for top in tops]
 
@@ -60,25 +62,25 @@ def test_the_key_that_a_producer_gives_says_the_place(found: list[Any], count: i
 def test_what_settles_is_in_pieces_by_id(found: list[tuple[int, int]]) -> None:
     """Each receipt and each id goes to the partition that the id tells, whatever is done with it."""
     ids = [f"{(at << 47) + number:016x}" for at, number in found]
-    receipts = [wire.Receipt(id=each, token=row) for row, each in enumerate(ids)]
+    receipts = [Receipt(id=each, token=row) for row, each in enumerate(ids)]
     expected = [at for at, _ in found]
     for request in (
-        wire.Ack(queue="orders", receipts=receipts),
-        wire.Nack(queue="orders", receipts=receipts, intent="dead", error="no", delay_ms=5),
-        wire.Extend(queue="orders", receipts=receipts, visibility_ms=9),
+        Ack(queue="orders", receipts=receipts),
+        Nack(queue="orders", receipts=receipts, intent="dead", error="no", delay_ms=5),
+        Extend(queue="orders", receipts=receipts, visibility_ms=9),
     ):
         pieces = settling_pieces(request)
         check_pieces(pieces, receipts, expected, "receipts")
         for piece in pieces:
             assert msgspec.structs.replace(piece.request, queue="orders", receipts=receipts) == request
-    check_pieces(cancel_pieces(wire.Cancel(queue="orders", ids=ids)), ids, expected, "ids")
+    check_pieces(cancel_pieces(Cancel(queue="orders", ids=ids)), ids, expected, "ids")
 
 
 @given(places)
 def test_answers_come_back_in_the_order_of_the_request(where: list[int]) -> None:
     """What came of each item is at the item's row, whichever piece it was in."""
     ids = [f"{(at << 47) + row + 1:016x}" for row, at in enumerate(where)]
-    pieces = cancel_pieces(wire.Cancel(queue="orders", ids=ids))
+    pieces = cancel_pieces(Cancel(queue="orders", ids=ids))
     assert in_order(pieces, [[f"row {row}" for row in piece.rows] for piece in pieces]) == [
         f"row {row}" for row in range(len(where))
     ]
@@ -86,7 +88,7 @@ def test_answers_come_back_in_the_order_of_the_request(where: list[int]) -> None
 
 def test_an_answer_that_lacks_an_item_is_not_taken_for_a_whole_one() -> None:
     """A partition that answers for fewer items than it was asked about would leave the others to the wrong rows."""
-    pieces = cancel_pieces(wire.Cancel(queue="orders", ids=["0" * 15 + "1", "0" * 15 + "2"]))
+    pieces = cancel_pieces(Cancel(queue="orders", ids=["0" * 15 + "1", "0" * 15 + "2"]))
     with pytest.raises(ValueError, match="shorter"):
         in_order(pieces, [["one"]])
     with pytest.raises(ValueError, match="shorter"):
@@ -96,9 +98,9 @@ def test_an_answer_that_lacks_an_item_is_not_taken_for_a_whole_one() -> None:
 @pytest.mark.parametrize(
     ("request_", "name"),
     [
-        (wire.Lease(queue="orders", count=3, wait_ms=5), "orders~2"),
-        (wire.QueueRequest(queue="orders.dlq"), "orders~2.dlq"),
-        (wire.Pause(queue="orders", key="acme"), "orders~2"),
+        (Lease(queue="orders", count=3, wait_ms=5), "orders~2"),
+        (PurgeQueue(queue="orders.dlq"), "orders~2.dlq"),
+        (PauseQueue(queue="orders", key="acme"), "orders~2"),
     ],
 )
 def test_a_request_can_be_made_of_one_partition(request_: Any, name: str) -> None:

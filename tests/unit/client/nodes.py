@@ -16,9 +16,10 @@ from websockets.exceptions import ConnectionClosed
 
 from fairlane.embedded import EmbeddedTransport
 from fairlane.errors import FairlaneError, QueueElsewhere, QueueMoving
-from fairlane.wire.errors import body_of
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.table import VERBS
 from fairlane.wire.frames import CONSUME, SUBPROTOCOL, Answer, Call, Consume, Deliver, Ended, Refused, calls_of
-from fairlane.wire.verbs import VERBS, Lease, Leased
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -138,7 +139,7 @@ class _Door:
         credit = self._request.credit
         while credit:
             asked = Lease(queue=self._request.queue, count=credit, wait_ms=60_000)
-            leased: Leased = await self._broker.call("lease", asked)
+            leased: LeasedMessages = await self._broker.call("lease", asked)
             credit -= len(leased.deliveries)
             await self.connection.send(_encode(Deliver(self._number, leased.deliveries)))
 

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.model.partitions import partition_of_key
 from fairlane.model.policy import QueuePolicy
-from fairlane.wire.verbs import SplitQueue
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from fairlane.verbs.cluster import SplitQueue
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 
 QUICK = Retries(patience_s=20.0, first_s=0.001, longest_s=0.05)
 TENANTS = [f"tenant-{number}" for number in range(12)]

@@ -21,7 +21,7 @@ from fairlane.errors import (
     StoreFailed,
     WrongEventLoop,
 )
-from fairlane.wire.verbs import Shape
+from fairlane.verbs.verb import Shape
 
 QUICK = Retries(patience_s=5.0, first_s=0.0001, longest_s=0.0001)
 

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.client.protocol import FRAMES_MAX, Conversation, grouped, message_of
+from fairlane.client.transport.protocol import FRAMES_MAX, Conversation, grouped, message_of
 from fairlane.errors import Closed, Disconnected, FairlaneError, InternalError, QueueNotFound
 from fairlane.model.message import Delivery
-from fairlane.wire.errors import body_of
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.leases import Lease, LeasedMessages, Nack
+from fairlane.verbs.queues import MessageCount, PurgeQueue
+from fairlane.verbs.verb import Done
 from fairlane.wire.frames import Answer, Consume, Deliver, Ended, Refused, Stop, calls_of, is_many
-from fairlane.wire.verbs import Lease, Leased, Nack, Nothing, Purged, QueueRequest
 
-QUEUE = QueueRequest(queue="q")
+QUEUE = PurgeQueue(queue="q")
 
 
 def delivery(number: int) -> Delivery:
@@ -86,8 +88,8 @@ def test_answers_find_their_calls_in_any_order() -> None:
     desk = Desk()
     first, one = desk.ask("purge", QUEUE)
     second, two = desk.ask("delete_queue", QUEUE)
-    desk.hear(Answer(second, encoded(Nothing())), Answer(first, encoded(Purged(count=3))))
-    assert (one.result(), two.result()) == (Purged(count=3), Nothing())
+    desk.hear(Answer(second, encoded(Done())), Answer(first, encoded(MessageCount(count=3))))
+    assert (one.result(), two.result()) == (MessageCount(count=3), Done())
 
 
 def test_a_refusal_is_the_error_that_was_raised() -> None:
@@ -114,7 +116,7 @@ def test_what_was_leased_for_nobody_goes_back() -> None:
     desk = Desk()
     number, reply = desk.ask("lease", Lease(queue="q"))
     reply.cancel()
-    (call,) = desk.hear(Answer(number, encoded(Leased(deliveries=[delivery(7)]))))
+    (call,) = desk.hear(Answer(number, encoded(LeasedMessages(deliveries=[delivery(7)]))))
     nack = msgspec.msgpack.decode(call.request, type=Nack)
     assert (call.verb, nack.intent, [receipt.token for receipt in nack.receipts]) == ("nack", "defer", [7])
 
@@ -129,7 +131,7 @@ def test_what_comes_too_late_is_handed_to_whoever_wants_it() -> None:
     stopped, forgotten = desk.open(Taken())[0], desk.open(Taken())[0]
     desk.talk.stop(stopped, [], Future(), due=10.0)
     desk.talk.forget(forgotten)
-    leased = Answer(number, encoded(Leased(deliveries=[delivery(1)])))
+    leased = Answer(number, encoded(LeasedMessages(deliveries=[delivery(1)])))
     assert desk.hear(leased, Deliver(stopped, [delivery(2)]), Deliver(forgotten, [delivery(3)])) == []
     assert [one.token for one in late] == [1, 2, 3]
 
@@ -147,7 +149,7 @@ def test_a_channel_that_was_opened_for_nobody_is_closed_with_all_that_came_on_it
 def test_an_answer_to_nothing_is_let_be() -> None:
     """An answer or a refusal whose call was never made harms nobody."""
     desk = Desk()
-    assert desk.hear(Answer(99, encoded(Nothing())), Refused(98, body_of(Closed("x")))) == []
+    assert desk.hear(Answer(99, encoded(Done())), Refused(98, body_of(Closed("x")))) == []
     assert desk.hear(Deliver(97, [delivery(1)]), Ended(96, body_of(Closed("x")))) == []
 
 
@@ -155,7 +157,7 @@ def test_a_channel_delivers_and_counts() -> None:
     """Deliveries go to the channel's sink, and its stop says how many have come and which were not seen."""
     desk, sink = Desk(), Taken()
     number, reply = desk.open(sink)
-    desk.hear(Answer(number, encoded(Nothing())), Deliver(number, [delivery(1), delivery(2)]))
+    desk.hear(Answer(number, encoded(Done())), Deliver(number, [delivery(1), delivery(2)]))
     assert reply.done()
     assert [each.token for each in sink.deliveries] == [1, 2]
     frame = desk.talk.stop(number, ["x"], Future(), due=10.0)
@@ -222,7 +224,7 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 @given(st.lists(st.integers(min_value=0, max_value=3), max_size=600), st.randoms(use_true_random=False))
 def test_frames_are_grouped_without_loss(sizes: list[int], chance: random.Random) -> None:
     """However frames are put into messages, they come out in order, and no message has too many."""
-    requests = [QueueRequest(queue="q" * chance.choice([1, 10, 30_000]) if size else "q") for size in sizes]
+    requests = [PurgeQueue(queue="q" * chance.choice([1, 10, 30_000]) if size else "q") for size in sizes]
     talk = Conversation()
     frames = [talk.call("purge", request, Future(), due=1.0) for request in requests]
     messages = [message_of(some) for some in grouped(frames)]

@@ -8,7 +8,7 @@ from fairlane.client import Client
 from fairlane.client.retrying import Retries, is_repeatable, pause_s
 from fairlane.errors import Disconnected, RateLimited
 from fairlane.model.message import NewMessage
-from fairlane.wire.verbs import Enqueue
+from fairlane.verbs.messages import Enqueue
 from tests.unit.client.serving import ServerProcess
 
 

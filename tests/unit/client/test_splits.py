@@ -20,11 +20,12 @@ from fairlane.errors import (
     QueueNotFound,
     QueueSplit,
 )
-from fairlane.model.message import DeadLetter, Delivery, NewMessage
+from fairlane.model.message import DeadLetter, Delivery, NewMessage, Receipt
 from fairlane.model.names import id_of
 from fairlane.model.partitions import NUMBER_BITS, Split, partition_of_key
+from fairlane.verbs.leases import Ack, Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults, Result, Results
 from fairlane.wire.spreading import of_whole
-from fairlane.wire.verbs import Ack, Enqueue, Enqueued, EnqueueResult, Lease, Leased, Receipt, Result, Results
 
 FOUR = Split(partitions=4, made=4)
 
@@ -52,7 +53,7 @@ class Partitions:
         if isinstance(request, Lease):
             self.asked.append((request.queue, []))
             self._check(request.queue)
-            return Leased(deliveries=self.deliveries.get(request.queue, []))
+            return LeasedMessages(deliveries=self.deliveries.get(request.queue, []))
         items = [message.payload for message in getattr(request, "messages", ())]
         items += [receipt.id for receipt in getattr(request, "receipts", ())]
         self.asked.append((request.queue, items))
@@ -60,7 +61,7 @@ class Partitions:
             raise InvalidArgument("One of them is bad.")
         self._check(request.queue)
         if isinstance(request, Enqueue):
-            return Enqueued(results=[EnqueueResult(id=f"{request.queue}/{item.decode()}") for item in items])
+            return EnqueueResults(results=[EnqueueResult(id=f"{request.queue}/{item.decode()}") for item in items])
         return Results(results=[Result()] * len(items))
 
     def _check(self, queue: str) -> None:
@@ -202,7 +203,7 @@ def delivery(at: int, queue: str, dead: DeadLetter | None = None) -> Delivery:
     )
 
 
-def leased(partitions: Partitions, known: Known, turn: int) -> Leased | FairlaneError:
+def leased(partitions: Partitions, known: Known, turn: int) -> LeasedMessages | FairlaneError:
     """Lease in turn."""
     asked = Asked("lease", Lease(queue="orders", count=5, wait_ms=9), 9)
     return asyncio.run(lease_in_turn(asked, known, turn, partitions.ask))
@@ -213,7 +214,7 @@ def test_the_first_partition_that_has_anything_is_leased_from() -> None:
     partitions, known = Partitions(), Known(FOUR, 0.0)
     partitions.deliveries = {"orders~0": [delivery(0, "orders")], "orders~3": [delivery(3, "orders~3")]}
     found = leased(partitions, known, 1)
-    assert isinstance(found, Leased)
+    assert isinstance(found, LeasedMessages)
     assert [(one.id, one.queue) for one in found.deliveries] == [(id_in(3), "orders")]
     assert [queue for queue, _ in partitions.asked] == ["orders~1", "orders~2", "orders~3"]
 
@@ -222,7 +223,7 @@ def test_a_lease_passes_over_partitions_that_are_away() -> None:
     """Those that do not answer are no error as long as one answers, and are asked last next time."""
     away: dict[str, FairlaneError] = {"orders~0": QueueMoving("It moves."), "orders~1": QueueNotFound("None.")}
     partitions, known = Partitions(away), Known(FOUR, 0.0)
-    assert leased(partitions, known, 0) == Leased(deliveries=[])
+    assert leased(partitions, known, 0) == LeasedMessages(deliveries=[])
     assert known.order(0) == [2, 3, 0, 1]
     partitions.refusals = {f"orders~{at}": Disconnected("Lost.") for at in range(4)}
     assert isinstance(leased(partitions, known, 0), Disconnected)

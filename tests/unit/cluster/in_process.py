@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,17 +31,9 @@ from fairlane.server.doors import Doors
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.settings import ServerSettings
+from tests.kit.waiting import PATIENCE_S, until
 
 HEARTBEAT_TIMEOUT_MS = 500
-PATIENCE_S = 20.0
-
-
-async def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for something, for a limited time."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - what it waits for knows of no event
-            await asyncio.sleep(0.01)
-    assert is_so(), what
 
 
 @dataclass

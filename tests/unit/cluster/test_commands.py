@@ -8,7 +8,8 @@ import json
 from click.testing import CliRunner, Result
 
 from fairlane.cli.main import cli
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
 

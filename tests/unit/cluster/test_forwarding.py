@@ -10,7 +10,7 @@ import pytest
 from fairlane.cluster.forwarding import Forwarder
 from fairlane.errors import Disconnected, InternalError, QueueMoving, QueueNotFound
 from fairlane.model.views import QueueView
-from fairlane.wire.verbs import QueueRequest, Stats
+from fairlane.verbs.queues import GetStats, InspectQueue
 from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
@@ -25,7 +25,7 @@ async def asked(serve: Serve) -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         async with server:
-            await forwarder.ask(f"http://127.0.0.1:{port}", "stats", Stats(queue="orders"), {})
+            await forwarder.ask(f"http://127.0.0.1:{port}", "stats", GetStats(queue="orders"), {})
     finally:
         await forwarder.close()
 
@@ -38,11 +38,11 @@ def test_answers_and_refusals_are_those_of_the_node() -> None:
             await made(cluster, "orders")
             forwarder, at = Forwarder("z"), cluster["a"].address
             for _ in range(3):
-                view = await forwarder.ask(at, "stats", Stats(queue="orders"), {})
+                view = await forwarder.ask(at, "stats", GetStats(queue="orders"), {})
                 assert isinstance(view, QueueView)
                 assert view.name == "orders"
                 with pytest.raises(QueueNotFound):
-                    await forwarder.ask(at, "inspect", QueueRequest(queue="nothing"), {})
+                    await forwarder.ask(at, "inspect", InspectQueue(queue="nothing"), {})
             assert len(forwarder._idle[at]) == 1
             await forwarder.close()
 
@@ -58,7 +58,7 @@ def test_a_node_that_nobody_reaches_has_done_nothing() -> None:
         server.close()
         await server.wait_closed()
         with pytest.raises(QueueMoving):
-            await Forwarder("z").ask(f"http://127.0.0.1:{port}", "stats", Stats(queue="orders"), {})
+            await Forwarder("z").ask(f"http://127.0.0.1:{port}", "stats", GetStats(queue="orders"), {})
 
     run(main())
 

@@ -9,21 +9,21 @@ from collections.abc import AsyncIterator
 
 from fairlane.adapters.memory.board import MemoryBoard
 from fairlane.cluster.entries import NodeEntry
-from fairlane.cluster.heartbeat import OwnEntry
-from fairlane.cluster.shared_board import Posting
+from fairlane.cluster.heartbeat import Heartbeat
+from fairlane.cluster.shared_board import SharedBoard
 
 
 class _Process:
     """A process that is node ``a``, as far as its entry goes."""
 
     def __init__(self, board: MemoryBoard, address: str) -> None:
-        self.posting = Posting(board, monotonic=time.monotonic)
+        self.board = SharedBoard(board, monotonic=time.monotonic)
         self.stops = 0
-        self.own = OwnEntry(
-            self.posting,
+        self.own = Heartbeat(
+            self.board,
             name="a",
             describe=lambda beat, incarnation: NodeEntry(address=address, beat=beat, incarnation=incarnation),
-            on_usurped=self._stop,
+            on_replaced=self._stop,
             monotonic=time.monotonic,
         )
 
@@ -32,7 +32,7 @@ class _Process:
 
     async def seen(self) -> NodeEntry | None:
         """Return what others see of the node."""
-        return (await self.posting.look()).nodes.get("a")
+        return (await self.board.read()).nodes.get("a")
 
 
 @contextlib.asynccontextmanager
@@ -43,14 +43,14 @@ async def _two_processes() -> AsyncIterator[tuple[_Process, _Process]]:
         yield first, second
     finally:
         for process in (first, second):
-            await process.posting.close()
+            await process.board.close()
 
 
 async def _usurp(first: _Process, second: _Process) -> None:
     for process in (first, second):
-        process.own.begin(await process.posting.look())
-        await process.own.show_life()
-    await first.own.show_life()
+        process.own.begin(await process.board.read())
+        await process.own.beat()
+    await first.own.beat()
 
 
 def test_a_node_whose_name_another_took_says_nothing_more() -> None:
@@ -59,10 +59,10 @@ def test_a_node_whose_name_another_took_says_nothing_more() -> None:
     async def main() -> None:
         async with _two_processes() as (first, second):
             await _usurp(first, second)
-            await asyncio.gather(*(first.own.show_life() for _ in range(3)))
+            await asyncio.gather(*(first.own.beat() for _ in range(3)))
             await first.own.remove()
             seen = await second.seen()
-            assert first.own.usurped.is_set()
+            assert first.own.replaced.is_set()
             assert first.stops == 1
             assert seen is not None
             assert (seen.address, seen.beat) == ("second:1", 1)
@@ -75,7 +75,7 @@ def test_a_node_disappears_when_it_leaves() -> None:
 
     async def main() -> None:
         async with _two_processes() as (first, second):
-            await first.own.show_life()
+            await first.own.beat()
             assert await second.seen() is not None
             await first.own.remove()
             assert await second.seen() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.cluster.entries import NodeEntry
-from fairlane.cluster.liveness import Watch
+from fairlane.cluster.liveness import Liveness
 
 
 def beats(**numbers: int) -> dict[str, NodeEntry]:
@@ -12,7 +12,7 @@ def beats(**numbers: int) -> dict[str, NodeEntry]:
 
 def test_a_node_lives_while_its_beat_changes() -> None:
     """A beat that stands still for a lease is that of a dead node; one more brings it back."""
-    watch = Watch(1_000)
+    watch = Liveness(1_000)
     watch.note(beats(a=1, b=1), 0)
     watch.note(beats(a=1, b=1), 450)
     watch.note(beats(a=2, b=1), 900)
@@ -27,7 +27,7 @@ def test_a_node_lives_while_its_beat_changes() -> None:
 
 def test_a_beat_that_goes_back_is_a_sign_of_life_too() -> None:
     """A node that was started again begins to count anew, under another incarnation or its own."""
-    watch = Watch(1_000)
+    watch = Liveness(1_000)
     watch.note(beats(a=100), 0)
     watch.note(beats(a=100), 450)
     watch.note(beats(a=1), 900)
@@ -40,7 +40,7 @@ def test_a_beat_that_goes_back_is_a_sign_of_life_too() -> None:
 
 def test_who_begins_to_watch_gives_everybody_a_lease() -> None:
     """What a new watcher finds may be long dead or alive; it waits for a lease before it decides."""
-    watch = Watch(1_000)
+    watch = Liveness(1_000)
     watch.note(beats(ghost=7), 5_000)
     assert watch.live(5_999) == {"ghost"}
     watch.note(beats(ghost=7), 5_500)
@@ -50,7 +50,7 @@ def test_who_begins_to_watch_gives_everybody_a_lease() -> None:
 
 def test_silence_counts_only_while_the_board_was_read() -> None:
     """Who could not read for more than half a lease gives everybody another: they may not have been able to write."""
-    watch = Watch(1_000)
+    watch = Liveness(1_000)
     watch.note(beats(a=1), 0)
     watch.note(beats(a=1), 900)
     assert watch.live(1_500) == {"a"}
@@ -61,7 +61,7 @@ def test_silence_counts_only_while_the_board_was_read() -> None:
 
 def test_who_is_gone_from_the_board_is_forgotten() -> None:
     """A node that left does not live, and is not silent either."""
-    watch = Watch(1_000)
+    watch = Liveness(1_000)
     watch.note(beats(a=1, b=1), 0)
     watch.note(beats(a=1), 10)
     assert watch.live(10) == {"a"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlane.assembly import open_async_broker
 from fairlane.cluster.groups import Groups
-from fairlane.cluster.load import Loads
+from fairlane.cluster.load import GroupLoads
 from tests.unit.server.house import run
 
 
@@ -15,7 +15,7 @@ def test_a_load_is_records_a_second_smoothed() -> None:
         async with await open_async_broker() as broker:
             await broker.create_queue("orders")
             groups = Groups(node="a", clock_ms=lambda: 0)
-            loads = Loads(groups)
+            loads = GroupLoads(groups)
             groups.add("orders", broker)
             assert loads.rates(0.0) == {"orders": 0.0}
             for _ in range(100):

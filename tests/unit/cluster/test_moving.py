@@ -10,7 +10,8 @@ import msgspec
 import websockets
 
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
 from tests.unit.server.house import run
 
@@ -52,7 +53,7 @@ def test_who_waits_for_messages_gets_them_from_the_new_owner() -> None:
             before, (to,) = cluster.owner("orders"), cluster.others("orders")
             waiting = [asyncio.create_task(leased(at, "orders", wait_ms=15_000)) for at in (before, to)]
             engine = before.groups.of("orders")._engine
-            await until(lambda: engine.dispatcher.waiting("orders") == 2, "both wait at the owner")
+            await until(lambda: engine.consumers.waiting("orders") == 2, "both wait at the owner")
             await moved("orders", to, asked=before)
             await to.done("queue/enqueue", {"queue": "orders", "messages": [HELLO, HELLO]})
             assert len({delivery["id"] for delivery in await asyncio.gather(*waiting)}) == 2
@@ -158,7 +159,7 @@ def test_a_dead_node_is_taken_over() -> None:
             await until(lambda: heir.groups.has("orders"), "it is taken over")
             assert await heir.done("queue/ack", receipts(held)) == {"results": [{}]}
             assert (await heir.done("queue/stats", {"queue": "orders"}))["waiting"] == 1
-            assert heir.node.tenancy.takeovers == 1
+            assert heir.node.lifecycle.takeovers == 1
 
     run(main())
 
@@ -224,7 +225,7 @@ def test_a_group_whose_store_fails_is_opened_anew() -> None:
             await member.done("queue/enqueue", body)
             waiting = asyncio.create_task(member.post("queue/dequeue", {"queue": "mails", "wait_ms": 15_000}))
             engine = member.groups.of("mails")._engine
-            await until(lambda: engine.dispatcher.waiting("mails") == 1, "somebody waits")
+            await until(lambda: engine.consumers.waiting("mails") == 1, "somebody waits")
             cluster.shelves.failing |= {"orders", "mails"}
             update = {"queue": "mails", "policy": {"max_attempts": 7}}
             for answer in (await member.post("queue/enqueue", body), await member.post("queues/update", update)):
@@ -291,7 +292,7 @@ def test_the_last_node_that_takes_groups_need_not_wait_to_leave() -> None:
             del cluster.members[owner.name]
             await owner.stop()
             await until(lambda: other.groups.has("orders"), "the other has it")
-            assert other.node.tenancy.takeovers == 0
+            assert other.node.lifecycle.takeovers == 0
 
     run(main())
 
@@ -304,7 +305,7 @@ def test_a_second_process_of_the_same_name_takes_the_place_of_the_first() -> Non
             await made(cluster, "orders")
             first = cluster.members.pop("a")
             second = await cluster.add("a")
-            await until(first.node.usurped.is_set, "the first one notices")
+            await until(first.node.replaced.is_set, "the first one notices")
             await until(lambda: second.groups.has("orders") and not first.groups.names, "the second one serves")
             await second.done("queue/stats", {"queue": "orders"})
             await first.stop()

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import Any
 
 from fairlane.cluster.budgets import share_in
-from fairlane.gateway.caller import Caller, Grant
+from fairlane.gateway.caller import Caller
 from fairlane.model.partitions import partition_of_key
-from fairlane.server.api_keys import CreateKey
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from fairlane.verbs.keys import CreateKey, Grant
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import everybody_knows, message, split
 

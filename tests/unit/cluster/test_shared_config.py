@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlane.gateway.caller import Caller, Grant
-from fairlane.server.api_keys import CreateKey
-from tests.unit.cluster.in_process import cluster_of, until
+from fairlane.gateway.caller import Caller
+from fairlane.verbs.keys import CreateKey, Grant
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run
 

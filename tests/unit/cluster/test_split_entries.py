@@ -23,10 +23,10 @@ def test_changes_of_a_split_build_on_each_other() -> None:
 
             changing = [member.node.changes.change_split("orders", one_more) for member in cluster.members.values()]
             await asyncio.gather(*changing)
-            view = await cluster["a"].node.posting.refresh()
+            view = await cluster["a"].node.board.refresh()
             assert view.splits["orders"].made == 4
             await cluster["b"].node.changes.change_split("orders", lambda _entry: None)
-            assert (await cluster["a"].node.posting.refresh()).splits == {}
+            assert (await cluster["a"].node.board.refresh()).splits == {}
 
     run(main())
 
@@ -36,16 +36,16 @@ def test_a_partition_that_its_queue_has_stays_on_the_board() -> None:
 
     async def main() -> None:
         async with cluster_of("a") as cluster:
-            changes, posting = cluster["a"].node.changes, cluster["a"].node.posting
+            changes, board = cluster["a"].node.changes, cluster["a"].node.board
             for at in (1, 2):
                 await changes.list_queue(f"orders~{at}", group=f"orders~{at}")
             entry = SplitEntry(partitions=2, made=2)
             await changes.change_split("orders", lambda _entry: entry)
             for at in (1, 2):
                 await changes.unlist_queue(f"orders~{at}")
-            assert list((await posting.refresh()).groups) == ["orders~1"]
+            assert list((await board.refresh()).groups) == ["orders~1"]
             await changes.change_split("orders", lambda _entry: msgspec.structs.replace(entry, partitions=1, made=1))
             await changes.unlist_queue("orders~1")
-            assert list((await posting.refresh()).groups) == []
+            assert list((await board.refresh()).groups) == []
 
     run(main())

@@ -16,12 +16,13 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
-from fairlane.gateway.caller import Caller, Grant
-from fairlane.server.api_keys import CreateKey, KeyRing
+from fairlane.gateway.caller import Caller
+from fairlane.server.api_keys import KeyRing
 from fairlane.server.doors import DoorLimits, Doors
 from fairlane.server.interfaces.asgi import SHORT_WAY
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock, SeededEntropy
+from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
 
 T = TypeVar("T")

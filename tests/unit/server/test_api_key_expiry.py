@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.gateway.caller import Caller, Grant
+from fairlane.gateway.caller import Caller
 from fairlane.model.message import NewMessage
-from fairlane.server.api_keys import RevokeKey
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant, RevokeKey
+from fairlane.verbs.verb import Done
 from fairlane.wire.grpc import broker_pb2 as broker
-from fairlane.wire.verbs import Nothing
 from tests.unit.server.grpc_house import called, trailing
 from tests.unit.server.house import House, connected, opened, run
 
@@ -58,7 +58,7 @@ def test_a_stream_is_closed(ending: Ending) -> None:
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key), connected(house, key=key) as socket:
-            await socket.answer("consume", {"queue": "orders"}, Nothing)
+            await socket.answer("consume", {"queue": "orders"}, Done)
             await house.broker.enqueue_many("orders", [NewMessage()])
             await socket.deliveries(1)
             await ending(house, clock, key)

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from fairlane.gateway.caller import Grant
 from fairlane.model.message import NEVER_MS, NewMessage
 from fairlane.server.doors import DoorLimits
 from fairlane.server.shutdown import settled
+from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
 from fairlane.wire.grpc import batches_pb2_grpc
 from tests.unit.server.grpc_house import called, refused, stub, trailing
@@ -91,7 +91,7 @@ def test_batches_over_grpc() -> None:
             assert (await service.Publish(publish)).count == 1
             named: dict[str, Any] = {"queue": "orders", "consumer": "etl"}
             view = await service.RegisterConsumer(batches.RegisterConsumerRequest(**named, idle_ms=60_000))
-            claim = await service.Claim(batches.ClaimRequest(**named, epoch=view.epoch, done=0))
+            claim = await service.MakeClaim(batches.MakeClaimRequest(**named, epoch=view.epoch, done=0))
             assert (claim.number, claim.count, claim.size_bytes) == (1, 1, 1)
             found = await service.ReadClaim(batches.ReadClaimRequest(**named, claim=1))
             (delivery,) = found.deliveries
@@ -104,7 +104,7 @@ def test_batches_over_grpc() -> None:
             assert (known.open_messages, known.idle_ms) == (1, 60_000)
             assert (await service.ReleaseConsumer(batches.ReleaseConsumerRequest(**named))).count == 1
             assert (await service.DropSink(batches.DropSinkRequest(queue="orders", sink="s"))).count == 0
-            error = await refused(service.Claim(batches.ClaimRequest(**named, epoch=view.epoch)))
+            error = await refused(service.MakeClaim(batches.MakeClaimRequest(**named, epoch=view.epoch)))
             assert trailing(error)["fairlane-code"] == "invalid_argument"
 
     run(main())

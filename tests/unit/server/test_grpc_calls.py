@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.grpc_server import SERVICES
+from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from tests.unit.server.grpc_house import Caller, called, receipt, refused, stub, trailing
@@ -102,7 +102,7 @@ def test_a_lease_that_is_called_off_takes_nothing() -> None:
 
 
 def _waiters(caller: Caller) -> list[Any]:
-    line = caller.house.broker._engine.dispatcher._lines.get("orders", ())
+    line = caller.house.broker._engine.consumers.lines.get("orders", ())
     return list(line)
 
 

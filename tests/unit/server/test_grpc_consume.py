@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.gateway.caller import ANYBODY, Grant
-from fairlane.server.api_keys import RevokeKey
+from fairlane.gateway.caller import ANYBODY
 from fairlane.server.doors import DoorLimits
+from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2

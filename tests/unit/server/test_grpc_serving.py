@@ -67,10 +67,10 @@ def test_a_client_that_knows_nothing_can_call() -> None:
                 files.insert(0, descriptor_pb2.FileDescriptorProto.FromString(data))
             for file in sorted(files, key=lambda file: len(file.dependency)):
                 pool.Add(file)
-            method = pool.FindServiceByName("fairlane.v1.Admin").FindMethodByName("Stats")
+            method = pool.FindServiceByName("fairlane.v1.Admin").FindMethodByName("GetStats")
             request: Any = GetMessageClass(method.input_type)()
             request.queue = "orders"
-            data = await caller.raw("/fairlane.v1.Admin/Stats", request.SerializeToString())
+            data = await caller.raw("/fairlane.v1.Admin/GetStats", request.SerializeToString())
             answer: Any = GetMessageClass(method.output_type).FromString(data)
             assert answer.waiting == 2
 

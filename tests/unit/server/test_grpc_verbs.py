@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import grpc
 
+from fairlane.verbs.table import METHODS, VERBS
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2
-from fairlane.wire.protobuf import VERB_OF
-from fairlane.wire.verbs import VERBS
 from tests.unit.server.grpc_house import called, receipt, refused
 from tests.unit.server.house import run
 
 
 def test_every_verb_has_a_method() -> None:
     """What can be asked over HTTP can be asked over gRPC."""
-    assert set(VERB_OF.values()) == set(VERBS)
+    assert {verb.name for verb in METHODS.values()} == set(VERBS)
 
 
 def test_a_message_goes_its_way() -> None:
@@ -43,7 +42,7 @@ def test_a_message_goes_its_way() -> None:
             acked = await caller.broker.Ack(broker.AckRequest(queue="orders", receipts=[receipt(again)]))
             assert len(acked.results) == 1
             assert not acked.results[0].HasField("error")
-            assert (await caller.admin.Stats(admin.StatsRequest(queue="orders"))).waiting == 0
+            assert (await caller.admin.GetStats(admin.GetStatsRequest(queue="orders"))).waiting == 0
 
     run(main())
 
@@ -166,7 +165,7 @@ def test_an_operator_sees_config_throttles_hooks_and_the_journal() -> None:
             script = "function on_failure(msg) return { action = 'dlq' } end"
             trial = await caller.admin.TryHook(admin.TryHookRequest(queue="orders", hook="on_failure", script=script))
             assert trial.on_failure.is_dead
-            statistics = await caller.admin.HookStatistics(admin.HookStatisticsRequest(queue="orders"))
+            statistics = await caller.admin.GetHookStatistics(admin.GetHookStatisticsRequest(queue="orders"))
             assert statistics.is_open is False
             await caller.admin.SetReader(admin.SetReaderRequest(name="r", position=0))
             journal = await caller.admin.ReadJournal(admin.ReadJournalRequest(count=100))

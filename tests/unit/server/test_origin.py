@@ -7,11 +7,12 @@ import pytest
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.context import Origin, checked_correlation_id, marked
 from fairlane.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
-from fairlane.model.message import NewMessage
+from fairlane.model.message import NewMessage, Receipt
 from fairlane.server.settings import check, load
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.trace import TraceContext, trace_of
-from fairlane.wire.verbs import Enqueue, Forward, Receipt
 from tests.unit.server.grpc_house import called
 from tests.unit.server.house import opened, run
 

@@ -13,7 +13,7 @@ import pytest
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.logs import JsonLines, TextLines
-from fairlane.wire.verbs import VERBS
+from fairlane.verbs.table import VERBS
 
 from .house import House, opened, run
 

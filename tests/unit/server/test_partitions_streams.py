@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 
-from fairlane.gateway.caller import Grant
 from fairlane.model.partitions import partition_of_id, partition_of_key
 from fairlane.server.interfaces.grpc_server import GrpcDoor
+from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
 from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_moving import call, next_frame, stream_to
 from tests.unit.cluster.test_partition_rules import key_for
 from tests.unit.server.grpc_house import refused, stub, trailing

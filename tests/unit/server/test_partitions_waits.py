@@ -13,8 +13,9 @@ from fairlane.cluster.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
 from fairlane.gateway.caller import ANYBODY
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import partition_of_key
-from fairlane.wire.verbs import Lease, Leased
-from tests.unit.cluster.in_process import Cluster, cluster_of, until
+from fairlane.verbs.leases import Lease, LeasedMessages
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, cluster_of
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import TENANTS, body, everybody_knows, message, receipts, split, taken, waiters
 
@@ -81,7 +82,7 @@ def test_who_is_cancelled_at_any_moment_leaves_nothing_leased() -> None:
                 await asyncio.gather(*sending)
                 got: list[dict[str, Any]] = []
                 with suppress(asyncio.CancelledError):
-                    got = msgspec.to_builtins(cast("Leased", await waiting).deliveries)
+                    got = msgspec.to_builtins(cast("LeasedMessages", await waiting).deliveries)
                 await until(lambda: counts(cluster, 3) == (3, len(got)), f"nothing is leased, {passes}")  # noqa: B023 - now
                 acking = {"queue": "orders", "receipts": receipts([*got, *await taken(cluster["c"], "orders")])}
                 assert (await cluster["b"].done("queue/ack", acking))["results"] == [{}] * 3
@@ -118,9 +119,9 @@ def test_what_is_withdrawn_goes_back_and_is_forgotten_later() -> None:
     """A lease that was answered goes back once; after a while nobody remembers it, nor that it was withdrawn."""
     now_s, back = [0.0], Recorder()
     withdrawals = Withdrawals(monotonic=lambda: now_s[0])
-    leased = Leased(deliveries=[delivery(7)])
+    leased = LeasedMessages(deliveries=[delivery(7)])
 
-    async def leasing() -> Leased:
+    async def leasing() -> LeasedMessages:
         return leased
 
     async def main() -> None:
@@ -144,12 +145,12 @@ def test_what_is_withdrawn_goes_back_and_is_forgotten_later() -> None:
 @pytest.mark.parametrize("passes", range(16))
 def test_a_withdrawal_at_any_moment_leaves_nothing_leased(passes: int) -> None:
     """After so many passes of the loop it is withdrawn: what was leased by then, or is leased since, goes back."""
-    back, leased = Recorder(), list[Leased]()
+    back, leased = Recorder(), list[LeasedMessages]()
 
-    async def leasing() -> Leased:
+    async def leasing() -> LeasedMessages:
         for _ in range(4):
             await asyncio.sleep(0)
-        leased.append(Leased(deliveries=[delivery(7)]))
+        leased.append(LeasedMessages(deliveries=[delivery(7)]))
         return leased[0]
 
     async def main() -> None:

@@ -12,7 +12,7 @@ from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.leases import leased_unless
 from fairlane.model.message import NewMessage
 from fairlane.server.verbs.messages import lease
-from fairlane.wire.verbs import Lease
+from fairlane.verbs.leases import Lease
 from tests.unit.server.house import opened, run
 
 WAIT = Lease(queue="orders", wait_ms=60_000)

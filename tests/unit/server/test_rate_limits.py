@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from fairlane.errors import RateLimited
-from fairlane.gateway.caller import Grant
 from fairlane.server.doors import DoorLimits
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.settings import load
 from fairlane.testing.clock import FakeClock
+from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Refused
 from fairlane.wire.grpc import broker_pb2 as broker
 from fairlane.wire.grpc import types_pb2

@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from fairlane.gateway.caller import Grant
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.doors import DoorLimits
+from fairlane.verbs.keys import Grant
 from tests.unit.server.house import House, opened, run
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.caller import Grant
 from fairlane.server.settings import check, load
+from fairlane.verbs.keys import Grant
 
 from .house import House, opened, run
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from fairlane.errors import Forbidden, InvalidArgument
-from fairlane.gateway.caller import Caller, Grant, check_grant
+from fairlane.gateway.caller import Caller, check_grant
 from fairlane.model.message import NewMessage
-from fairlane.wire.verbs import VERBS, Right
+from fairlane.verbs.keys import Grant
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Right
 
 from .house import connected, opened, run
 
@@ -45,6 +47,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "move_queue": {"queue": "orders", "node": "a"},
     "split_queue": {"queue": "orders", "partitions": 2},
     "drain_node": {"node": "a"},
+    "create_key": {"name": "x", "grants": [{"right": "produce"}]},
+    "revoke_key": {"id": "x"},
 }
 ABOUT_ALL = {name for name, verb in VERBS.items() if "queue" not in verb.request.__struct_fields__}
 

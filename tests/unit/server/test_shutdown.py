@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fairlane.model.message import NewMessage
+from fairlane.model.message import NewMessage, Receipt
 from fairlane.server.shutdown import drain, is_attended, settled
-from fairlane.wire import verbs as wire
+from fairlane.verbs.leases import Ack, LeasedMessages
+from fairlane.verbs.messages import EnqueueResults, Results
 from fairlane.wire.frames import Consume, Ended
 from tests.unit.server.house import House, connected, opened, run
 
@@ -69,13 +70,13 @@ def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:
         async with opened() as house, connected(house) as socket:
             await house.broker.enqueue_many("orders", [NewMessage()] * 2)
             socket.call("consume", Consume(queue="orders"))
-            receipts = [wire.Receipt(id=each.id, token=each.token) for each in await socket.deliveries(2)]
+            receipts = [Receipt(id=each.id, token=each.token) for each in await socket.deliveries(2)]
             async with draining(house, quiet_s=0) as task:
                 await socket.next(Ended)
                 for receipt in receipts:
                     assert is_attended(house.doors)
                     assert not task.done()
-                    await socket.answer("ack", wire.Ack(queue="orders", receipts=[receipt]), wire.Results)
+                    await socket.answer("ack", Ack(queue="orders", receipts=[receipt]), Results)
 
     run(main())
 
@@ -87,7 +88,7 @@ def test_a_connection_that_has_leased_is_waited_for_until_it_goes() -> None:
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage()])
             async with connected(house) as socket:
-                await socket.answer("lease", LEASE, wire.Leased)
+                await socket.answer("lease", LEASE, LeasedMessages)
                 assert is_attended(house.doors)
             assert not is_attended(house.doors)
             async with draining(house, quiet_s=0):
@@ -101,7 +102,7 @@ def test_a_connection_that_only_produces_is_not_waited_for() -> None:
 
     async def main() -> None:
         async with opened() as house, connected(house) as socket:
-            await socket.answer("enqueue", {"queue": "orders", "messages": [{}]}, wire.Enqueued)
+            await socket.answer("enqueue", {"queue": "orders", "messages": [{}]}, EnqueueResults)
             await house.post("queue/dequeue", LEASE)
             async with draining(house, quiet_s=0):
                 pass

@@ -7,11 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlane.model.message import NewMessage
+from fairlane.model.message import NewMessage, Receipt
 from fairlane.server.doors import DoorLimits
 from fairlane.server.interfaces.http import HttpDoor
 from fairlane.server.shutdown import settled
-from fairlane.wire import verbs as wire
+from fairlane.verbs.leases import Ack, Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.queues import GetStats
+from fairlane.verbs.verb import Done
 from fairlane.wire.frames import Answer, Call, Consume, Ended, Refused, Stop, message_of
 
 from .house import House, Socket, connected, opened, run
@@ -30,14 +33,14 @@ def test_calls_are_answered_by_number(*, is_short: bool) -> None:
 
     async def main() -> None:
         async with opened() as house, connected(house, is_short=is_short) as socket:
-            request = wire.Enqueue(queue="orders", messages=[NewMessage(payload=b"a"), NewMessage(cost=0)])
-            enqueued = await socket.answer("enqueue", request, wire.Enqueued)
+            request = Enqueue(queue="orders", messages=[NewMessage(payload=b"a"), NewMessage(cost=0)])
+            enqueued = await socket.answer("enqueue", request, EnqueueResults)
             assert enqueued.results[0].id
             assert enqueued.results[1].error is not None
-            leased = await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
+            leased = await socket.answer("lease", Lease(queue="orders"), LeasedMessages)
             delivery = leased.deliveries[0]
-            receipts = [wire.Receipt(id=delivery.id, token=delivery.token), wire.Receipt(id=delivery.id, token=1)]
-            acked = await socket.answer("ack", wire.Ack(queue="orders", receipts=receipts), wire.Results)
+            receipts = [Receipt(id=delivery.id, token=delivery.token), Receipt(id=delivery.id, token=1)]
+            acked = await socket.answer("ack", Ack(queue="orders", receipts=receipts), Results)
             assert [result.error is None for result in acked.results] == [True, False]
 
     run(main())
@@ -66,7 +69,7 @@ def test_a_call_that_makes_no_sense_is_refused(
             number = socket.call(verb, request_)
             refused = await socket.next(Refused)
             assert (refused.number, refused.error.code) == (number, code)
-            await socket.answer("stats", wire.QueueRequest(queue="orders"), dict[str, Any])
+            await socket.answer("stats", GetStats(queue="orders"), dict[str, Any])
 
     run(main())
 
@@ -77,7 +80,7 @@ def test_calls_are_asked_in_the_order_in_which_they_came(*, is_short: bool) -> N
 
     async def main() -> None:
         async with opened() as house, connected(house, is_short=is_short) as socket:
-            enqueue = msgspec.Raw(msgspec.msgpack.encode(wire.Enqueue(queue="new", messages=[NewMessage()])))
+            enqueue = msgspec.Raw(msgspec.msgpack.encode(Enqueue(queue="new", messages=[NewMessage()])))
             create = msgspec.Raw(msgspec.msgpack.encode({"queue": "new"}))
             socket.give(message_of([Call(1, "create_queue", create), Call(2, "enqueue", enqueue)]))
             socket.give(message_of([Call(3, "enqueue", enqueue)]))
@@ -99,12 +102,12 @@ def test_a_fault_of_ours_is_refused_and_counted(*, is_short: bool, caplog: pytes
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(house.broker, "submit", fail)
-                number = socket.call("lease", wire.Lease(queue="orders"))
+                number = socket.call("lease", Lease(queue="orders"))
                 refused = await socket.next(Refused)
             assert (refused.number, refused.error.code) == (number, "internal")
             assert "secret" not in refused.error.cause
             assert house.doors.tally.errors["internal"] == 1
-            await socket.answer("lease", wire.Lease(queue="orders"), wire.Leased)
+            await socket.answer("lease", Lease(queue="orders"), LeasedMessages)
 
     run(main())
     assert "a secret" in caplog.text
@@ -116,8 +119,8 @@ def test_a_long_wait_holds_up_nobody_else(*, is_short: bool) -> None:
 
     async def main() -> None:
         async with opened() as house, connected(house, is_short=is_short) as socket:
-            waiting = socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
-            await socket.answer("enqueue", wire.Enqueue(queue="orders", messages=[NewMessage()]), wire.Enqueued)
+            waiting = socket.call("lease", Lease(queue="orders", wait_ms=60_000))
+            await socket.answer("enqueue", Enqueue(queue="orders", messages=[NewMessage()]), EnqueueResults)
             assert (await socket.next(Answer)).number == waiting
 
     run(main())
@@ -150,8 +153,8 @@ def test_a_channel_delivers_up_to_its_credit(*, is_short: bool) -> None:
             assert isinstance(await socket.frame(), Answer)
             deliveries = await socket.deliveries(2)
             assert [delivery.id for delivery in deliveries] == ids[:2]
-            receipts = [wire.Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
-            socket.call("ack", wire.Ack(queue="orders", receipts=receipts))
+            receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
+            socket.call("ack", Ack(queue="orders", receipts=receipts))
             assert [delivery.id for delivery in await socket.deliveries(2)] == ids[2:4]
             assert number == 1
 
@@ -167,7 +170,7 @@ def test_a_stopped_channel_gives_back_what_it_had(*, is_short: bool) -> None:
             ids = await fill(house, 4)
             number = socket.call("consume", Consume(queue="orders", credit=4))
             await socket.deliveries(4)
-            await socket.answer("stop", Stop(channel=number, unseen=(ids[1],), received=3), wire.Nothing)
+            await socket.answer("stop", Stop(channel=number, unseen=(ids[1],), received=3), Done)
             views = [await house.broker.get("orders", message_id) for message_id in ids]
             assert [view.failures for view in views] == [1, 0, 1, 0]
 
@@ -184,7 +187,7 @@ def test_a_connection_that_goes_gives_back_what_it_had(*, is_short: bool) -> Non
             async with connected(house, is_short=is_short) as socket:
                 socket.call("consume", Consume(queue="orders"))
                 await socket.deliveries(1)
-                socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
+                socket.call("lease", Lease(queue="orders", wait_ms=60_000))
                 while not (await house.broker.queue("orders")).waiters > 1:
                     pass
                 assert house.doors.tally.streams == 1
@@ -206,7 +209,7 @@ def test_what_could_not_be_sent_is_deferred(*, is_short: bool) -> None:
             async with connected(house, is_short=is_short) as socket:
                 socket.may_write.clear()
                 socket.call("consume", Consume(queue="orders", credit=1))
-                socket.call("lease", wire.Lease(queue="orders"))
+                socket.call("lease", Lease(queue="orders"))
                 while (await house.broker.queue("orders")).leased < 2:
                     pass
             views = [await house.broker.get("orders", message_id) for message_id in ids]
@@ -244,8 +247,8 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks(*, is_short: bool)
             house.doors.draining.set()
             assert (await socket.next(Ended)).error.code == "closed"
             await fill(house, 1)
-            receipt = wire.Receipt(id=delivery.id, token=delivery.token)
-            acked = await socket.answer("ack", wire.Ack(queue="orders", receipts=[receipt]), wire.Results)
+            receipt = Receipt(id=delivery.id, token=delivery.token)
+            acked = await socket.answer("ack", Ack(queue="orders", receipts=[receipt]), Results)
             assert acked.results[0].error is None
             socket.call("consume", Consume(queue="orders"))
             assert (await socket.next(Refused)).error.code == "closed"
@@ -289,7 +292,7 @@ def test_no_more_calls_are_read_than_may_be_in_flight(*, is_short: bool) -> None
             await house.broker.update_queue("orders", {"waiting_max": 1, "backpressure": "wait"})
             await fill(house, 1)
             for _ in range(5):
-                socket.call("enqueue", wire.Enqueue(queue="orders", messages=[NewMessage()]))
+                socket.call("enqueue", Enqueue(queue="orders", messages=[NewMessage()]))
             while socket.incoming.qsize() > 3:
                 await house.broker.queue("orders")
             await house.broker.queue("orders")
@@ -309,7 +312,7 @@ def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone(*, is
         async with opened(limits=DoorLimits(calls_max=2)) as house:
             async with connected(house, is_short=is_short) as socket:
                 for _ in range(3):
-                    socket.call("lease", wire.Lease(queue="orders", wait_ms=60_000))
+                    socket.call("lease", Lease(queue="orders", wait_ms=60_000))
                 refused = await socket.next(Refused)
                 assert refused.error.code == "too_many_waiters"
                 assert refused.error.retry_after_ms
@@ -331,9 +334,9 @@ def test_a_slow_reader_slows_down_only_itself(*, is_short: bool) -> None:
         ):
             socket.may_write.clear()
             for _ in range(3_000):
-                socket.call("stats", wire.QueueRequest(queue="orders"))
+                socket.call("stats", GetStats(queue="orders"))
             for _ in range(100):
-                await other.answer("stats", wire.QueueRequest(queue="orders"), dict[str, Any])
+                await other.answer("stats", GetStats(queue="orders"), dict[str, Any])
             assert socket.incoming.qsize() > 1_500
             socket.may_write.set()
             answers = 0
@@ -354,7 +357,7 @@ def test_a_reader_that_goes_while_it_is_slow_is_noticed(*, is_short: bool) -> No
                 socket.call("consume", Consume(queue="orders"))
                 await socket.deliveries(1)
                 socket.is_broken = True
-                socket.call("stats", wire.QueueRequest(queue="orders"))
+                socket.call("stats", GetStats(queue="orders"))
                 while house.doors.tally.streams:
                     await house.broker.queue("orders")
             assert (await house.broker.get("orders", ids[0])).failures == 1

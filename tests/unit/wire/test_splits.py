@@ -11,7 +11,7 @@ from fairlane.errors import FairlaneError, QueueSplit
 from fairlane.model.partitions import Split
 from fairlane.model.views import ClusterView
 from fairlane.server.interfaces.grpc_messages import write_error
-from fairlane.wire.errors import ErrorBody, body_of, error_of
+from fairlane.verbs.errors import ErrorBody, body_of, error_of
 from fairlane.wire.grpc import admin_pb2, types_pb2
 from fairlane.wire.protobuf import told, write
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fairlane.client import AsyncClient, NewMessage
-from fairlane.client.protocol import Reply, Sink
 from fairlane.client.transport import Channel, Transport
+from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.embedded import EmbeddedTransport
 from fairlane.errors import FairlaneError
+from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import Shape
 from fairlane.worker import Worker
 
 PATIENCE_S = 30

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlane.errors import Disconnected, StoreFailed
-from fairlane.wire.verbs import Extend
+from fairlane.verbs.leases import Extend
 from fairlane.worker import Counters, ThreadMessage, WorkMessage
 
 from .shop import Shop, in_shop

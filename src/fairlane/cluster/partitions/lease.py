@@ -16,14 +16,14 @@ from fairlane.cluster.gateway import PATIENCE_S, Whole
 from fairlane.errors import QueueNotFound, UnavailableError
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import partition_name
+from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.wire.spreading import asking_order, for_partition, of_whole
-from fairlane.wire.verbs import Lease, Leased
 
 _PAUSE_S: Final = 0.1
 """So long is waited before a partition is asked again that can't be asked just now."""
 
 
-async def lease(whole: Whole, request: Lease) -> Leased:
+async def lease(whole: Whole, request: Lease) -> LeasedMessages:
     """Lease from the first partition that has something; with a wait, from the first that gets something.
 
     Raises:
@@ -39,12 +39,12 @@ async def lease(whole: Whole, request: Lease) -> Leased:
         leased, busy = await _pass(whole, at_once, list(busy), patience_s=PATIENCE_S)
         for error in busy.values() if leased is None else ():
             raise error
-    return leased if leased is not None else Leased(deliveries=[])
+    return leased if leased is not None else LeasedMessages(deliveries=[])
 
 
 async def _pass(
     whole: Whole, request: Lease, order: list[int], *, patience_s: float
-) -> tuple[Leased | None, dict[int, UnavailableError]]:
+) -> tuple[LeasedMessages | None, dict[int, UnavailableError]]:
     """Ask one partition after the other; return what came, if anything did, and which could not be asked, and why."""
     busy: dict[int, UnavailableError] = {}
     for at in order:
@@ -57,7 +57,7 @@ async def _pass(
                 raise
         else:
             if leased.deliveries:
-                return Leased(deliveries=of_whole(whole.queue, leased.deliveries)), busy
+                return LeasedMessages(deliveries=of_whole(whole.queue, leased.deliveries)), busy
     return None, busy
 
 
@@ -70,10 +70,10 @@ class _Wait:
         self._order = order
         self._loop = asyncio.get_running_loop()
         self._end_s = self._loop.time() + request.wait_ms / 1000
-        self._tasks: dict[asyncio.Task[Leased], int] = {}
+        self._tasks: dict[asyncio.Task[LeasedMessages], int] = {}
         self._fault: BaseException | None = None
 
-    async def first(self) -> Leased | None:
+    async def first(self) -> LeasedMessages | None:
         """Return what came first; None if nothing came in time.
 
         Raises:
@@ -98,15 +98,15 @@ class _Wait:
     def _begin(self, at: int, *, pause_s: float = 0.0) -> None:
         self._tasks[asyncio.create_task(self._ask(at, pause_s))] = at
 
-    async def _ask(self, at: int, pause_s: float) -> Leased:
+    async def _ask(self, at: int, pause_s: float) -> LeasedMessages:
         if pause_s:
             await asyncio.sleep(pause_s)
         left_ms = max(0, round((self._end_s - self._loop.time()) * 1000))
         request = msgspec.structs.replace(for_partition(self._request, at), wait_ms=left_ms)
-        leased: Leased = await self._whole.ask("lease", request)
+        leased: LeasedMessages = await self._whole.ask("lease", request)
         return leased
 
-    def _ended(self, task: asyncio.Task[Leased]) -> tuple[int, Leased] | None:
+    def _ended(self, task: asyncio.Task[LeasedMessages]) -> tuple[int, LeasedMessages] | None:
         """Return what a partition had, if it had anything; if it could not be asked, let it be asked again."""
         at, error = self._tasks.pop(task), task.exception()
         if isinstance(error, UnavailableError):
@@ -117,16 +117,16 @@ class _Wait:
             self._fault = error
         return (at, task.result()) if error is None and task.result().deliveries else None
 
-    def _taken(self, leased: list[tuple[int, Leased]]) -> Leased:
+    def _taken(self, leased: list[tuple[int, LeasedMessages]]) -> LeasedMessages:
         """Return as much as was asked for, and give back what several partitions had beyond that."""
         room, taken = self._request.count, list[Delivery]()
         for at, some in leased:
             fitting = room - len(taken)
             taken += some.deliveries[:fitting]
             self._give_back(at, some.deliveries[fitting:])
-        return Leased(deliveries=of_whole(self._whole.queue, taken))
+        return LeasedMessages(deliveries=of_whole(self._whole.queue, taken))
 
-    def _came_late(self, at: int, task: asyncio.Task[Leased]) -> None:
+    def _came_late(self, at: int, task: asyncio.Task[LeasedMessages]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._give_back(at, task.result().deliveries)
 

@@ -19,8 +19,22 @@ from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import MessageView
 from fairlane.model.partitions import partition_name, partition_of_id
 from fairlane.model.views import Explained
-from fairlane.wire import verbs as wire
-from fairlane.wire.errors import ErrorBody, body_of
+from fairlane.verbs.errors import ErrorBody, body_of
+from fairlane.verbs.leases import SetState
+from fairlane.verbs.messages import (
+    Cancel,
+    Enqueue,
+    EnqueueResult,
+    EnqueueResults,
+    Explain,
+    GetMessage,
+    GetState,
+    MessageList,
+    Peek,
+    Result,
+    Results,
+)
+from fairlane.verbs.verb import Shape
 from fairlane.wire.spreading import (
     Piece,
     Settling,
@@ -38,47 +52,47 @@ T = TypeVar("T")
 # ---------------------------------------------------------------------------------------------------------- many items
 
 
-async def _enqueue(whole: Whole, request: wire.Enqueue) -> wire.Enqueued:
+async def _enqueue(whole: Whole, request: Enqueue) -> EnqueueResults:
     """Enqueue each message where its fairness key belongs, in order within each partition."""
     places = whole.router.keys.places(whole.queue, request.messages, whole.split.partitions)
     pieces = enqueue_pieces(request, places)
     outcomes = await _outcomes(whole, "enqueue", pieces)
-    results = _together(pieces, outcomes, lambda error: wire.EnqueueResult(error=error))
+    results = _together(pieces, outcomes, lambda error: EnqueueResult(error=error))
     gone = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
     if gone and whole.router.split_of(whole.queue) != whole.split:
         rows = sorted(row for piece in gone for row in piece.rows)
         for row, result in zip(rows, await _enqueued_anew(whole, request, rows), strict=True):
             results[row] = result
-    return wire.Enqueued(results=results)
+    return EnqueueResults(results=results)
 
 
-async def _enqueued_anew(whole: Whole, request: wire.Enqueue, rows: list[int]) -> list[wire.EnqueueResult]:
+async def _enqueued_anew(whole: Whole, request: Enqueue, rows: list[int]) -> list[EnqueueResult]:
     """Enqueue some messages of a request as the queue is split by now; the others are in it already."""
     rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
     try:
         answer: Any = await whole.router.call("enqueue", rest, whole.caller, whole.origin)
     except FairlaneError as error:
-        return [wire.EnqueueResult(error=body_of(error))] * len(rows)
-    results: list[wire.EnqueueResult] = answer.results
+        return [EnqueueResult(error=body_of(error))] * len(rows)
+    results: list[EnqueueResult] = answer.results
     return results
 
 
-async def _settle(name: str, whole: Whole, request: Settling) -> wire.Results:
+async def _settle(name: str, whole: Whole, request: Settling) -> Results:
     """Ack, nack or extend each message where it is."""
     return await _results(whole, name, settling_pieces(request), request)
 
 
-async def _cancel(whole: Whole, request: wire.Cancel) -> wire.Results:
+async def _cancel(whole: Whole, request: Cancel) -> Results:
     """Take out each message where it is."""
     return await _results(whole, "cancel", cancel_pieces(request), request)
 
 
-async def _results(whole: Whole, name: str, pieces: list[Piece], request: wire.Shape) -> wire.Results:
+async def _results(whole: Whole, name: str, pieces: list[Piece], request: Shape) -> Results:
     known = [_known(whole, piece) for piece in pieces]
     if not known:
-        return wire.Results(results=(await whole.ask(name, for_partition(request, 0))).results)
+        return Results(results=(await whole.ask(name, for_partition(request, 0))).results)
     outcomes = await _outcomes(whole, name, known)
-    return wire.Results(results=_together(known, outcomes, lambda error: wire.Result(error=error)))
+    return Results(results=_together(known, outcomes, lambda error: Result(error=error)))
 
 
 def _known(whole: Whole, piece: Piece) -> Piece:
@@ -117,17 +131,17 @@ def _together(pieces: Sequence[Piece], outcomes: Sequence[Any], refused: Callabl
 # ---------------------------------------------------------------------------------------------------------- one message
 
 
-async def _of_message(name: str, whole: Whole, request: wire.MessageRequest) -> Any:  # noqa: ANN401 - by verb
+async def _of_message(name: str, whole: Whole, request: GetMessage | Explain | GetState) -> Any:  # noqa: ANN401 - by verb
     """Look at a message where it is."""
     return await _at_message(name, whole, request, request.id)
 
 
-async def _set_state(whole: Whole, request: wire.SetState) -> Any:  # noqa: ANN401 - by verb
+async def _set_state(whole: Whole, request: SetState) -> Any:  # noqa: ANN401 - by verb
     """Write workflow state where the message is."""
     return await _at_message("set_state", whole, request, request.receipt.id)
 
 
-async def _at_message(name: str, whole: Whole, request: wire.Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
+async def _at_message(name: str, whole: Whole, request: Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
     at = partition_of_id(message_id)
     answer = await whole.ask(name, for_partition(request, at if at < whole.split.made else 0))
     if isinstance(answer, MessageView):
@@ -135,7 +149,7 @@ async def _at_message(name: str, whole: Whole, request: wire.Shape, message_id: 
     return msgspec.structs.replace(answer, queue=whole.queue) if isinstance(answer, Explained) else answer
 
 
-async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
+async def _peek(whole: Whole, request: Peek) -> MessageList:
     """Look at messages, partition by partition: ids of a later one are greater.
 
     What one has with bodies may have ended early, because it was large enough; so the next is asked another time.
@@ -152,7 +166,7 @@ async def _peek(whole: Whole, request: wire.Peek) -> wire.Peeked:
                 raise
         if len(found) >= request.count or (found and request.with_body):
             break
-    return wire.Peeked(messages=[as_of(view, whole.queue) for view in found])
+    return MessageList(messages=[as_of(view, whole.queue) for view in found])
 
 
 SPREAD: Final[Mapping[str, Spread]] = {

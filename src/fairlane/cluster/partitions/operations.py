@@ -16,13 +16,17 @@ from fairlane.errors import QueueNotFound
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.names import is_dlq
 from fairlane.model.views import DeadLetterFilter, HookStatistics, QueueView, RedriveView
-from fairlane.wire import verbs as wire
+from fairlane.verbs.config import GetHookStatistics, TryHook
+from fairlane.verbs.dead_letters import Redrive
+from fairlane.verbs.messages import MessageList, Peek
+from fairlane.verbs.queues import GetStats, InspectQueue, MessageCount, PurgeQueue, UpdateQueue
+from fairlane.verbs.verb import Done, Shape
 from fairlane.wire.spreading import for_partition
 
-_DONE: Final = wire.Nothing()
+_DONE: Final = Done()
 
 
-async def each(whole: Whole, name: str, request: wire.Shape) -> dict[int, Any]:
+async def each(whole: Whole, name: str, request: Shape) -> dict[int, Any]:
     """Return what each partition answers, in order; but for those that are gone, and were empty.
 
     Raises:
@@ -38,13 +42,13 @@ async def each(whole: Whole, name: str, request: wire.Shape) -> dict[int, Any]:
     return answers
 
 
-async def _stats(whole: Whole, request: wire.Stats) -> QueueView:
+async def _stats(whole: Whole, request: GetStats) -> QueueView:
     """Return the queue in short, or with some of its keys."""
     answers = await each(whole, "stats", request)
     return together.queue_view(whole.queue, list(answers.values()), made=whole.split.made, keys_max=request.keys_max)
 
 
-async def _inspect(whole: Whole, request: wire.QueueRequest) -> QueueView:
+async def _inspect(whole: Whole, request: InspectQueue) -> QueueView:
     """Return the queue with its keys."""
     answers = await each(whole, "inspect", request)
     return together.queue_view(
@@ -52,28 +56,28 @@ async def _inspect(whole: Whole, request: wire.QueueRequest) -> QueueView:
     )
 
 
-async def _all(name: str, whole: Whole, request: wire.Shape) -> wire.Nothing:
+async def _all(name: str, whole: Whole, request: Shape) -> Done:
     """Do something at each partition."""
     await each(whole, name, request)
     return _DONE
 
 
-async def _purge(whole: Whole, request: wire.QueueRequest) -> wire.Purged:
+async def _purge(whole: Whole, request: PurgeQueue) -> MessageCount:
     """Empty each partition."""
-    return wire.Purged(count=sum(answer.count for answer in (await each(whole, "purge", request)).values()))
+    return MessageCount(count=sum(answer.count for answer in (await each(whole, "purge", request)).values()))
 
 
-async def _hook_statistics(whole: Whole, request: wire.QueueRequest) -> HookStatistics:
+async def _hook_statistics(whole: Whole, request: GetHookStatistics) -> HookStatistics:
     """Return how scripts have done in all partitions."""
     return together.hook_statistics(list((await each(whole, "hook_statistics", request)).values()))
 
 
-async def _try_hook(whole: Whole, request: wire.TryHook) -> Any:  # noqa: ANN401 - by verb
+async def _try_hook(whole: Whole, request: TryHook) -> Any:  # noqa: ANN401 - by verb
     """Run a script on a sample, where the first partition is."""
     return await whole.ask("try_hook", for_partition(request, 0))
 
 
-async def update(whole: Whole, request: wire.UpdateQueue) -> wire.Nothing:
+async def update(whole: Whole, request: UpdateQueue) -> Done:
     """Change the policy of each partition, of the first first: what that refuses, the others are not asked.
 
     Raises:
@@ -89,7 +93,7 @@ async def update(whole: Whole, request: wire.UpdateQueue) -> wire.Nothing:
 
 async def _note_policy(whole: Whole) -> None:
     """Put on the board where the queue's policy takes fairness keys from."""
-    first: QueueView = await whole.ask("stats", for_partition(wire.Stats(queue=whole.queue), 0))
+    first: QueueView = await whole.ask("stats", for_partition(GetStats(queue=whole.queue), 0))
     policy = first.policy
 
     def edit(entry: SplitEntry | None) -> SplitEntry | None:
@@ -101,7 +105,7 @@ async def _note_policy(whole: Whole) -> None:
     whole.router.node.note()
 
 
-async def redrive(whole: Whole, request: wire.Redrive) -> list[RedriveView]:
+async def redrive(whole: Whole, request: Redrive) -> list[RedriveView]:
     """Start a redrive in each partition that has dead letters.
 
     Together they move no more than ``count``, and no faster than ``rate``.
@@ -119,13 +123,13 @@ async def redrive(whole: Whole, request: wire.Redrive) -> list[RedriveView]:
     return views
 
 
-async def _dead(whole: Whole, request: wire.Redrive) -> dict[int, int]:
+async def _dead(whole: Whole, request: Redrive) -> dict[int, int]:
     """Return how many dead letters each partition has, of those that are wanted; none beyond what is to be moved."""
     if request.count is None or request.wanted == DeadLetterFilter() or not 1 <= request.count <= BATCH_MAX:
-        found: dict[int, QueueView] = await each(whole, "stats", wire.Stats(queue=whole.queue))
+        found: dict[int, QueueView] = await each(whole, "stats", GetStats(queue=whole.queue))
         return {at: view.waiting for at, view in found.items()}
-    peeking = wire.Peek(queue=whole.queue, count=request.count, wanted=request.wanted)
-    seen: dict[int, wire.Peeked] = await each(whole, "peek", peeking)
+    peeking = Peek(queue=whole.queue, count=request.count, wanted=request.wanted)
+    seen: dict[int, MessageList] = await each(whole, "peek", peeking)
     return {at: len(peeked.messages) for at, peeked in seen.items()}
 
 

@@ -20,22 +20,25 @@ from fairlane.errors import InvalidArgument, QueueElsewhere, QueueExists, QueueN
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import Origin
 from fairlane.model.limits import PARTITIONS_MAX, QUEUE_NAME_LENGTH_MAX
+from fairlane.model.message import Key
 from fairlane.model.names import dlq_of, is_dlq
 from fairlane.model.partitions import MARK, Split, partition_name, place_in, served_name
 from fairlane.model.views import QueueView
-from fairlane.wire import verbs as wire
+from fairlane.verbs.cluster import SplitQueue
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, GetStats, PauseQueue, ResumeQueue, UpdateQueue
+from fairlane.verbs.verb import Done
 from fairlane.wire.spreading import for_partition
 
 OPENING_S: Final = 15.0
 """So long a request waits that makes a queue: its store has to be opened first."""
 _NAME_MAX: Final = QUEUE_NAME_LENGTH_MAX - len(f"{MARK}{PARTITIONS_MAX - 1}.dlq")
 _WHOLE: Final = Split(partitions=1, made=1)
-_DONE: Final = wire.Nothing()
+_DONE: Final = Done()
 Model: TypeAlias = list[QueueView]
 """The first partition and its dead-letter queue, which the others are made like."""
 
 
-async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: Caller, origin: Origin) -> Split:
+async def split_queue(router: ClusterRouter, request: SplitQueue, caller: Caller, origin: Origin) -> Split:
     """Let a queue have so many partitions that take new messages, and let those go that are empty and take none.
 
     Raises:
@@ -45,7 +48,7 @@ async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: C
     """
     _check(request)
     async with router.splitting:
-        await router.node.inform()
+        await router.node.refresh()
         before = router.groups.split_of(request.queue) or _WHOLE
         whole = router.whole(request.queue, before, caller, origin)
         model = await _model(whole)
@@ -58,7 +61,7 @@ async def split_queue(router: ClusterRouter, request: wire.SplitQueue, caller: C
         return await _let_go(whole)
 
 
-def _check(request: wire.SplitQueue) -> None:
+def _check(request: SplitQueue) -> None:
     queue, partitions = request.queue, request.partitions
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidArgument(f"A queue has from 1 to {PARTITIONS_MAX} partitions, not {partitions}.")
@@ -84,7 +87,7 @@ async def _model(whole: Whole) -> Model:
     """Return the first partition, and its dead-letter queue if that is for the caller to rule."""
     names = [whole.queue, dlq_of(whole.queue)]
     ruled = [name for name in names if name == whole.queue or whole.caller.may("admin", name)]
-    return [await whole.ask("stats", for_partition(wire.Stats(queue=name), 0)) for name in ruled]
+    return [await whole.ask("stats", for_partition(GetStats(queue=name), 0)) for name in ruled]
 
 
 async def _model_still(whole: Whole) -> Model:
@@ -110,10 +113,10 @@ async def _make(whole: Whole, at: int, model: Model) -> None:
     """Let a partition be there, and be like the first."""
     name = partition_name(whole.queue, at)
     try:
-        await whole.ask("stats", wire.Stats(queue=name), patience_s=OPENING_S)
+        await whole.ask("stats", GetStats(queue=name), patience_s=OPENING_S)
     except QueueNotFound:
         try:
-            making = wire.CreateQueue(queue=name, policy=model[0].policy)
+            making = CreateQueue(queue=name, policy=model[0].policy)
             await whole.ask("create_queue", making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another was quicker
@@ -123,15 +126,21 @@ async def _make(whole: Whole, at: int, model: Model) -> None:
 
 async def _be_like(whole: Whole, name: str, model: QueueView) -> None:
     """Let a partition have the policy and the pauses of the first."""
-    view: QueueView = await whole.ask("stats", wire.Stats(queue=name))
+    view: QueueView = await whole.ask("stats", GetStats(queue=name))
     if view.policy != model.policy:
         fields = msgspec.to_builtins(model.policy)
-        await whole.ask("update_queue", wire.UpdateQueue(queue=name, policy=fields))
+        await whole.ask("update_queue", UpdateQueue(queue=name, policy=fields))
     if view.is_paused != model.is_paused:
-        await whole.ask("pause" if model.is_paused else "resume", wire.Pause(queue=name))
+        await _set_pause(whole, name, None, is_paused=model.is_paused)
     for key in set(model.paused_keys) ^ set(view.paused_keys):
-        verb = "pause" if key in model.paused_keys else "resume"
-        await whole.ask(verb, wire.Pause(queue=name, key=key))
+        await _set_pause(whole, name, key, is_paused=key in model.paused_keys)
+
+
+async def _set_pause(whole: Whole, name: str, key: Key | None, *, is_paused: bool) -> None:
+    if is_paused:
+        await whole.ask("pause", PauseQueue(queue=name, key=key))
+    else:
+        await whole.ask("resume", ResumeQueue(queue=name, key=key))
 
 
 async def _put(whole: Whole, partitions: int, model: Model) -> None:
@@ -192,17 +201,17 @@ async def _delete(whole: Whole, name: str) -> None:
     try:
         await delete_here(whole.router, name, whole.caller)
     except QueueElsewhere as error:
-        await whole.router.ask(error.at, "delete_queue", wire.QueueRequest(queue=name), whole.caller, whole.origin)
+        await whole.router.ask(error.at, "delete_queue", DeleteQueue(queue=name), whole.caller, whole.origin)
 
 
-async def delete_here(router: ClusterRouter, name: str, caller: Caller) -> wire.Nothing:
+async def delete_here(router: ClusterRouter, name: str, caller: Caller) -> Done:
     """Delete a partition that this node has: one that belongs to its queue no more, or that is empty and takes nothing.
 
     Raises:
         InvalidArgument: it may not go.
         QueueNotFound, QueueElsewhere, QueueMoving: it is not here.
     """
-    await router.node.inform()
+    await router.node.refresh()
     broker = await router.find(name)
     queue, at = place_in(name)
     split = router.groups.split_of(queue) or _WHOLE
@@ -224,7 +233,9 @@ async def delete_further(router: ClusterRouter, queue: str, caller: Caller, orig
     Raises:
         FairlaneError: not all are gone; ask again.
     """
-    further = [name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in router.groups.places]
+    further = [
+        name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in router.groups.locations
+    ]
     if router.groups.split_of(queue) is None and not further:
         return
     await router.changes.change_split(queue, lambda _entry: None)

@@ -18,11 +18,11 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, served_name
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.outbox import Outbox
-from fairlane.wire.errors import body_of
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.verb import Done
 from fairlane.wire.frames import Consume, Deliver, Ended, Stop
-from fairlane.wire.verbs import Nothing
 
-_NOTHING = Nothing()
+_NOTHING = Done()
 
 
 class Channel:
@@ -153,7 +153,7 @@ class Channels:
         if self._doors.draining.is_set():
             channel.end(going_down())
 
-    async def stop(self, request: Stop) -> Nothing:
+    async def stop(self, request: Stop) -> Done:
         """Close a channel.
 
         Raises:

@@ -13,7 +13,8 @@ from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge, Una
 from fairlane.gateway.context import Origin, checked_correlation_id
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, header
-from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
+from fairlane.verbs.errors import body_of
+from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED, LEASE_NAME
 from fairlane.wire.trace import trace_of
 

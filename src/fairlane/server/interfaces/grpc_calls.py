@@ -18,10 +18,11 @@ from fairlane.server.doors import Doors
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.server.logs import level_of
-from fairlane.wire.errors import ErrorBody, body_of, grpc_status
+from fairlane.verbs.errors import ErrorBody, body_of
+from fairlane.verbs.leases import LeasedMessages
+from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
 from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
-from fairlane.wire.verbs import Leased
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -160,7 +161,7 @@ async def hand_over(doors: Doors, method: Method, data: bytes, context: Context)
     wire that is the same, but it takes more time here, so other calls do without.
     """
     call = Call(doors, context, method.verb)
-    leased = cast("Leased", await _answered(doors, method, data, call))
+    leased = cast("LeasedMessages", await _answered(doors, method, data, call))
     deliveries = leased.deliveries
     if len(deliveries) == 1:
         call.correlation_id = deliveries[0].correlation_id

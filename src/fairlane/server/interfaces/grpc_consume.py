@@ -22,11 +22,11 @@ from fairlane.server.interfaces.grpc_calls import Call, Context
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
 from fairlane.server.interfaces.outbox import Outbox
-from fairlane.wire.errors import body_of, error_of
+from fairlane.verbs.errors import body_of, error_of
+from fairlane.verbs.messages import Results
 from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
 from fairlane.wire.grpc import broker_pb2
 from fairlane.wire.protobuf import said
-from fairlane.wire.verbs import Results
 
 _CHANNEL: Final = 0
 _BYTES_MAX: Final = 1024 * 1024

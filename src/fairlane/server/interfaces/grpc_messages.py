@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlane.model.claims import Claimed
-from fairlane.model.message import Delivery, NewMessage
+from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.server.interfaces.grpc_shapes import shaped
-from fairlane.wire import verbs as wire
-from fairlane.wire.errors import ErrorBody
+from fairlane.verbs.errors import ErrorBody
+from fairlane.verbs.leases import Ack, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.verb import Shape
 from fairlane.wire.protobuf import said, write
-from fairlane.wire.verbs import Shape
 
 # What is Any here are messages of protobuf, whose classes are made when the program runs.
 
@@ -23,8 +24,8 @@ def read_enqueue(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
     """Return what to enqueue."""
     messages = news(message.messages)
     if message.HasField("wait_ms"):
-        return wire.Enqueue(queue=message.queue, messages=messages, wait_ms=message.wait_ms)
-    return wire.Enqueue(queue=message.queue, messages=messages)
+        return Enqueue(queue=message.queue, messages=messages, wait_ms=message.wait_ms)
+    return Enqueue(queue=message.queue, messages=messages)
 
 
 def read_stage(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
@@ -61,23 +62,23 @@ def read_forward(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
     return shaped(name, {"queue": message.queue, "receipt": said(message.receipt), "messages": messages})
 
 
-def receipts_of(message: Any) -> list[wire.Receipt]:  # noqa: ANN401 - see above
+def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
     """Return the receipts in a request."""
     return [
-        wire.Receipt(id=each.id, token=each.token, cost=each.cost if each.HasField("cost") else None)
+        Receipt(id=each.id, token=each.token, cost=each.cost if each.HasField("cost") else None)
         for each in message.receipts
     ]
 
 
 def read_ack(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
     """Return what is done."""
-    return wire.Ack(queue=message.queue, receipts=receipts_of(message))
+    return Ack(queue=message.queue, receipts=receipts_of(message))
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
-def write_enqueued(answer: wire.Enqueued, message: Any) -> None:  # noqa: ANN401 - see above
+def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN401 - see above
     """Set what came of each message."""
     add = message.results.add
     for result in answer.results:
@@ -87,7 +88,7 @@ def write_enqueued(answer: wire.Enqueued, message: Any) -> None:  # noqa: ANN401
             write_error(result.error, add().error)
 
 
-def write_results(answer: wire.Results, message: Any) -> None:  # noqa: ANN401 - see above
+def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see above
     """Set what came of each item."""
     add = message.results.add
     for result in answer.results:
@@ -109,7 +110,7 @@ def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see a
         write(error.split, message.split)
 
 
-def write_leased(answer: wire.Leased, message: Any) -> None:  # noqa: ANN401 - see above
+def write_leased(answer: LeasedMessages, message: Any) -> None:  # noqa: ANN401 - see above
     """Set what was leased."""
     write_deliveries(answer.deliveries, message)
 

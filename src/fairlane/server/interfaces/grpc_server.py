@@ -32,8 +32,9 @@ from fairlane.server.interfaces import grpc_shapes as shapes
 from fairlane.server.interfaces.grpc_calls import Context, Method, answer, hand_over
 from fairlane.server.interfaces.grpc_consume import consume
 from fairlane.server.interfaces.grpc_shapes import Read, Write
+from fairlane.verbs.table import METHODS
 from fairlane.wire.grpc import admin_pb2, batches_pb2, broker_pb2
-from fairlane.wire.protobuf import VERB_OF, write
+from fairlane.wire.protobuf import write
 
 BROKER: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
@@ -99,7 +100,7 @@ class GrpcDoor:
     def _handler(self, method: Any) -> grpc.RpcMethodHandler[Any, Any]:  # noqa: ANN401 - a descriptor
         if method.name == _CONSUME:
             return grpc.stream_stream_rpc_method_handler(self._consume)
-        verb = VERB_OF[method.name]
+        verb = METHODS[method.name].name
         one = Method(
             verb=verb,
             request=GetMessageClass(method.input_type),

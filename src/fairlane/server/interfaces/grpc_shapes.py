@@ -16,8 +16,9 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.dispatch import decoded
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
 from fairlane.wire.protobuf import said, write
-from fairlane.wire.verbs import VERBS, Shape
 
 Read: TypeAlias = Callable[[str, Any], Shape]
 Write: TypeAlias = Callable[[Any, Any], None]
@@ -58,7 +59,7 @@ def shaped(name: str, fields: Mapping[str, Any]) -> Shape:
     Raises:
         InvalidArgument: there is no such request; the cause names the field.
     """
-    shape = VERBS[name].request
+    shape: type[Shape] = VERBS[name].request
     return decoded(lambda given: msgspec.convert(given, shape), cast("Any", fields), name)
 
 

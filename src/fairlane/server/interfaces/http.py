@@ -24,11 +24,14 @@ from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.logs import level_of
-from fairlane.server.routes import api_keys, journal, pages, reports
-from fairlane.wire.verbs import VERBS, Lease, Shape
+from fairlane.server.routes import journal, pages, reports
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.table import PATHS, VERBS
+from fairlane.verbs.verb import Shape
 
 Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
 _log = logging.getLogger("fairlane.access")
+_NOT_KEPT: Final = {"cache-control": "no-store"}
 
 
 async def _verb(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
@@ -55,12 +58,13 @@ async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, c
             exchange.correlation_id = answer.deliveries[0].correlation_id
         await (raw_payload.answer(exchange, answer) if is_raw else exchange.answer(answer))
         return
-    await exchange.answer(await doors.call(name, request, caller, origin))
+    answered = await doors.call(name, request, caller, origin)
+    await exchange.answer(answered, headers=_NOT_KEPT if VERBS[name].is_secret else None)
 
 
 def _routes() -> dict[tuple[str, str], Route]:
     routes: dict[tuple[str, str], Route] = {
-        ("POST", f"/v1/{verb.path}"): partial(_verb, name) for name, verb in VERBS.items()
+        ("POST", f"/v1/{path}"): partial(_verb, verb.name) for path, verb in PATHS.items()
     }
     return routes | {
         ("POST", "/v1/queue/enqueue"): _enqueue,
@@ -69,9 +73,6 @@ def _routes() -> dict[tuple[str, str], Route]:
         ("POST", "/v1/queue/subscribeWithState"): subscription.subscribe_with_state,
         ("POST", "/v1/queue/watch"): subscription.watch,
         ("GET", "/v1/queue/watch"): subscription.watch,
-        ("POST", "/v1/keys/create"): api_keys.create,
-        ("POST", "/v1/keys/list"): api_keys.shown,
-        ("POST", "/v1/keys/revoke"): api_keys.revoke,
         ("GET", "/v1/queues"): pages.queues,
         ("GET", "/v1/config"): pages.config,
         ("GET", "/v1/journal"): journal.journal,

@@ -15,8 +15,9 @@ import msgspec
 
 from fairlane.model.message import MessageView
 from fairlane.server.interfaces.asgi import Send, ShortWay
+from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.messages import MessageList
 from fairlane.wire.frames import Deliver
-from fairlane.wire.verbs import Leased, Peeked
 
 Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
 """A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its inside is encoded in one go."""
@@ -29,9 +30,9 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 def _payload_bytes(frame: Frame) -> int:
     """Return how many bytes of payload a frame holds; all else that it holds is small."""
     held: Any = frame if type(frame) is Deliver else frame[2] if type(frame) is tuple else None
-    if type(held) in (Deliver, Leased):
+    if type(held) in (Deliver, LeasedMessages):
         return sum([len(delivery.payload) for delivery in held.deliveries])
-    if type(held) is Peeked:
+    if type(held) is MessageList:
         return sum([len(view.payload or b"") for view in held.messages])
     return len(held.payload or b"") if type(held) is MessageView else 0
 

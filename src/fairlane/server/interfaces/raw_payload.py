@@ -19,8 +19,9 @@ from fairlane.model.spelling import did_you_mean
 from fairlane.server.dispatch import decoded
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import JSON, MSGPACK, Exchange
-from fairlane.wire.errors import error_of
-from fairlane.wire.verbs import Enqueue, Enqueued, Lease, Leased
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResults
 
 T = TypeVar("T")
 RAW: Final = "application/octet-stream"
@@ -51,7 +52,7 @@ async def enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
     doors.limits.check_wait(request)
-    answer = cast("Enqueued", await doors.call("enqueue", request, caller, exchange.origin()))
+    answer = cast("EnqueueResults", await doors.call("enqueue", request, caller, exchange.origin()))
     if (error := answer.results[0].error) is not None:
         raise error_of(error)
     await exchange.answer(answer)
@@ -101,7 +102,7 @@ def wants_raw(exchange: Exchange, request: Lease) -> bool:
     return True
 
 
-async def answer(exchange: Exchange, leased: Leased) -> None:
+async def answer(exchange: Exchange, leased: LeasedMessages) -> None:
     """Answer with the payload of the one message that was leased, or with 204 if there is none."""
     if not leased.deliveries:
         await exchange.begin(RAW, status=204)

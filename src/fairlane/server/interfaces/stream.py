@@ -28,18 +28,21 @@ from fairlane.server.interfaces.asgi import SHORT_WAY, Receive, Scope, Send, Sho
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
 from fairlane.server.verbs.quick import QUICK
-from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer, body_of
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
+from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
 from fairlane.wire.headers import FOLLOWS
 from fairlane.wire.trace import trace_of
-from fairlane.wire.verbs import VERBS, Lease, Leased, Shape
 
 PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _FOLLOWED: Final = Origin(follows=True)
-_LOOKS: Final = frozenset(("get", "peek", "read_journal"))
+_LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
 """How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
@@ -151,7 +154,7 @@ class _Stream:
         self.doors.lessees.discard(self)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
-            if isinstance(frame, tuple) and isinstance(frame[2], Leased):
+            if isinstance(frame, tuple) and isinstance(frame[2], LeasedMessages):
                 self.doors.give_back(self._caller, frame[2])
 
     # --------------------------------------------------------------------------------------------------------- reading

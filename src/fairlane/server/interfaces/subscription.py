@@ -14,8 +14,7 @@ from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemove
 from fairlane.model.partitions import served_name
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
-from fairlane.wire.frames import Consume
-from fairlane.wire.verbs import QueueRequest
+from fairlane.wire.frames import Consume, WatchQueue
 
 EVENTS = "text/event-stream"
 _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
@@ -105,7 +104,7 @@ async def _moved(doors: Doors, queue: str) -> None:
 
 async def _watched(exchange: Exchange) -> str:
     if exchange.method == "POST":
-        return (await exchange.request(QueueRequest, "watch")).queue
+        return (await exchange.request(WatchQueue, "watch")).queue
     queue = exchange.query("queue").get("queue")
     if queue is None:
         raise InvalidArgument("A parameter says which queue: /v1/queue/watch?queue=orders.")

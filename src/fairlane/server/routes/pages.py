@@ -13,26 +13,29 @@ from fairlane import __version__
 from fairlane.dashboard.assets import HEADERS, assets
 from fairlane.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlane.errors import RouteNotFound
-from fairlane.gateway.caller import EVERY, Caller
+from fairlane.gateway.caller import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.asgi import header
 from fairlane.server.interfaces.exchange import JSON, Exchange
-from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, written
+from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
 from fairlane.server.routes.api_docs import PAGE
-from fairlane.wire.verbs import ListConfig, Nothing, QueueRequest
+from fairlane.verbs.cluster import GetCluster
+from fairlane.verbs.config import ListConfig
+from fairlane.verbs.keys import EVERY
+from fairlane.verbs.queues import InspectQueue, ListQueues
 
 
 async def queues(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show all queues."""
     exchange.query()
-    await exchange.answer(await doors.call("queues", Nothing(), caller))
+    await exchange.answer(await doors.call("queues", ListQueues(), caller))
 
 
 async def queue(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show a queue with its keys."""
     exchange.query()
-    await exchange.answer(await doors.call("inspect", QueueRequest(queue=name), caller))
+    await exchange.answer(await doors.call("inspect", InspectQueue(queue=name), caller))
 
 
 async def config(doors: Doors, exchange: Exchange, caller: Caller) -> None:
@@ -44,7 +47,7 @@ async def config(doors: Doors, exchange: Exchange, caller: Caller) -> None:
 async def cluster(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     """Show the cluster as this node sees it."""
     exchange.query()
-    await exchange.answer(await doors.call("cluster", Nothing(), caller))
+    await exchange.answer(await doors.call("cluster", GetCluster(), caller))
 
 
 async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
@@ -52,7 +55,7 @@ async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     caller.check("admin", EVERY)
     is_open_metrics = "application/openmetrics-text" in (header(exchange.scope, b"accept") or "")
     parts = []
-    for part in written(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
+    for part in render(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
         parts.append(part)
         await asyncio.sleep(0)  # messages and leases are not to wait for a long page
     await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)

@@ -15,10 +15,11 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from fairlane.errors import StoreCorrupt
-from fairlane.gateway.caller import EVERY, Caller
+from fairlane.gateway.caller import Caller
 from fairlane.model.views import ReaderView
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import Exchange
+from fairlane.verbs.keys import EVERY
 
 T = TypeVar("T")
 

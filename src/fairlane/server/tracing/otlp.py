@@ -23,9 +23,11 @@ from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.server.dispatch import Answer
 from fairlane.server.metrics.families import Exemplar
-from fairlane.wire import verbs as wire
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Ack, Extend, Forward, LeasedMessages, Nack
+from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
+from fairlane.verbs.verb import Shape
 from fairlane.wire.trace import TraceContext, trace_in
-from fairlane.wire.verbs import Shape
 
 try:
     from opentelemetry.context import Context
@@ -70,11 +72,11 @@ class OtlpCall:
     def done(self, answer: Answer) -> None:
         """Note what was answered, as far as it can be counted."""
         span = self._span
-        if isinstance(answer, wire.Leased):
+        if isinstance(answer, LeasedMessages):
             span.set_attributes(self._spans.handed_out(getattr(self._request, "queue", ""), answer.deliveries))
             for link in _links(_traces(answer.deliveries)):
                 span.add_link(link.context, link.attributes)
-        elif isinstance(answer, (wire.Enqueued, wire.Results)):
+        elif isinstance(answer, (EnqueueResults, Results)):
             refused = [result.error.code for result in answer.results if result.error is not None]
             if refused:
                 span.set_attribute("fairlane.refused", len(refused))
@@ -199,15 +201,15 @@ def _attributes(verb: str, queue: str | None) -> dict[str, str | int]:
 
 
 def _news(request: Shape) -> Iterable[NewMessage]:
-    if isinstance(request, (wire.Enqueue, wire.Stage)):
+    if isinstance(request, (Enqueue, Stage)):
         return request.messages
-    if isinstance(request, wire.Forward):
+    if isinstance(request, Forward):
         return [message for messages in request.messages.values() for message in messages]
     return ()
 
 
 def _count(request: Shape) -> int | None:
-    if isinstance(request, (wire.Enqueue, wire.Stage)):
+    if isinstance(request, (Enqueue, Stage)):
         return len(request.messages)
     receipts = getattr(request, "receipts", None)
     return None if receipts is None else len(receipts)
@@ -215,9 +217,9 @@ def _count(request: Shape) -> int | None:
 
 def _places(request: Shape) -> list[tuple[str, str]]:
     """Return queue and id of each message that a call speaks of by a receipt."""
-    if isinstance(request, wire.Forward):
+    if isinstance(request, Forward):
         return [(request.queue, request.receipt.id)]
-    if isinstance(request, (wire.Ack, wire.Nack, wire.Extend)):
+    if isinstance(request, (Ack, Nack, Extend)):
         return [(request.queue, receipt.id) for receipt in request.receipts]
     return []
 

@@ -9,7 +9,7 @@ from fairlane.errors import FairlaneError
 from fairlane.gateway.context import Origin
 from fairlane.model.message import Delivery
 from fairlane.server.dispatch import Answer
-from fairlane.wire.verbs import Shape
+from fairlane.verbs.verb import Shape
 
 
 class CallSpan(Protocol):

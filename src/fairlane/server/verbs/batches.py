@@ -6,15 +6,28 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.gateway.caller import Caller
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.staging import Published, Staged
-from fairlane.wire import verbs as wire
+from fairlane.verbs.batches import (
+    ConsumerList,
+    DropSink,
+    ListConsumers,
+    ListSinks,
+    MakeClaim,
+    Publish,
+    ReadClaim,
+    RegisterConsumer,
+    ReleaseConsumer,
+    SinkList,
+    Stage,
+)
+from fairlane.verbs.queues import MessageCount
 
 
-async def register_consumer(broker: AsyncBroker, request: wire.RegisterConsumer, _: Caller) -> ConsumerView:
+async def register_consumer(broker: AsyncBroker, request: RegisterConsumer, _: Caller) -> ConsumerView:
     """Register a consumer."""
     return await broker.register_consumer(request.queue, request.consumer, idle_ms=request.idle_ms)
 
 
-async def claim(broker: AsyncBroker, request: wire.MakeClaim, _: Caller) -> Claim:
+async def claim(broker: AsyncBroker, request: MakeClaim, _: Caller) -> Claim:
     """End claims and make the next."""
     return await broker.claim(
         request.queue,
@@ -26,24 +39,24 @@ async def claim(broker: AsyncBroker, request: wire.MakeClaim, _: Caller) -> Clai
     )
 
 
-async def read_claim(broker: AsyncBroker, request: wire.ReadClaim, _: Caller) -> Claimed:
+async def read_claim(broker: AsyncBroker, request: ReadClaim, _: Caller) -> Claimed:
     """Read messages of a claim."""
     return await broker.read_claim(
         request.queue, request.consumer, claim=request.claim, start=request.start, count=request.count
     )
 
 
-async def release_consumer(broker: AsyncBroker, request: wire.ConsumerRequest, caller: Caller) -> wire.Released:
+async def release_consumer(broker: AsyncBroker, request: ReleaseConsumer, caller: Caller) -> MessageCount:
     """Forget a consumer."""
-    return wire.Released(count=await broker.release_consumer(request.queue, request.consumer, by=caller.name))
+    return MessageCount(count=await broker.release_consumer(request.queue, request.consumer, by=caller.name))
 
 
-async def consumers(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> wire.Consumers:
+async def consumers(broker: AsyncBroker, request: ListConsumers, _: Caller) -> ConsumerList:
     """Return the registered consumers of a queue."""
-    return wire.Consumers(consumers=await broker.consumers(request.queue))
+    return ConsumerList(consumers=await broker.consumers(request.queue))
 
 
-async def stage(broker: AsyncBroker, request: wire.Stage, _: Caller) -> Staged:
+async def stage(broker: AsyncBroker, request: Stage, _: Caller) -> Staged:
     """Stage messages."""
     return await broker.stage(
         request.queue,
@@ -56,16 +69,16 @@ async def stage(broker: AsyncBroker, request: wire.Stage, _: Caller) -> Staged:
     )
 
 
-async def publish(broker: AsyncBroker, request: wire.Publish, _: Caller) -> Published:
+async def publish(broker: AsyncBroker, request: Publish, _: Caller) -> Published:
     """Publish a batch."""
     return await broker.publish(request.queue, request.sink, batch=request.batch, parts=request.parts)
 
 
-async def sinks(broker: AsyncBroker, request: wire.QueueRequest, _: Caller) -> wire.Sinks:
+async def sinks(broker: AsyncBroker, request: ListSinks, _: Caller) -> SinkList:
     """Return the sinks of a queue."""
-    return wire.Sinks(sinks=await broker.sinks(request.queue))
+    return SinkList(sinks=await broker.sinks(request.queue))
 
 
-async def drop_sink(broker: AsyncBroker, request: wire.SinkRequest, caller: Caller) -> wire.Purged:
+async def drop_sink(broker: AsyncBroker, request: DropSink, caller: Caller) -> MessageCount:
     """Forget a sink."""
-    return wire.Purged(count=await broker.drop_sink(request.queue, request.sink, by=caller.name))
+    return MessageCount(count=await broker.drop_sink(request.queue, request.sink, by=caller.name))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fairlane.broker.requests import Reply, Submission
 from fairlane.broker.verbs import asked
 from fairlane.server.verbs import messages
-from fairlane.wire import verbs as wire
+from fairlane.verbs.leases import Ack, Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue
 
 if TYPE_CHECKING:
     import msgspec
@@ -26,11 +27,11 @@ class Quick(NamedTuple):
     answer: Callable[[Any], msgspec.Struct]
 
 
-def _enqueue(request: wire.Enqueue, reply: Reply) -> Submission:
+def _enqueue(request: Enqueue, reply: Reply) -> Submission:
     return asked.enqueue(request.queue, request.messages, reply, wait_ms=request.wait_ms)
 
 
-def _lease(request: wire.Lease, reply: Reply) -> Submission:
+def _lease(request: Lease, reply: Reply) -> Submission:
     return asked.lease(
         request.queue,
         request.count,
@@ -42,12 +43,12 @@ def _lease(request: wire.Lease, reply: Reply) -> Submission:
     )
 
 
-def _ack(request: wire.Ack, reply: Reply) -> Submission:
+def _ack(request: Ack, reply: Reply) -> Submission:
     return asked.ack(request.queue, request.receipts, reply, costs=messages.costs_of(request.receipts))
 
 
 QUICK: Final[Mapping[str, Quick]] = {
     "enqueue": Quick(_enqueue, messages.enqueued),
-    "lease": Quick(_lease, lambda deliveries: wire.Leased(deliveries=deliveries)),
+    "lease": Quick(_lease, lambda deliveries: LeasedMessages(deliveries=deliveries)),
     "ack": Quick(_ack, messages.acked),
 }

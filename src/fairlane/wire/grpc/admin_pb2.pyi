@@ -171,7 +171,7 @@ class InspectQueueRequest(_message.Message):
     queue: str
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
-class StatsRequest(_message.Message):
+class GetStatsRequest(_message.Message):
     __slots__ = ("queue", "keys_max")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     KEYS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -579,7 +579,7 @@ class TryHookResponse(_message.Message):
     elapsed_us: int
     def __init__(self, on_enqueue: _Optional[_Union[EnqueueAnswer, _Mapping]] = ..., on_failure: _Optional[_Union[FailureAnswer, _Mapping]] = ..., fault: _Optional[str] = ..., elapsed_us: _Optional[int] = ...) -> None: ...
 
-class HookStatisticsRequest(_message.Message):
+class GetHookStatisticsRequest(_message.Message):
     __slots__ = ("queue",)
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     queue: str

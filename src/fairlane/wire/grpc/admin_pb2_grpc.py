@@ -76,9 +76,9 @@ class AdminStub:
                 request_serializer=fairlane_dot_v1_dot_admin__pb2.InspectQueueRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_admin__pb2.QueueView.FromString,
                 _registered_method=True)
-        self.Stats = channel.unary_unary(
-                '/fairlane.v1.Admin/Stats',
-                request_serializer=fairlane_dot_v1_dot_admin__pb2.StatsRequest.SerializeToString,
+        self.GetStats = channel.unary_unary(
+                '/fairlane.v1.Admin/GetStats',
+                request_serializer=fairlane_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_admin__pb2.QueueView.FromString,
                 _registered_method=True)
         self.Peek = channel.unary_unary(
@@ -141,9 +141,9 @@ class AdminStub:
                 request_serializer=fairlane_dot_v1_dot_admin__pb2.TryHookRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_admin__pb2.TryHookResponse.FromString,
                 _registered_method=True)
-        self.HookStatistics = channel.unary_unary(
-                '/fairlane.v1.Admin/HookStatistics',
-                request_serializer=fairlane_dot_v1_dot_admin__pb2.HookStatisticsRequest.SerializeToString,
+        self.GetHookStatistics = channel.unary_unary(
+                '/fairlane.v1.Admin/GetHookStatistics',
+                request_serializer=fairlane_dot_v1_dot_admin__pb2.GetHookStatisticsRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_admin__pb2.HookStatisticsResponse.FromString,
                 _registered_method=True)
         self.ReadJournal = channel.unary_unary(
@@ -243,7 +243,7 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Stats(self, request, context):
+    def GetStats(self, request, context):
         """Return a queue as a consumer may see it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -328,7 +328,7 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def HookStatistics(self, request, context):
+    def GetHookStatistics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -427,9 +427,9 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=fairlane_dot_v1_dot_admin__pb2.InspectQueueRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_admin__pb2.QueueView.SerializeToString,
             ),
-            'Stats': grpc.unary_unary_rpc_method_handler(
-                    servicer.Stats,
-                    request_deserializer=fairlane_dot_v1_dot_admin__pb2.StatsRequest.FromString,
+            'GetStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStats,
+                    request_deserializer=fairlane_dot_v1_dot_admin__pb2.GetStatsRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_admin__pb2.QueueView.SerializeToString,
             ),
             'Peek': grpc.unary_unary_rpc_method_handler(
@@ -492,9 +492,9 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=fairlane_dot_v1_dot_admin__pb2.TryHookRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_admin__pb2.TryHookResponse.SerializeToString,
             ),
-            'HookStatistics': grpc.unary_unary_rpc_method_handler(
-                    servicer.HookStatistics,
-                    request_deserializer=fairlane_dot_v1_dot_admin__pb2.HookStatisticsRequest.FromString,
+            'GetHookStatistics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHookStatistics,
+                    request_deserializer=fairlane_dot_v1_dot_admin__pb2.GetHookStatisticsRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_admin__pb2.HookStatisticsResponse.SerializeToString,
             ),
             'ReadJournal': grpc.unary_unary_rpc_method_handler(
@@ -766,7 +766,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def Stats(request,
+    def GetStats(request,
             target,
             options=(),
             channel_credentials=None,
@@ -779,8 +779,8 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/fairlane.v1.Admin/Stats',
-            fairlane_dot_v1_dot_admin__pb2.StatsRequest.SerializeToString,
+            '/fairlane.v1.Admin/GetStats',
+            fairlane_dot_v1_dot_admin__pb2.GetStatsRequest.SerializeToString,
             fairlane_dot_v1_dot_admin__pb2.QueueView.FromString,
             options,
             channel_credentials,
@@ -1117,7 +1117,7 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
-    def HookStatistics(request,
+    def GetHookStatistics(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1130,8 +1130,8 @@ class Admin:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/fairlane.v1.Admin/HookStatistics',
-            fairlane_dot_v1_dot_admin__pb2.HookStatisticsRequest.SerializeToString,
+            '/fairlane.v1.Admin/GetHookStatistics',
+            fairlane_dot_v1_dot_admin__pb2.GetHookStatisticsRequest.SerializeToString,
             fairlane_dot_v1_dot_admin__pb2.HookStatisticsResponse.FromString,
             options,
             channel_credentials,

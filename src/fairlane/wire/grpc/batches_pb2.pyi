@@ -17,7 +17,7 @@ class RegisterConsumerRequest(_message.Message):
     idle_ms: int
     def __init__(self, queue: _Optional[str] = ..., consumer: _Optional[str] = ..., idle_ms: _Optional[int] = ...) -> None: ...
 
-class ClaimRequest(_message.Message):
+class MakeClaimRequest(_message.Message):
     __slots__ = ("queue", "consumer", "epoch", "done", "count", "size_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]

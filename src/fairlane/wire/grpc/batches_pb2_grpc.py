@@ -41,9 +41,9 @@ class BatchesStub:
                 request_serializer=fairlane_dot_v1_dot_batches__pb2.RegisterConsumerRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_types__pb2.ConsumerView.FromString,
                 _registered_method=True)
-        self.Claim = channel.unary_unary(
-                '/fairlane.v1.Batches/Claim',
-                request_serializer=fairlane_dot_v1_dot_batches__pb2.ClaimRequest.SerializeToString,
+        self.MakeClaim = channel.unary_unary(
+                '/fairlane.v1.Batches/MakeClaim',
+                request_serializer=fairlane_dot_v1_dot_batches__pb2.MakeClaimRequest.SerializeToString,
                 response_deserializer=fairlane_dot_v1_dot_batches__pb2.ClaimResponse.FromString,
                 _registered_method=True)
         self.ReadClaim = channel.unary_unary(
@@ -94,7 +94,7 @@ class BatchesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Claim(self, request, context):
+    def MakeClaim(self, request, context):
         """Let claims up to a number be done, and get the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -156,9 +156,9 @@ def add_BatchesServicer_to_server(servicer, server):
                     request_deserializer=fairlane_dot_v1_dot_batches__pb2.RegisterConsumerRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_types__pb2.ConsumerView.SerializeToString,
             ),
-            'Claim': grpc.unary_unary_rpc_method_handler(
-                    servicer.Claim,
-                    request_deserializer=fairlane_dot_v1_dot_batches__pb2.ClaimRequest.FromString,
+            'MakeClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeClaim,
+                    request_deserializer=fairlane_dot_v1_dot_batches__pb2.MakeClaimRequest.FromString,
                     response_serializer=fairlane_dot_v1_dot_batches__pb2.ClaimResponse.SerializeToString,
             ),
             'ReadClaim': grpc.unary_unary_rpc_method_handler(
@@ -236,7 +236,7 @@ class Batches:
             _registered_method=True)
 
     @staticmethod
-    def Claim(request,
+    def MakeClaim(request,
             target,
             options=(),
             channel_credentials=None,
@@ -249,8 +249,8 @@ class Batches:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/fairlane.v1.Batches/Claim',
-            fairlane_dot_v1_dot_batches__pb2.ClaimRequest.SerializeToString,
+            '/fairlane.v1.Batches/MakeClaim',
+            fairlane_dot_v1_dot_batches__pb2.MakeClaimRequest.SerializeToString,
             fairlane_dot_v1_dot_batches__pb2.ClaimResponse.FromString,
             options,
             channel_credentials,

@@ -1,0 +1,112 @@
+"""The command ``consume``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.formatting import as_json, message_count
+from fairlane.cli.interaction import stoppable
+from fairlane.cli.leases import lease
+from fairlane.cli.output import raw_output
+from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME, WaitTime
+from fairlane.cli.session import Session, pass_session
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, Receipt
+
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
+
+_BATCH = 32
+
+
+@click.command(name="consume")
+@QUEUE
+@click.option("--follow", "-f", is_flag=True, help="Keep waiting for messages until interrupted.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for the next message. Default: do not wait.")
+@click.option(
+    "--ack/--no-ack",
+    "is_acking",
+    default=True,
+    help="Acknowledge printed messages, or leave them leased. Default: ack.",
+)
+@click.option("--visibility", type=DURATION, help="How long the leases last. Default: the queue's visibility timeout.")
+@click.option("--owner", help="Name of the consumer, shown to operators.")
+@pass_session
+def consume_command(
+    session: Session,
+    queue: str,
+    *,
+    follow: bool,
+    count: int | None,
+    wait: int,
+    is_acking: bool,
+    visibility: int | None,
+    owner: str | None,
+) -> None:
+    """Print the payloads of messages, one per line, and acknowledge them.
+
+    Each message is acknowledged after it has been written. The command ends when the queue is empty, unless --follow
+    or --wait is given. With --output json each line is a complete message; with --no-ack, use its id and token to
+    acknowledge it later.
+    """
+    wait_ms = WaitTime.forever_ms if follow else wait
+    with stoppable(), session.broker() as broker:
+        printer = MessagePrinter(broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
+        left = count
+        while left is None or left > 0:
+            batch = _BATCH if left is None else min(_BATCH, left)
+            deliveries = lease(broker, queue, batch, wait_ms=wait_ms, visibility_ms=visibility, owner=owner)
+            if not deliveries:
+                break
+            printer.take(deliveries)
+            left = None if left is None else left - len(deliveries)
+    if printer.lost:
+        lost = message_count(printer.lost)
+        click.echo(f"{lost} printed but not acknowledged, because their leases had ended.", err=True)
+        raise Stop(REFUSED)
+
+
+@dataclass(slots=True)
+class MessagePrinter:
+    """Prints leased messages and settles them."""
+
+    broker: Broker
+    queue: str
+    output: BinaryIO
+    is_json: bool
+    is_acking: bool
+    lost: int = 0
+    """How many messages were printed but could not be acknowledged."""
+
+    def take(self, deliveries: list[Delivery]) -> None:
+        """Print messages and acknowledge them; return those that could not be printed to the queue."""
+        printed = 0
+        try:
+            for delivery in deliveries:
+                self._print(delivery)
+                printed += 1
+        finally:
+            self._settle(deliveries[:printed], deliveries[printed:])
+
+    def _print(self, delivery: Delivery) -> None:
+        content = as_json(delivery).encode(errors="replace") if self.is_json else delivery.payload
+        self.output.write(content + b"\n")
+        self.output.flush()
+
+    def _settle(self, printed: list[Delivery], unprinted: list[Delivery]) -> None:
+        if unprinted:
+            with suppress(FairlaneError):
+                self.broker.nack_many(self.queue, _receipts(unprinted), intent="defer", delay_ms=0)
+        if printed and self.is_acking:
+            results = self.broker.ack_many(self.queue, _receipts(printed))
+            self.lost += sum(result is not None for result in results)
+
+
+def _receipts(deliveries: list[Delivery]) -> list[Receipt]:
+    return [Receipt(delivery.id, delivery.token) for delivery in deliveries]

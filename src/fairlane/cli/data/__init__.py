@@ -1,0 +1,1 @@
+"""Commands about the journal and the Spark pipeline."""

@@ -1,0 +1,71 @@
+"""The command ``backfill``."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import click
+
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.interaction import progress, stoppable
+from fairlane.cli.output import answer
+from fairlane.cli.parameters import QUEUE
+from fairlane.cli.session import Session, pass_session
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+WORK = "Where rows are kept until all are sent; by default a folder .backfill-NAME here."
+
+
+@click.command(name="backfill")
+@QUEUE
+@click.option("--from", "path", metavar="PATH", help="Files or folders to read, as Spark names them.")
+@click.option("--table", help="A table that Spark knows, instead of files.")
+@click.option("--format", "file_format", default="parquet", show_default=True, help="Of the files: json, csv, orc ...")
+@click.option(
+    "--select", "columns", multiple=True, metavar="SQL", help="A column, such as 'body AS payload'; repeatable."
+)
+@click.option("--where", metavar="SQL", help="Only rows for which this holds.")
+@click.option("--name", required=True, help="What this backfill is called: under the same name it is resumed.")
+@click.option("--work", type=FOLDER, help=WORK)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@MASTER
+@pass_session
+def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Enqueue the rows of files or of a table, each once. An interrupted backfill resumes under the same name.
+
+    The columns of a message: payload, and as wanted fairness_key, weight, cost, priority, throttles, headers, delay_ms
+    or due_ms, deadline_ms, correlation_id, dedup_id.
+    """
+    place = place_of(session)
+    spark = begin_spark(options["master"])
+    from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
+    from fairlane.spark.bulk.reading import Rows
+
+    rows = Rows(**{name: options[name] for name in ("path", "table", "file_format", "columns", "where")})
+    work = (options["work"] or Path(f".backfill-{options['name']}")).absolute()
+    backfill = Backfill(
+        place=place, queue=queue, name=options["name"], source=str(rows), work=work, rate=options["rate"]
+    )
+    done, steps = Progress(0, 0), run_backfill(spark, lambda: rows.frame(spark), backfill, pace=_Clock())
+    with stoppable(), progress(f"Into {queue}") as bar:
+        while (step := on_spark(spark, partial(next, steps, None))) is not None:
+            done = step
+            bar.set(done.sent, done.total)
+    forget_rows(backfill)
+    answer({"sent": done.sent, "total": done.total}, f"{done.sent:,} messages are in {queue}.", is_json=session.is_json)
+
+
+class _Clock:
+    """The present, and waiting for it."""
+
+    def now_s(self) -> float:
+        """Return the present instant."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        Event().wait(seconds)

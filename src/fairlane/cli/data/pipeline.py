@@ -1,0 +1,107 @@
+"""The commands ``pipeline run`` and ``pipeline status``. Spark is imported only when it is needed."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of, require_spark
+from fairlane.cli.formatting import instant
+from fairlane.cli.interaction import stoppable
+from fairlane.cli.output import Table, answer
+from fairlane.cli.parameters import DURATION
+from fairlane.cli.session import Session, pass_session
+from fairlane.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from fairlane.spark.pipeline import RunReport
+    from fairlane.spark.pipeline.source import Source
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+TABLES = click.option("--tables", type=FOLDER, required=True, metavar="FOLDER", help="The folder of the tables.")
+
+
+@click.group(name="pipeline")
+def pipeline_command() -> None:
+    """Turn the journal into tables with Spark: usage, waits, fairness, failures."""
+
+
+@pipeline_command.command(name="run")
+@click.option("--journal", type=FOLDER, metavar="FOLDER", help="Exported segments; without it, the server's journal.")
+@TABLES
+@click.option("--once", is_flag=True, help="End when the tables are up to date, instead of going on.")
+@click.option("--interval", type=DURATION, default="60s", show_default=True, help="How long to wait between runs.")
+@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal is meant.")
+@click.option("--reader", default="pipeline", show_default=True, help="As whom a server keeps its journal for this.")
+@click.option(
+    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables."
+)
+@click.option("--memory", default="2g", show_default=True, help="For Spark on this machine.")
+@MASTER
+@pass_session
+def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
+    """Bring the tables up to what there is of the journal, and go on doing so until interrupted.
+
+    It can be killed at any time and started again: the tables are then those before a run or those after it.
+    """
+    require_spark()
+    from fairlane.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline
+
+    if journal is not None and options["queue"] is not None:
+        raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
+    source: Source = (
+        LiveJournal(place_of(session), options["reader"], options["queue"])
+        if journal is None
+        else JournalFolder(journal)
+    )
+    with stoppable():
+        spark = begin_spark(options["master"], conf={**CONF, "spark.driver.memory": options["memory"]})
+        run = partial(run_pipeline, spark, source, tables, table_format=options["table_format"], tell=_tell)
+        try:
+            while True:
+                done = on_spark(spark, run)
+                if done.segments or options["once"]:
+                    answer(done, _words(done, tables), is_json=session.is_json)
+                if options["once"]:
+                    return
+                Event().wait(options["interval"] / 1000)
+        finally:
+            spark.stop()
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _words(done: RunReport, tables: Path) -> str:
+    if not done.segments:
+        return f"Nothing new for {tables}."
+    gaps = f" The journal has {len(done.gaps)} gap{'' if len(done.gaps) == 1 else 's'}." if done.gaps else ""
+    return f"Run {done.run}: {done.events} events, {tables} made anew from {done.first_day} to {done.newest_day}.{gaps}"
+
+
+@pipeline_command.command(name="status")
+@TABLES
+@pass_session
+def status_command(session: Session, /, *, tables: Path) -> None:
+    """Tell how far the tables are."""
+    from fairlane.spark.pipeline import read_manifest
+
+    manifest = read_manifest(tables)
+    if manifest is None:
+        raise InvalidArgument(f"There are no tables in {tables}.")
+    facts = [
+        ["runs", str(manifest.run)],
+        ["format", manifest.format],
+        ["events", str(manifest.events)],
+        ["up to sequence", str(manifest.covered[-1][1]) if manifest.covered else "-"],
+        ["up to", instant(manifest.horizon_ms)],
+        ["days", f"{len(manifest.days)}, {manifest.days[0]} to {manifest.days[-1]}" if manifest.days else "-"],
+        ["missing", ", ".join(f"{first} to {last}" for first, last in manifest.gaps) or "-"],
+        ["state", "whole" if manifest.swap is None else "interrupted while files were put in place: run it again"],
+    ]
+    answer(manifest, [Table([], facts)], is_json=session.is_json)

@@ -1,0 +1,80 @@
+"""Options and helpers of the commands that run on Spark. Spark is imported only when one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from fairlane.cli.session import Session
+from fairlane.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fairlane.spark.source.place import Place
+
+T = TypeVar("T")
+
+MASTER = click.option(
+    "--master", default="local[*]", show_default=True, help="Spark master: this machine, or a cluster."
+)
+
+
+def require_spark() -> None:
+    """Check that Spark is installed.
+
+    Raises:
+        InvalidArgument: Spark is not installed.
+    """
+    try:
+        import fairlane.spark  # noqa: F401 - see above
+    except ImportError as error:
+        raise InvalidArgument(
+            "This command needs Spark, which is not installed: pip install 'fairlane[spark]'."
+        ) from error
+
+
+def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a Spark session; ``conf`` overrides our settings.
+
+    Raises:
+        InvalidArgument: Spark is not installed.
+    """
+    require_spark()
+    from fairlane.spark import spark_session
+
+    return spark_session(master=master, conf=conf)
+
+
+def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
+    """Run work on Spark so that an interrupt stops it without a Java stack trace; without a session, just run it."""
+    if spark is None:
+        return work()
+    from fairlane.spark.interrupting import interruptible
+
+    return interruptible(spark, work)
+
+
+def place_of(session: Session) -> Place:
+    """Return the server's address for Spark's tasks.
+
+    Raises:
+        InvalidArgument: the broker is in a data folder, which only one process can open.
+    """
+    from fairlane.spark.source.place import Place
+
+    endpoint = session.endpoint
+    if endpoint.is_embedded:
+        raise InvalidArgument(
+            "Spark cannot read a data folder that this command opens; run `fairlane serve` and leave out --data."
+        )
+    return Place(
+        server=endpoint.server,
+        api_key=endpoint.api_key,
+        ca=endpoint.ca,
+        certificate=endpoint.certificate,
+        certificate_key=endpoint.certificate_key,
+        timeout_s=endpoint.timeout_s,
+    )

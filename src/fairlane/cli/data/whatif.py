@@ -1,0 +1,175 @@
+"""The command ``whatif``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
+from fairlane.cli.formatting import duration
+from fairlane.cli.interaction import progress
+from fairlane.cli.output import Table, answer
+from fairlane.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fairlane.spark.whatif.compare import Comparison, Journal
+    from fairlane.spark.whatif.measures import Span
+    from fairlane.spark.whatif.reproduce import Reproduction
+    from fairlane.spark.whatif.scenario import Scenario
+
+INSTANT = click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+JOURNAL = click.option("--journal", type=FOLDER, required=True, help="The folder with the exported journal.")
+SWEEP = click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="SETTING=VALUES",
+    help="Try each value, such as weight:acme=1,2,5; of several, all combinations.",
+)
+FROM = click.option("--from", "first", type=INSTANT, help="Measure messages that came from then on, in UTC.")
+TO = click.option("--to", "last", type=INSTANT, help="Measure messages that came before then, in UTC.")
+_KEYS_SHOWN = 12
+_NUMBERS = frozenset({"messages", "p50", "p99", "longest", "share", "throttled", "missed", "left"})
+
+
+@click.command(name="whatif")
+@JOURNAL
+@click.option("--policy", "candidate", type=FILE, metavar="FILE", help="A TOML or JSON file with what to try.")
+@SWEEP
+@click.option("--queue", "queues", multiple=True, help="Only this queue; may be said more than once.")
+@FROM
+@TO
+@MASTER
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots to this file.")
+@click.option("--reproduce", "is_check", is_flag=True, help="Only check that the journalled order comes out again.")
+@pass_session
+def whatif_command(
+    session: Session,
+    *,
+    journal: Path,
+    candidate: Path | None,
+    sweeps: tuple[str, ...],
+    queues: tuple[str, ...],
+    first: datetime | None,
+    last: datetime | None,
+    master: str,
+    html: Path | None,
+    is_check: bool,
+) -> None:
+    """Replay an exported journal against another policy, and tell who would have waited how long.
+
+    The broker's own scheduler hands out the messages as they came; consumers are modelled from the journal. Nothing is
+    changed anywhere. With --master none it runs in this process alone, without Spark.
+    """
+    # Only here: this needs packages that other commands do without.
+    from fairlane.spark.whatif.compare import Journal, compare
+
+    if is_check:
+        _check(session, journal, queues)
+        return
+    if candidate is None and not sweeps:
+        raise click.UsageError("Say with --policy or --sweep what to try, or --reproduce.")
+    known = Journal(journal, queues=queues)
+    scenarios = _scenarios(known, candidate, sweeps)
+    spark, span = spark_of(master), span_of(first, last)
+    with progress(f"{len(scenarios) + 1} scenarios") as bar:
+        found = on_spark(spark, partial(compare, known, scenarios, span=span, spark=spark, progress=bar.set))
+    if html is not None:
+        from fairlane.spark.whatif.page import page_of
+
+        html.write_text(page_of(found), encoding="utf-8")
+    answer(found, [*_tables(found), *_notes(found, html)], is_json=session.is_json)
+
+
+def span_of(first: datetime | None, last: datetime | None) -> Span:
+    """Return which messages are measured."""
+    from fairlane.spark.whatif.measures import Span
+
+    bounds = [None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000) for at in (first, last)]
+    return Span(from_ms=bounds[0], to_ms=bounds[1])
+
+
+def spark_of(master: str) -> SparkSession | None:
+    """Return a Spark session; None where none is wanted."""
+    return None if master == "none" else begin_spark(master)
+
+
+def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) -> list[Scenario]:
+    from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, read_candidate, sweep
+
+    base = Scenario(name=ORIGINAL) if candidate is None else read_candidate(candidate, known.queues, known.policies)
+    return sweep(base, sweeps, known.queues, known.policies) if sweeps else [base]
+
+
+def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
+    from fairlane.spark.whatif.reproduce import reproduce
+
+    found = reproduce(journal, queues=queues)
+    answer(found, _verdict(found), is_json=session.is_json)
+
+
+def _verdict(found: Reproduction) -> str:
+    skipped = f" {found.skipped} others had messages from before the journal begins." if found.skipped else ""
+    if found.is_exact:
+        return f"All {found.hand_outs} hand-outs come out in the journalled order.{skipped}"
+    first = found.differences[0]
+    return (
+        f"{len(found.differences)} of {found.hand_outs} hand-outs come out otherwise, first at sequence "
+        f"{first.sequence} in queue {first.queue}: {', '.join(first.journalled)} was journalled, "
+        f"{', '.join(first.replayed) or 'nothing'} came out.{skipped}"
+    )
+
+
+def _tables(found: Comparison) -> list[Table]:
+    """Return a table for each queue and scenario: all keys together, and the largest keys."""
+    tables = []
+    for queue in found.queues:
+        original = found.of(0, queue)
+        largest = sorted((key for key in original if key), key=lambda key: (-original[key].messages, key))
+        for at, scenario in enumerate(found.scenarios):
+            here = found.of(at, queue)
+            rows = [
+                [
+                    key or "all",
+                    str(one.messages),
+                    duration(one.wait_p50_ms),
+                    duration(one.wait_p99_ms),
+                    duration(one.wait_max_ms),
+                    f"{one.share:.1%}",
+                    duration(one.throttled_ms),
+                    str(one.misses),
+                    str(one.left),
+                ]
+                for key, one in ((key, here[key]) for key in ["", *largest[:_KEYS_SHOWN]])
+            ]
+            columns = ["key", "messages", "p50", "p99", "longest", "share", "throttled", "missed", "left"]
+            tables.append(Table(columns, rows, title=f"{queue}: {scenario.name}", numbers=_NUMBERS))
+    return tables
+
+
+def _notes(found: Comparison, html: Path | None) -> list[Table]:
+    """Return what whoever reads the tables should know."""
+    facts = []
+    for queue in found.queues:
+        told, modelled = found.of(-1, queue)[""], found.of(0, queue)[""]
+        facts.append(
+            [
+                f"{queue}: p99 as journalled, and as modelled",
+                f"{duration(told.wait_p99_ms)}, {duration(modelled.wait_p99_ms)}",
+            ]
+        )
+    for notes in found.notes:
+        facts += [[f"{queue}: left out, from before the journal", str(count)] for queue, count in notes.unknown.items()]
+        if notes.assumed:
+            facts.append(["attempts never seen to end, taken to be as long as usual", str(notes.assumed)])
+    if html is not None:
+        facts.append(["plots", str(html)])
+    return [Table([], facts)] if facts else []

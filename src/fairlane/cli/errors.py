@@ -1,0 +1,106 @@
+"""Exit codes, and error messages for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final
+
+import click
+
+from fairlane.cli.formatting import printable
+from fairlane.errors import Closed, Disconnected, FairlaneError, UnavailableError
+
+OK: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+UNAVAILABLE: Final = 3
+NOTHING: Final = 4
+INTERRUPTED: Final = 130
+_NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
+
+
+class Stop(click.exceptions.Exit):
+    """Ends the command with an exit code. The command has already printed its message."""
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code for an error."""
+    match error:
+        case click.ClickException():
+            return error.exit_code
+        case UnavailableError() | Closed() | ConnectionError() | TimeoutError():
+            return UNAVAILABLE
+    return REFUSED
+
+
+def facts_of(error: BaseException) -> dict[str, object]:
+    """Return the code, the cause and the remedy of an error, as programs read them."""
+    match error:
+        case FairlaneError():
+            remedy = f"{_NO_SERVER} {error.remedy}" if isinstance(error, Disconnected) else error.remedy
+            facts: dict[str, object] = {"code": error.code, "cause": error.cause, "remedy": remedy}
+            retry_after_ms = getattr(error, "retry_after_ms", None)
+            return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
+        case click.ClickException():
+            code = "usage" if isinstance(error, click.UsageError) else "file"
+            return {"code": code, "cause": error.format_message(), "remedy": _usage_remedy(error)}
+        case ConnectionError() | TimeoutError():
+            return {"code": "disconnected", "cause": f"Cannot reach the server: {error}.", "remedy": _NO_SERVER}
+        case ModuleNotFoundError():
+            cause = f"This command needs the Python package {error.name}, which is not installed."
+            remedy = "Install the package, or the extra of fairlane that includes it."
+            return {"code": "missing", "cause": cause, "remedy": remedy}
+        case OSError():
+            return {"code": "file", "cause": f"{error}.", "remedy": "Check the path and its permissions."}
+    return {"code": "internal", "cause": f"{error}", "remedy": "Report this as a bug."}
+
+
+def _usage_remedy(error: click.ClickException) -> str:
+    """Return what to do about a usage error.
+
+    Users often write an option of ``fairlane`` itself after the command, so that mistake gets a remedy of its own.
+    """
+    context: click.Context | None = getattr(error, "ctx", None)
+    if context is None:
+        return "Correct it and run the command again."
+    root = context.find_root()
+    options = {name for parameter in root.command.params for name in parameter.opts}
+    if isinstance(error, click.NoSuchOption) and context is not root and error.option_name in options:
+        command = context.command_path.removeprefix(root.command_path).strip()
+        return f"Write it before the command: {root.command_path} {error.option_name} ... {command} ..."
+    return f"See {context.command_path} --help."
+
+
+def report(error: BaseException, *, is_json: bool) -> None:
+    """Print an error to standard error. Without a command, print the help instead."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not is_json:
+            error.show()
+            return
+        error = click.UsageError("Missing command.", error.ctx)
+    report_facts(facts_of(error), is_json=is_json)
+
+
+def report_facts(facts: Mapping[str, object], *, is_json: bool) -> None:
+    """Print the facts of an error to standard error."""
+    if is_json:
+        click.echo(json.dumps({"error": facts}, ensure_ascii=False), err=True)
+        return
+    head = click.style(f"error[{facts['code']}]", fg="red", bold=True)
+    click.echo(f"{head}: {printable(str(facts['cause']))}", err=True)
+    click.echo(f"remedy: {facts['remedy']}", err=True)
+
+
+def wants_json(error: BaseException, arguments: list[str]) -> bool:
+    """Return whether the caller asked for JSON, even if its arguments could not be parsed."""
+    context = getattr(error, "ctx", None)
+    if context is not None and "output" in context.find_root().params:
+        return bool(context.find_root().params["output"] == "json")
+    pairs = pairwise(arguments)
+    return (
+        "--output=json" in arguments
+        or "-ojson" in arguments
+        or any(name in ("--output", "-o") and value == "json" for name, value in pairs)
+    )

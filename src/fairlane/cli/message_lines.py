@@ -1,0 +1,111 @@
+"""Messages as people and programs write them: from options, lines and JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedIOBase
+from typing import Any
+
+import msgspec
+
+from fairlane.cli.parameters import milliseconds
+from fairlane.errors import InvalidArgument
+from fairlane.model.message import NewMessage
+
+Numbered = tuple[int, NewMessage | InvalidArgument]
+"""The number of a line, and the message it holds or why it holds none."""
+Lines = Iterable[bytes | None]
+"""Lines without their ends, and None where the next may be long in coming."""
+_CHUNK = 1024 * 1024
+
+
+def lines_of(stream: BufferedIOBase) -> Iterator[bytes | None]:
+    """Yield the lines of a stream as they come."""
+    rest = b""
+    while chunk := stream.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in lines)
+        yield None
+    if rest:
+        yield rest
+
+
+def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
+    """Return a message with the terms that the options of ``enqueue`` say."""
+    return NewMessage(
+        payload=payload,
+        headers=dict(options["headers"]),
+        fairness_key=options["key"],
+        weight=options["weight"],
+        cost=options["cost"],
+        priority=options["priority"],
+        throttles=tuple(options["throttles"]),
+        delay_ms=options["delay"] or 0,
+        deadline_ms=options["deadline"],
+        dedup_id=options["dedup_id"],
+        correlation_id=options["correlation_id"],
+    )
+
+
+def from_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
+    """Make a message of each line, with the terms of another."""
+    number = 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
+        yield number, _with_dedup_id(msgspec.structs.replace(base, payload=line), dedup_prefix, number)
+
+
+def from_json_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
+    """Make a message of each line of JSON, on top of the terms of another. Empty lines are passed over."""
+    number = 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
+        if not line.strip():
+            continue
+        try:
+            yield number, _with_dedup_id(_from_json(line, base), dedup_prefix, number)
+        except ValueError as error:
+            yield number, InvalidArgument(f"{str(error).removesuffix('.')}.")
+
+
+def _with_dedup_id(message: NewMessage, prefix: str | None, number: int) -> NewMessage:
+    if prefix is None or message.dedup_id is not None:
+        return message
+    return msgspec.structs.replace(message, dedup_id=f"{prefix}:{number}")
+
+
+def _from_json(line: bytes, base: NewMessage) -> NewMessage:
+    fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError('A line is a JSON object such as {"payload": "hello"}.')
+    payload = _payload(fields)
+    for span in ("delay", "deadline"):
+        if span in fields:
+            fields[f"{span}_ms"] = milliseconds(str(fields.pop(span)))
+    if "headers" in fields and isinstance(fields["headers"], dict):
+        fields["headers"] = {**base.headers, **fields["headers"]}
+    known = {name: getattr(base, name) for name in NewMessage.__struct_fields__}
+    return msgspec.convert(known | fields | {"payload": payload}, NewMessage)
+
+
+def _payload(fields: dict[str, Any]) -> bytes:
+    """Take the payload out: text as it is, ``payload_base64`` as bytes, any other value as JSON."""
+    if "payload_base64" in fields:
+        try:
+            return base64.b64decode(fields.pop("payload_base64"), validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise ValueError(f"payload_base64 is no base64: {error}") from error
+    if "payload" not in fields:
+        raise ValueError("A line has a payload, or a payload_base64.")
+    payload = fields.pop("payload")
+    text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()

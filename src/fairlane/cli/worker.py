@@ -1,0 +1,159 @@
+"""The command ``worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fairlane.cli.errors import Stop, exit_code_of, report
+from fairlane.cli.parameters import DURATION
+from fairlane.cli.session import Endpoint, Session, pass_session
+from fairlane.errors import Forbidden, Unauthenticated
+
+if TYPE_CHECKING:  # the help imports none of these
+    from fairlane.client import AsyncClient
+    from fairlane.worker import Worker
+
+T = TypeVar("T")
+_CHILD = "FAIRLANE_WORKER_CHILD"
+_THREAD_S = 1.0
+
+
+@click.command(name="worker")
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--processes", type=click.IntRange(1, 1_024), default=1, show_default=True, help="Processes to run.")
+@click.option("--grace", type=DURATION, help="How long handlers may run after SIGTERM. Default: set by the app.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="Lowest level to log.",
+)
+@pass_session
+def worker_command(
+    session: Session, /, *, app: str, processes: int, grace: int | None, log_format: str, log_level: str
+) -> None:
+    """Run the handlers of a worker, such as tasks:app.
+
+    On an interrupt or SIGTERM the worker finishes the handlers that are running and returns its other messages. On a
+    second one it returns all messages at once. Processes that crash are restarted.
+    """
+    from fairlane.worker.logs import set_up_logs
+
+    set_up_logs(log_format, log_level)
+    worker = _load(app)
+    if grace is not None:
+        worker.grace_s = grace / 1000
+    if processes == 1:
+        _work(session, worker)
+        return
+    if session.endpoint.is_embedded:
+        raise click.UsageError("Only one process can open a data folder; use --processes 1, or run a server.")
+    raise Stop(_supervise(session.endpoint, processes))
+
+
+def _load(reference: str) -> Worker:
+    from fairlane.worker import Worker
+
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise click.BadParameter(f"Expected MODULE:APP such as tasks:app, got {reference!r}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # like python -m: find modules of the current folder
+    try:
+        found = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise click.BadParameter(f"{error}.") from error
+    worker = getattr(found, name, None)
+    if not isinstance(worker, Worker):
+        raise click.BadParameter(f"{reference!r} is not a fairlane.Worker.")
+    return worker
+
+
+def _work(session: Session, worker: Worker) -> None:
+    """Run the worker in this process."""
+    is_child = os.environ.get(_CHILD) is not None
+    try:
+        _run(_until_signalled(session.endpoint, worker))
+    except (Unauthenticated, Forbidden) as error:
+        from fairlane.worker.processes import FATAL_CODE
+
+        report(error, is_json=session.is_json)
+        raise Stop(FATAL_CODE if is_child else exit_code_of(error)) from error
+    finally:
+        sys.stderr.flush()
+    if _has_threads_left():
+        os._exit(0)  # a handler that ignores the end of the grace period must not keep the process alive
+
+
+def _has_threads_left() -> bool:
+    """Return whether handlers are still running; idle threads get a moment to end."""
+    import threading
+
+    from fairlane.worker.running import THREAD_PREFIX
+
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
+    for thread in threads:
+        thread.join(_THREAD_S / len(threads))
+    return any(thread.is_alive() for thread in threads)
+
+
+async def _until_signalled(endpoint: Endpoint, worker: Worker) -> None:
+    if os.environ.get(_CHILD) is not None:
+        _stop_with_parent(worker)
+    client = _client(endpoint, worker)
+    if client is None:
+        await worker.run_until_signalled()
+        return
+    async with client:
+        await worker.run_until_signalled(client)
+
+
+def _stop_with_parent(worker: Worker) -> None:
+    """Drain the worker when the parent process ends, which closes our standard input."""
+    loop = asyncio.get_running_loop()
+
+    def on_end() -> None:
+        loop.remove_reader(sys.stdin.fileno())
+        worker.stop()
+
+    loop.add_reader(sys.stdin.fileno(), on_end)
+
+
+def _client(endpoint: Endpoint, worker: Worker) -> AsyncClient | None:
+    """Return a client of the data folder; None for a server, to which the worker connects itself and retries."""
+    if endpoint.data is not None:
+        from fairlane.client import AsyncClient
+
+        return AsyncClient.embedded(endpoint.store)
+    worker.use_server(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls())
+    return None
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+def _supervise(endpoint: Endpoint, count: int) -> int:
+    """Run this command in child processes and restart those that crash."""
+    from fairlane.worker.processes import Processes
+
+    command = [sys.executable, "-m", "fairlane", *sys.argv[1:], "--processes", "1"]
+    keys = {} if endpoint.api_key is None else {"FAIRLANE_API_KEY": endpoint.api_key}
+    environment = os.environ | {_CHILD: "1", "FAIRLANE_SERVER": endpoint.server} | keys
+
+    async def supervise() -> int:
+        return await Processes(command, count, environment=environment).run()
+
+    return asyncio.run(supervise())

@@ -1,0 +1,144 @@
+"""One live connection to a server: joins the socket and the conversation over it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fairlane.client.transport.protocol import Conversation, OnLate, Reply, Sink, grouped, message_of
+from fairlane.client.transport.socket import PING_S, Socket, connect
+from fairlane.errors import Disconnected, InvalidArgument, PayloadTooLarge
+from fairlane.verbs.verb import Shape
+from fairlane.wire.frames import SUBPROTOCOL, Consume
+from fairlane.wire.trace import TraceContext
+
+_SWEEP_S: Final = 0.5
+T = TypeVar("T")
+
+
+class Link:
+    """One live connection. Frames of one pass of the event loop go in one message."""
+
+    def __init__(self, *, frame_bytes_max: int, on_late: OnLate | None = None) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._conversation = Conversation(on_late=on_late)
+        self._frames: list[bytes] = []
+        self._socket: Socket | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self.is_live = False
+
+    async def connect(
+        self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None, ping_s: float = PING_S
+    ) -> None:
+        """Make the connection; it may raise whatever the network raises."""
+        self._socket = await connect(
+            url,
+            headers=headers,
+            subprotocol=SUBPROTOCOL,
+            tls=tls,
+            on_message=self._take,
+            on_lost=self._lost,
+            ping_s=ping_s,
+        )
+        self.is_live = True
+        self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
+
+    def call(
+        self,
+        verb: str,
+        request: Shape,
+        reply: Reply,
+        *,
+        timeout_s: float,
+        trace: TraceContext | None = None,
+        at_once: bool = False,
+    ) -> None:
+        """Send a request whose answer goes to a reply: together with others of this pass, or at once."""
+        due = self._loop.time() + timeout_s
+        frame = _made(lambda: self._conversation.call(verb, request, reply, due=due, trace=trace))
+        if len(frame) > self._frame_bytes_max:  # the server would close the connection, for all who use it
+            most = self._frame_bytes_max
+            reply.set_exception(PayloadTooLarge(f"A request has at most {most} bytes, not {len(frame)}: send less."))
+            return
+        if at_once and not self._frames:
+            self._frames.append(frame)
+            self._flush()
+        else:
+            self._put(frame)
+
+    async def open(self, request: Consume, sink: Sink, *, timeout_s: float) -> int:
+        """Open a channel, and return its number."""
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        due = self._loop.time() + timeout_s
+        number, frame = _made(lambda: self._conversation.open(request, reply, sink, due=due))
+        self._put(frame)
+        try:
+            await asyncio.shield(reply)
+        except asyncio.CancelledError:
+            self._conversation.forget(number)
+            reply.add_done_callback(lambda reply: self._abandon(number, reply, timeout_s=timeout_s))
+            raise
+        return number
+
+    def _abandon(self, channel: int, opened: asyncio.Future[Any], *, timeout_s: float) -> None:
+        """Close a channel that was opened for nobody, if it was."""
+        if not opened.cancelled() and opened.exception() is None and self.is_live:
+            reply: asyncio.Future[Any] = self._loop.create_future()
+            reply.add_done_callback(asyncio.Future.exception)
+            self._put(self._conversation.abandon(channel, reply, due=self._loop.time() + timeout_s))
+
+    async def stop(self, channel: int, unseen: Sequence[str], *, timeout_s: float) -> None:
+        """Close a channel."""
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        frame = self._conversation.stop(channel, unseen, reply, due=self._loop.time() + timeout_s)
+        if frame is not None:
+            self._put(frame)
+            await reply
+
+    async def close(self) -> None:
+        """Send what is left, and say goodbye."""
+        self._flush()
+        if self._socket is not None:
+            await self._socket.close()
+
+    def _put(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        if len(self._frames) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        frames, self._frames = self._frames, []
+        if self._socket is not None:
+            for some in grouped(frames):
+                self._socket.send(message_of(some))
+
+    def _take(self, message: bytes) -> None:
+        try:
+            for frame in self._conversation.receive(message):
+                self._put(frame)
+        except msgspec.DecodeError as error:
+            self._lost(f"it sent what this client does not understand: {error}")
+            if self._socket is not None:
+                self._socket.abort()
+
+    def _lost(self, cause: str) -> None:
+        self.is_live = False
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._conversation.lose(Disconnected(f"The connection to the server was lost: {cause}."))
+
+    def _expire(self) -> None:
+        self._conversation.expire(self._loop.time())
+        self._sweep = self._loop.call_later(_SWEEP_S, self._expire)
+
+
+def _made(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"This can't be sent: {error}.") from error

@@ -1,0 +1,93 @@
+"""The requests and answers of verbs as messages of protobuf, where they are not the same by their names alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from fairlane.errors import InvalidArgument
+from fairlane.model.policy import QueuePolicy
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.queues import UpdateQueue
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
+from fairlane.wire.protobuf import told, write, write_field
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+M = TypeVar("M", bound="Message")
+_DEFAULT = QueuePolicy()
+
+
+def message_of(verb: str, request: Shape, message: M) -> M:
+    """Set in the message of a method what a request says, and return it.
+
+    Raises:
+        InvalidArgument: it can't be said in protobuf, because it has a wrong type or an unknown name.
+    """
+    try:
+        _write(request, message)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgument(f"The request of {verb} can't be sent: {error}.") from error
+    return message
+
+
+def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    if isinstance(request, Forward):
+        message.queue = request.queue
+        write(request.receipt, message.receipt)
+        for queue, news in request.messages.items():
+            group = message.messages[queue]
+            group.SetInParent()
+            for new in news:
+                write(new, group.messages.add())
+    elif isinstance(request, UpdateQueue):
+        message.queue = request.queue
+        _write_changes(request.policy, message)
+    elif isinstance(request, SetConfig):
+        message.values.update({key: value for key, value in request.values.items() if value is not None})
+        message.remove.extend([key for key, value in request.values.items() if value is None])
+    else:
+        write(request, message)
+
+
+def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+    """Set what is to change; what is to have its default again is said by name, since nothing empty can be said."""
+    fields = message.policy.DESCRIPTOR.fields_by_name
+    for name, value in changes.items():
+        if name not in fields:
+            raise ValueError(f"a policy has no field {name!r:.100}")
+        if value == getattr(_DEFAULT, name) and type(value) is type(getattr(_DEFAULT, name)):
+            message.reset.append(name)
+        else:
+            write_field(fields[name], value, message.policy)
+
+
+def answer_of(verb: str, message: Message) -> Any:  # noqa: ANN401 - depends on the verb
+    """Return the answer that the message of a method holds."""
+    fields = told(message)
+    if verb == "try_hook":
+        fields["answer"] = _tagged("on_enqueue", fields) or _tagged("on_failure", fields)
+    elif verb == "read_journal":
+        fields["events"] = [msgspec.json.decode(event) for event in fields["events"]]
+    elif verb == "get":
+        fields = _without_body(fields)
+    elif verb == "peek":
+        fields["messages"] = [_without_body(view) for view in fields["messages"]]
+    shape = VERBS[verb].answer
+    known = {name: value for name, value in fields.items() if name in shape.__struct_fields__}
+    return msgspec.convert(known, shape)
+
+
+def _tagged(hook: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    answer = fields[hook]
+    return None if answer is None else {"type": hook} | answer
+
+
+def _without_body(view: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as an observer sees it: without its body it has no headers, rather than none of them."""
+    return view if view["payload"] is not None else view | {"headers": None}

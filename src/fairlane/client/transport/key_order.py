@@ -1,0 +1,38 @@
+"""Keeps messages in order where requests may overtake each other.
+
+Messages of one fairness key are enqueued in the order in which they were sent. On one WebSocket that is a matter of
+course; requests that travel on their own wait here for those before them which have a key in common with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fairlane.model.message import Key
+from fairlane.verbs.messages import Enqueue
+
+
+class Order:
+    """Whose turn it is to be enqueued."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, Key | None], asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def turn(self, request: Enqueue) -> AsyncIterator[None]:
+        """Wait for the requests before this one, and let those behind it wait."""
+        lanes = {(request.queue, message.fairness_key) for message in request.messages}
+        before = {self._last[lane] for lane in lanes if lane in self._last}
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last |= dict.fromkeys(lanes, mine)
+        try:
+            if before:
+                await asyncio.wait(before)
+            yield
+        finally:
+            mine.set_result(None)
+            for lane in lanes:
+                if self._last.get(lane) is mine:
+                    del self._last[lane]

@@ -1,0 +1,220 @@
+"""The client's side of the stream without any I/O: numbers calls, makes frames, and matches what comes back.
+
+Whoever has a connection sends the frames made here, many in one message, and hands in what it receives. Replies are
+futures of any kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from fairlane.errors import Closed, Disconnected, FairlaneError
+from fairlane.model.message import Delivery, Receipt
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.leases import LeasedMessages, Nack
+from fairlane.verbs.table import VERBS
+from fairlane.verbs.verb import Shape
+from fairlane.wire.frames import CONSUME, STOP, Answer, Consume, Deliver, Ended, Refused, Stop, frames_of
+from fairlane.wire.trace import TraceContext
+
+_CALL_TAG: Final = 0
+_ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
+"""How msgpack begins an array, and how many frames go in one message at most."""
+_MESSAGE_BYTES: Final = 64 << 10
+"""Above this nothing is won by joining frames, and the server could have begun with the first."""
+
+
+class Reply(Protocol):
+    """Where the answer to a call goes, such as an ``asyncio.Future``."""
+
+    def done(self) -> bool:
+        """Tell whether nobody waits for it any more."""
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what is answered depends on the verb
+        """Answer."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Refuse."""
+
+
+class Sink(Protocol):
+    """Where a channel's messages go."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take leased messages."""
+
+    def ended(self, error: FairlaneError) -> None:
+        """Learn that no more will come, and why. When the connection is lost, so are its leases."""
+
+    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+        """Take out and return those messages, by their ids, that nobody has looked at yet.
+
+        Their leases, and those of the others that are meant, may be lost; all else goes on.
+        """
+
+
+OnLate: TypeAlias = Callable[[list[Delivery]], None]
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    verb: str
+    reply: Reply
+    due: float
+
+
+class _Channel(msgspec.Struct, gc=False):
+    sink: Sink
+    received: int = 0
+
+
+class Conversation:
+    """One connection's calls and channels."""
+
+    def __init__(self, *, on_late: OnLate | None = None) -> None:
+        """Begin.
+
+        Args:
+            on_late: gets what was leased for somebody who does not wait for it any more, by a lease or on a channel
+                that was stopped. By default the first is given back, and the second left to the server.
+        """
+        self._on_late = on_late
+        self._numbers = count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self._channels: dict[int, _Channel] = {}
+
+    def call(self, verb: str, request: Shape, reply: Reply, *, due: float, trace: TraceContext | None = None) -> bytes:
+        """Return the frame of a call whose answer goes to a reply; ``expire`` fails it after ``due``."""
+        number = next(self._numbers)
+        frame = _frame(number, verb, request) if trace is None else _traced_frame(number, verb, request, trace)
+        self._waiting[number] = _Waiting(verb, reply, due)
+        return frame
+
+    def open(self, request: Consume, reply: Reply, sink: Sink, *, due: float) -> tuple[int, bytes]:
+        """Return the number of a new channel, and the frame that opens it."""
+        number = next(self._numbers)
+        frame = _frame(number, CONSUME, request)
+        self._waiting[number] = _Waiting(CONSUME, reply, due)
+        self._channels[number] = _Channel(sink)
+        return number, frame
+
+    def stop(self, channel: int, unseen: Sequence[str], reply: Reply, *, due: float) -> bytes | None:
+        """Return the frame that closes a channel, or None for one that is closed already."""
+        entry = self._channels.pop(channel, None)
+        if entry is None:
+            return None
+        request = Stop(channel=channel, unseen=tuple(unseen), received=entry.received)
+        return self.call(STOP, request, reply, due=due)
+
+    def forget(self, channel: int) -> None:
+        """Hand on nothing of a channel from now on."""
+        self._channels.pop(channel, None)
+
+    def abandon(self, channel: int, reply: Reply, *, due: float) -> bytes:
+        """Return the frame that closes a channel of which nothing was handed on: all of it goes back as unseen."""
+        return self.call(STOP, Stop(channel=channel, received=0), reply, due=due)
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take in a message. Returns frames to send in return.
+
+        Raises:
+            msgspec.DecodeError: it is none that a server of this version sends.
+        """
+        returns: list[bytes] = []
+        for frame in frames_of(data):
+            kind = type(frame)
+            if kind is Answer:
+                self._answer(frame, returns)  # type: ignore[arg-type] # it is one
+            elif kind is Deliver:
+                self._deliver(frame)  # type: ignore[arg-type] # it is one
+            elif isinstance(frame, Refused):
+                self._refuse(frame)
+            elif isinstance(frame, Ended) and (entry := self._channels.get(frame.channel)) is not None:
+                entry.sink.ended(error_of(frame.error))
+        return returns
+
+    def lose(self, error: FairlaneError) -> None:
+        """Fail all calls and end all channels, because the connection is gone."""
+        waiting, self._waiting = self._waiting, {}
+        channels, self._channels = self._channels, {}
+        for entry in waiting.values():
+            if not entry.reply.done():
+                entry.reply.set_exception(Disconnected(error.args[0]))
+        for channel in channels.values():
+            channel.sink.ended(error)
+
+    def expire(self, now: float) -> None:
+        """Fail the calls that have waited too long for their answer."""
+        for entry in [entry for entry in self._waiting.values() if entry.due <= now]:
+            if not entry.reply.done():
+                entry.reply.set_exception(Disconnected(f"The server did not answer {entry.verb!r} in time."))
+
+    def _answer(self, frame: Answer, returns: list[bytes]) -> None:
+        entry = self._waiting.pop(frame.number, None)
+        if entry is None:
+            return
+        decode = _ANSWERS.get(entry.verb)
+        answer = None if decode is None else decode(frame.answer)
+        if not entry.reply.done():
+            entry.reply.set_result(answer)
+        elif isinstance(answer, LeasedMessages) and answer.deliveries:  # it came, but nobody is there to take it
+            if self._on_late is not None:
+                self._on_late(answer.deliveries)
+            else:
+                returns.append(self._giving_back(answer.deliveries))
+
+    def _deliver(self, frame: Deliver) -> None:
+        channel = self._channels.get(frame.channel)
+        if channel is not None:
+            channel.received += len(frame.deliveries)
+            channel.sink.deliver(frame.deliveries)
+        elif self._on_late is not None:  # the server gives back what it sent after a stop, unless the queue was moving
+            self._on_late(frame.deliveries)
+
+    def _refuse(self, frame: Refused) -> None:
+        entry = self._waiting.pop(frame.number, None)
+        self._channels.pop(frame.number, None)
+        if entry is not None and not entry.reply.done():
+            error = error_of(frame.error)
+            going_down = isinstance(error, Closed)  # it is the server that closes, not we: another will come
+            entry.reply.set_exception(Disconnected(error.cause) if going_down else error)
+
+    def _giving_back(self, deliveries: list[Delivery]) -> bytes:
+        receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
+        request = Nack(queue=deliveries[0].queue, receipts=receipts, intent="defer")
+        return _frame(next(self._numbers), "nack", request)
+
+
+def _frame(number: int, verb: str, request: Shape) -> bytes:
+    return _ENCODER.encode((_CALL_TAG, number, verb, request))
+
+
+def _traced_frame(number: int, verb: str, request: Shape, trace: TraceContext) -> bytes:
+    return _ENCODER.encode((_CALL_TAG, number, verb, request, trace))
+
+
+def grouped(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Return frames as they go in messages: small ones together, so that they are cheap, large ones soon."""
+    begin = size = 0
+    for end, frame in enumerate(frames):
+        if size and (size + len(frame) > _MESSAGE_BYTES or end - begin >= FRAMES_MAX):
+            yield frames[begin:end]
+            begin, size = end, 0
+        size += len(frame)
+    if size:
+        yield frames[begin:]
+
+
+def message_of(frames: Sequence[bytes]) -> bytes:
+    """Return the message that holds these frames, at most ``FRAMES_MAX``. It is an array even for one of them.
+
+    By that the server knows that we understand arrays, too.
+    """
+    count = len(frames)
+    head = bytes((_FIXED_ARRAY | count,)) if count < _FIXED_MAX else _ARRAY_16 + count.to_bytes(2)
+    return b"".join((head, *frames))

@@ -1,0 +1,123 @@
+"""Verbs about config values, throttles and hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from fairlane.model.views import HookStatistics, HookTrial, ThrottleView
+from fairlane.verbs.verb import Done, Request, Shape, Verb
+
+
+class SetConfig(Request[Done], frozen=True, kw_only=True):
+    """Set config values in one commit.
+
+    Attributes:
+        values: the values by config key; null removes a value.
+    """
+
+    values: dict[str, str | None]
+
+
+SET_CONFIG: Final = Verb(
+    name="set_config",
+    request=SetConfig,
+    path="config/set",
+    right="admin",
+    about="every",
+    repeat="always",
+    command="config set",
+)
+
+
+class ConfigValues(Shape, frozen=True, kw_only=True):
+    """Config values by config key."""
+
+    values: dict[str, str]
+
+
+class ListConfig(Request[ConfigValues], frozen=True, kw_only=True):
+    """Return config values.
+
+    Attributes:
+        prefix: return only the values whose config keys begin with it.
+    """
+
+    prefix: str = ""
+
+
+LIST_CONFIG: Final = Verb(
+    name="list_config",
+    request=ListConfig,
+    path="config/list",
+    right="admin",
+    about="every",
+    repeat="always",
+    command="config list",
+)
+
+
+class ThrottleList(Shape, frozen=True, kw_only=True):
+    """Throttles that have a rate, by name."""
+
+    throttles: list[ThrottleView]
+
+
+class ListThrottles(Request[ThrottleList], frozen=True, kw_only=True):
+    """Return all throttles that have a rate, with their current tokens."""
+
+
+THROTTLES: Final = Verb(
+    name="throttles",
+    request=ListThrottles,
+    path="config/throttles",
+    right="admin",
+    about="every",
+    repeat="always",
+)
+
+
+class TryHook(Request[HookTrial], frozen=True, kw_only=True):
+    """Run a script on a sample in a sandbox. Nothing changes.
+
+    Attributes:
+        headers: the headers of the sample message.
+        payload_size: for ``on_enqueue``, the bytes of payload of the sample.
+        attempts: for ``on_failure``, the number of failed attempts.
+        error: for ``on_failure``, the error of the latest attempt.
+    """
+
+    queue: str
+    hook: Literal["on_enqueue", "on_failure"]
+    script: str
+    headers: Mapping[str, str] = {}
+    payload_size: int = 0
+    attempts: int = 1
+    error: str = ""
+
+
+TRY_HOOK: Final = Verb(
+    name="try_hook",
+    request=TryHook,
+    path="queues/hook/try",
+    right="admin",
+    repeat="always",
+    spread="all",
+    command="hook try",
+)
+
+
+class GetHookStatistics(Request[HookStatistics], frozen=True, kw_only=True):
+    """Return statistics about the scripts of a queue since the broker was opened."""
+
+    queue: str
+
+
+HOOK_STATISTICS: Final = Verb(
+    name="hook_statistics",
+    request=GetHookStatistics,
+    path="queues/hook/statistics",
+    right="admin",
+    repeat="always",
+    spread="all",
+)

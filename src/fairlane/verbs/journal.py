@@ -1,0 +1,104 @@
+"""Verbs about the journal: read events, keep positions for readers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fairlane.model.views import ReaderView
+from fairlane.verbs.verb import Done, Request, Shape, Verb
+
+
+class Events(Shape, frozen=True, kw_only=True):
+    """Events of the journal, and the position that they reach."""
+
+    events: list[dict[str, Any]]
+    position: int
+
+
+class ReadJournal(Request[Events], frozen=True, kw_only=True):
+    """Return events of the journal after a position.
+
+    Attributes:
+        count: about how many events to return.
+        queue: in a cluster, a queue of the group whose journal to read.
+    """
+
+    after: int = 0
+    count: int = 1_000
+    queue: str | None = None
+
+
+READ_JOURNAL: Final = Verb(
+    name="read_journal",
+    request=ReadJournal,
+    path="journal/read",
+    right="admin",
+    about="group",
+    repeat="always",
+    is_look=True,
+    command="journal read",
+)
+
+
+class SetReader(Request[Done], frozen=True, kw_only=True):
+    """Register a reader of the journal or advance its position. The journal after the position is kept.
+
+    Attributes:
+        queue: in a cluster, a queue of the group whose journal is read.
+    """
+
+    name: str
+    position: int
+    queue: str | None = None
+
+
+SET_READER: Final = Verb(
+    name="set_reader",
+    request=SetReader,
+    path="journal/reader/set",
+    right="admin",
+    about="group",
+    repeat="always",
+)
+
+
+class RemoveReader(Request[Done], frozen=True, kw_only=True):
+    """Delete a reader of the journal.
+
+    Attributes:
+        queue: in a cluster, a queue of the group whose journal was read.
+    """
+
+    name: str
+    queue: str | None = None
+
+
+REMOVE_READER: Final = Verb(
+    name="remove_reader", request=RemoveReader, path="journal/reader/remove", right="admin", about="group"
+)
+
+
+class ReaderList(Shape, frozen=True, kw_only=True):
+    """The registered readers of the journal, by name."""
+
+    readers: list[ReaderView]
+
+
+class ListReaders(Request[ReaderList], frozen=True, kw_only=True):
+    """Return the registered readers of the journal.
+
+    Attributes:
+        queue: in a cluster, a queue of the group whose journal is read.
+    """
+
+    queue: str | None = None
+
+
+READERS: Final = Verb(
+    name="readers",
+    request=ListReaders,
+    path="journal/reader/list",
+    right="admin",
+    about="group",
+    repeat="always",
+)

@@ -1,0 +1,100 @@
+"""Verbs about API keys: create, list and revoke them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from fairlane.verbs.verb import Done, Request, Right, Shape, Verb
+
+EVERY: Final = "*"
+"""The pattern of every queue."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A right on queues. A pattern is a name, a prefix followed by a star, or a star for all names.
+
+    Attributes:
+        right: ``produce``, ``consume``, or ``admin``, which includes both.
+        queues: the pattern of the queue names.
+        keys: for ``produce``, patterns of which one must match the fairness key of a message; any key by default.
+            Of a path only the first name is compared, because it is the tenant.
+    """
+
+    right: Right
+    queues: str = EVERY
+    keys: tuple[str, ...] | None = None
+
+
+class CreatedKey(Shape, frozen=True, kw_only=True):
+    """A new API key. It is shown only once."""
+
+    id: str
+    key: str
+
+
+class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
+    """Create an API key.
+
+    Attributes:
+        name: who uses the key, for operators and the journal.
+        expires_ms: the instant at which the key expires; never by default.
+    """
+
+    name: str
+    grants: tuple[Grant, ...]
+    expires_ms: int | None = None
+
+
+CREATE_KEY: Final = Verb(
+    name="create_key",
+    request=CreateKey,
+    path="keys/create",
+    right="admin",
+    about="every",
+    is_secret=True,
+    command="keys create",
+)
+
+
+class KeyShown(Shape, frozen=True, kw_only=True):
+    """An API key without its secret."""
+
+    id: str
+    name: str
+    grants: tuple[Grant, ...]
+    created_ms: int
+    expires_ms: int | None = None
+
+
+class KeyList(Shape, frozen=True, kw_only=True):
+    """All API keys, by id."""
+
+    keys: list[KeyShown]
+
+
+class ListKeys(Request[KeyList], frozen=True, kw_only=True):
+    """Return all API keys, without their secrets."""
+
+
+LIST_KEYS: Final = Verb(
+    name="list_keys",
+    request=ListKeys,
+    path="keys/list",
+    right="admin",
+    about="every",
+    repeat="always",
+    command="keys list",
+)
+
+
+class RevokeKey(Request[Done], frozen=True, kw_only=True):
+    """Revoke an API key."""
+
+    id: str
+
+
+REVOKE_KEY: Final = Verb(
+    name="revoke_key", request=RevokeKey, path="keys/revoke", right="admin", about="every", command="keys revoke"
+)

@@ -1,0 +1,183 @@
+"""Verbs about leases: take messages, and acknowledge, forward, return or keep them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.verbs.messages import Results
+from fairlane.verbs.verb import Request, Shape, Verb
+
+NackIntent = Literal["failure", "defer", "dead"]
+
+
+class LeasedMessages(Shape, frozen=True, kw_only=True):
+    """The leased messages; empty if none became available in time."""
+
+    deliveries: list[Delivery]
+
+
+class Lease(Request[LeasedMessages], frozen=True, kw_only=True):
+    """Lease messages in fair order.
+
+    Attributes:
+        count: the most messages to lease.
+        wait_ms: how long to wait for the first message.
+        visibility_ms: how long the leases last; the queue's visibility timeout by default.
+        owner: the name of the consumer, for operators.
+        with_state: whether to include the workflow state of each message.
+    """
+
+    queue: str
+    count: int = 1
+    wait_ms: int = 0
+    visibility_ms: int | None = None
+    owner: str | None = None
+    with_state: bool = False
+
+
+LEASE: Final = Verb(
+    name="lease",
+    request=Lease,
+    path="queue/lease",
+    aliases=("queue/dequeue",),
+    right="consume",
+    # The messages of a lost answer return to the queue when their leases end.
+    repeat="always",
+    spread="any",
+    is_followed=True,
+    is_new_work=True,
+    service="Broker",
+    command="lease",
+)
+
+
+class Ack(Request[Results], frozen=True, kw_only=True):
+    """Acknowledge leased messages. Each one succeeds or fails separately."""
+
+    queue: str
+    receipts: list[Receipt]
+
+
+ACK: Final = Verb(
+    name="ack",
+    request=Ack,
+    path="queue/ack",
+    right="consume",
+    spread="by_id",
+    is_followed=True,
+    service="Broker",
+    command="ack",
+)
+
+
+class ForwardedIds(Shape, frozen=True, kw_only=True):
+    """The ids of the messages that were enqueued, in order."""
+
+    ids: list[str]
+
+
+class Forward(Request[ForwardedIds], frozen=True, kw_only=True):
+    """Acknowledge a leased message and enqueue others, in one commit or not at all.
+
+    Attributes:
+        messages: the messages to enqueue, by queue.
+    """
+
+    queue: str
+    receipt: Receipt
+    messages: dict[str, list[NewMessage]]
+
+
+FORWARD: Final = Verb(
+    name="forward",
+    request=Forward,
+    path="queue/forward",
+    right="consume",
+    is_new_work=True,
+    service="Broker",
+)
+
+
+class Nack(Request[Results], frozen=True, kw_only=True):
+    """Return leased messages to their queue. Each one succeeds or fails separately.
+
+    Attributes:
+        intent: ``failure`` counts as a failed attempt, ``defer`` does not, ``dead`` moves to the dead-letter queue.
+        error: what went wrong, for operators.
+        delay_ms: how long the messages wait before they can be leased again; the queue's backoff by default.
+    """
+
+    queue: str
+    receipts: list[Receipt]
+    intent: NackIntent = "failure"
+    error: str = ""
+    delay_ms: int | None = None
+
+
+NACK: Final = Verb(
+    name="nack",
+    request=Nack,
+    path="queue/nack",
+    right="consume",
+    spread="by_id",
+    is_followed=True,
+    service="Broker",
+    command="nack",
+)
+
+
+class Extend(Request[Results], frozen=True, kw_only=True):
+    """Renew leases. Each one succeeds or fails separately.
+
+    Attributes:
+        visibility_ms: how long the leases last from now; the queue's visibility timeout by default.
+    """
+
+    queue: str
+    receipts: list[Receipt]
+    visibility_ms: int | None = None
+
+
+EXTEND: Final = Verb(
+    name="extend",
+    request=Extend,
+    path="queue/extend",
+    right="consume",
+    repeat="always",
+    spread="by_id",
+    is_followed=True,
+    service="Broker",
+    command="extend",
+)
+
+
+class Etag(Shape, frozen=True, kw_only=True):
+    """The version of the workflow state after the write; null if the state was removed."""
+
+    etag: str | None = None
+
+
+class SetState(Request[Etag], frozen=True, kw_only=True):
+    """Write the workflow state of a leased message if its version is still ``etag``.
+
+    Attributes:
+        state: the new state; null removes it.
+        etag: the version that must be current; null if there must be no state.
+    """
+
+    queue: str
+    receipt: Receipt
+    state: bytes | None = None
+    etag: str | None = None
+
+
+SET_STATE: Final = Verb(
+    name="set_state",
+    request=SetState,
+    path="queue/state/put",
+    right="consume",
+    spread="by_id",
+    service="Broker",
+    command="state set",
+)

@@ -1,0 +1,182 @@
+"""Verbs about messages: enqueue and cancel them, look at them, read their workflow state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlane.model.message import MessageView, NewMessage
+from fairlane.model.views import DeadLetterFilter, Explained
+from fairlane.verbs.errors import ErrorBody
+from fairlane.verbs.verb import Request, Shape, Verb
+
+ENQUEUE_WAIT_MS: Final = 30_000
+"""How long an enqueue waits for capacity by default, where the queue's policy is to wait."""
+
+
+class EnqueueResult(Shape, frozen=True, kw_only=True):
+    """The result for one message: an id or an error."""
+
+    id: str | None = None
+    error: ErrorBody | None = None
+
+
+class EnqueueResults(Shape, frozen=True, kw_only=True):
+    """The result for each message, in order."""
+
+    results: list[EnqueueResult]
+
+
+class Enqueue(Request[EnqueueResults], frozen=True, kw_only=True):
+    """Enqueue messages. Each one succeeds or fails separately.
+
+    Attributes:
+        wait_ms: how long to wait for capacity where the queue's policy is to wait; 30 seconds by default.
+    """
+
+    queue: str
+    messages: list[NewMessage]
+    wait_ms: int = ENQUEUE_WAIT_MS
+
+
+ENQUEUE: Final = Verb(
+    name="enqueue",
+    request=Enqueue,
+    path="queue/enqueue",
+    right="produce",
+    repeat="deduplicated",
+    spread="by_key",
+    is_followed=True,
+    is_new_work=True,
+    service="Broker",
+    command="enqueue",
+)
+
+
+class Result(Shape, frozen=True, kw_only=True):
+    """The result for one item: empty on success, or an error.
+
+    Attributes:
+        expires_ms: for an extended lease, the instant at which it ends.
+    """
+
+    error: ErrorBody | None = None
+    expires_ms: int | None = None
+
+
+class Results(Shape, frozen=True, kw_only=True):
+    """The result for each item, in order."""
+
+    results: list[Result]
+
+
+class Cancel(Request[Results], frozen=True, kw_only=True):
+    """Remove messages that are not leased. Each one succeeds or fails separately."""
+
+    queue: str
+    ids: list[str]
+
+
+CANCEL: Final = Verb(name="cancel", request=Cancel, path="queue/cancel", right="admin", spread="by_id")
+
+
+class GetMessage(Request[MessageView], frozen=True, kw_only=True):
+    """Return a message without leasing it.
+
+    Attributes:
+        with_body: whether to include payload and headers.
+    """
+
+    queue: str
+    id: str
+    with_body: bool = True
+
+
+GET: Final = Verb(
+    name="get",
+    request=GetMessage,
+    path="queue/get",
+    right="consume",
+    repeat="always",
+    spread="by_id",
+    is_look=True,
+    command="queue get",
+)
+
+
+class MessageList(Shape, frozen=True, kw_only=True):
+    """Messages, in the order in which they were enqueued."""
+
+    messages: list[MessageView]
+
+
+class Peek(Request[MessageList], frozen=True, kw_only=True):
+    """Return messages without leasing them.
+
+    Attributes:
+        count: the most messages to return.
+        after: the id of the message after which to begin.
+        wanted: which messages to return; mostly useful in a dead-letter queue.
+        with_body: whether to include payloads and headers.
+    """
+
+    queue: str
+    count: int = 10
+    after: str | None = None
+    wanted: DeadLetterFilter = DeadLetterFilter()
+    with_body: bool = False
+
+
+PEEK: Final = Verb(
+    name="peek",
+    request=Peek,
+    path="queue/peek",
+    right="consume",
+    repeat="always",
+    spread="in_order",
+    is_look=True,
+    command="queue peek",
+)
+
+
+class Explain(Request[Explained], frozen=True, kw_only=True):
+    """Explain why a message is waiting."""
+
+    queue: str
+    id: str
+
+
+EXPLAIN: Final = Verb(
+    name="explain",
+    request=Explain,
+    path="queue/explain",
+    right="consume",
+    repeat="always",
+    spread="by_id",
+    command="queue explain",
+)
+
+
+class WorkflowState(Shape, frozen=True, kw_only=True):
+    """Workflow state and its version; both are null if the message has none."""
+
+    state: bytes | None = None
+    etag: str | None = None
+
+
+class GetState(Request[WorkflowState], frozen=True, kw_only=True):
+    """Return the workflow state of a message."""
+
+    queue: str
+    id: str
+
+
+GET_STATE: Final = Verb(
+    name="get_state",
+    request=GetState,
+    path="queue/state/get",
+    right="consume",
+    repeat="always",
+    spread="by_id",
+    service="Broker",
+    command="state get",
+)

@@ -1,0 +1,24 @@
+"""The table of all verbs, and the tables that derive from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fairlane.verbs import batches, cluster, config, dead_letters, journal, keys, leases, messages, queues
+from fairlane.verbs.verb import Request, Verb
+
+_TOPICS: Final = (messages, leases, queues, dead_letters, config, batches, journal, cluster, keys)
+
+VERBS: Final[Mapping[str, Verb]] = {
+    verb.name: verb for topic in _TOPICS for verb in vars(topic).values() if isinstance(verb, Verb)
+}
+"""All verbs by name."""
+VERB_OF: Final[Mapping[type[Request[Any]], Verb]] = {verb.request: verb for verb in VERBS.values()}
+"""The verb of each request class."""
+METHODS: Final[Mapping[str, Verb]] = {verb.method: verb for verb in VERBS.values()}
+"""The verb behind each gRPC method."""
+PATHS: Final[Mapping[str, Verb]] = {path: verb for verb in VERBS.values() for path in (verb.path, *verb.aliases)}
+"""The verb at each HTTP path below ``/v1``, aliases included."""
+NEW_WORK: Final = frozenset(name for name, verb in VERBS.items() if verb.is_new_work)
+"""The verbs that a server refuses while it shuts down. All others help to finish work in progress."""

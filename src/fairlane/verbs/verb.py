@@ -1,0 +1,87 @@
+"""What a verb is: the base classes of requests and answers, and the facts that each verb states about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
+
+import msgspec
+
+A = TypeVar("A", bound=msgspec.Struct)
+Right = Literal["produce", "consume", "admin"]
+"""What an API key may do. ``admin`` includes the others."""
+About = Literal["queue", "group", "every"]
+"""Which queues the caller needs the right on: the queue that the request names, or every queue.
+
+``group`` names a queue but concerns the whole group of that queue, so it needs the right on every queue too.
+"""
+Repeat = Literal["never", "deduplicated", "always"]
+"""Whether a client may send a request again when it does not know what came of it.
+
+``always`` holds for reads, and for verbs whose second call has the same result as the first. ``deduplicated`` holds if
+every message of the request has a dedup id.
+"""
+Spread = Literal["by_key", "by_id", "any", "in_order", "all", "own"]
+"""How a request for a split queue reaches its partitions.
+
+``by_key`` and ``by_id`` divide the items over partitions; ``any`` asks partitions until one answers; ``in_order`` reads
+one after the other; ``all`` asks each and merges the answers; ``own`` marks verbs that handle partitions themselves.
+"""
+Service = Literal["Broker", "Admin", "Batches"]
+"""The gRPC service that has the method of a verb."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The base of requests and answers: fields have names, and unknown ones are refused."""
+
+
+class Request(Shape, Generic[A], frozen=True, kw_only=True):
+    """The base of requests. The type parameter is the answer."""
+
+
+class Done(Shape, frozen=True, kw_only=True):
+    """An answer without content: the request has been carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """The facts about one verb.
+
+    Attributes:
+        name: the verb's name in the SDK and on the stream.
+        request: the request class. Its name is also the name of the gRPC method.
+        path: the HTTP path below ``/v1``.
+        aliases: other HTTP paths with the same meaning.
+        right: the right that the caller needs.
+        about: the queues that it needs the right on.
+        repeat: whether a client may repeat it when the answer was lost.
+        spread: how it reaches the partitions of a split queue; None if it cannot be asked of the whole queue.
+        is_followed: whether clients ask the partitions themselves once they know how the queue is split.
+        is_new_work: whether a server that shuts down refuses it.
+        is_look: whether it is cheap to ask but may have a large answer, so that few run at once on a connection.
+        is_secret: whether the answer holds a secret that must not be cached.
+        service: the gRPC service that has its method.
+        command: the name of its command in the CLI, where one exists.
+    """
+
+    name: str
+    request: type[Request[Any]]
+    path: str
+    right: Right
+    about: About = "queue"
+    repeat: Repeat = "never"
+    spread: Spread | None = None
+    is_followed: bool = False
+    is_new_work: bool = False
+    is_look: bool = False
+    is_secret: bool = False
+    service: Service = "Admin"
+    aliases: tuple[str, ...] = ()
+    command: str | None = None
+    answer: type[msgspec.Struct] = field(init=False)
+    method: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        bases: Final = self.request.__orig_bases__  # type: ignore[attr-defined]  # Generic sets it
+        object.__setattr__(self, "answer", get_args(bases[0])[0])
+        object.__setattr__(self, "method", self.request.__name__)
