@@ -16,7 +16,7 @@ from fairlane.assembly import open_async_broker
 from fairlane.cli.session import Place
 from fairlane.errors import Disconnected, InternalError
 from fairlane.gateway.caller import ANYBODY
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.keys import CreatedKey, CreateKey, KeyList, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done, Shape
@@ -32,7 +32,7 @@ def create_key(place: Place, request: CreateKey) -> CreatedKey:
     if place.data is None:
         return _post(place, "keys/create", request, CreatedKey)
 
-    async def make(keys: KeyRing) -> CreatedKey:
+    async def make(keys: ApiKeys) -> CreatedKey:
         return await keys.create(request, ANYBODY)
 
     return asyncio.run(_in_folder(place, make))
@@ -43,7 +43,7 @@ def list_keys(place: Place) -> KeyList:
     if place.data is None:
         return _post(place, "keys/list", ListKeys(), KeyList)
 
-    async def show(keys: KeyRing) -> KeyList:
+    async def show(keys: ApiKeys) -> KeyList:
         return await keys.shown(ListKeys(), ANYBODY)
 
     return asyncio.run(_in_folder(place, show))
@@ -55,7 +55,7 @@ def revoke_key(place: Place, request: RevokeKey) -> None:
         _post(place, "keys/revoke", request, Done)
         return
 
-    async def revoke(keys: KeyRing) -> None:
+    async def revoke(keys: ApiKeys) -> None:
         await keys.revoke(request, ANYBODY)
 
     asyncio.run(_in_folder(place, revoke))
@@ -64,9 +64,9 @@ def revoke_key(place: Place, request: RevokeKey) -> None:
 T = TypeVar("T")
 
 
-async def _in_folder(place: Place, do: Callable[[KeyRing], Awaitable[T]]) -> T:
+async def _in_folder(place: Place, do: Callable[[ApiKeys], Awaitable[T]]) -> T:
     async with await open_async_broker(place.store) as broker:
-        keys = KeyRing(broker)
+        keys = ApiKeys(broker)
         await keys.load()
         return await do(keys)
 

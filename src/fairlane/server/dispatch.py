@@ -11,7 +11,7 @@ import msgspec
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
-from fairlane.server.suggestions import meant
+from fairlane.server.suggestions import suggestion
 from fairlane.server.verbs import admin, batches, messages
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.keys import EVERY
@@ -115,7 +115,7 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
-    question = meant(VERBS[name].request, fault, field) if name in VERBS else ""
+    question = suggestion(VERBS[name].request, fault, field) if name in VERBS else ""
     if path is None:
         return f"The request of {name} is not as it should be: {fault}.{question}"
     return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"

@@ -32,13 +32,13 @@ from fairlane.gateway.leases import leased_unless
 from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.dispatch import HANDLERS, Answer, check_rights
 from fairlane.server.interfaces.asgi import Scope, header
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
-from fairlane.server.rate_limits import RequestRates
+from fairlane.server.rate_limits import RateLimits
 from fairlane.server.tracing.spans import Spans
 from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.batches import Stage
@@ -133,7 +133,7 @@ class Doors:
         self,
         broker: AsyncBroker | Groups,
         *,
-        keys: KeyRing | None = None,
+        keys: ApiKeys | None = None,
         limits: DoorLimits | None = None,
         hosts: frozenset[str] | None = None,
         spans: Spans | None = None,
@@ -156,7 +156,7 @@ class Doors:
         """Who is told of every call, to trace it; usually nobody."""
         self.hosts = hosts
         """The names under which the server may be called where no keys are asked for; None for any."""
-        self.keys = keys if keys is not None else KeyRing(broker)
+        self.keys = keys if keys is not None else ApiKeys(broker)
         self._own: Mapping[str, Callable[[Any, Caller], Awaitable[Answer]]] = {
             "create_key": self.keys.create,
             "list_keys": self.keys.shown,
@@ -167,7 +167,7 @@ class Doors:
         self.metrics = Metrics(broker, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         """What is counted of commits."""
         rate = self.limits.requests_per_second
-        self.rates = None if rate is None else RequestRates(rate, self.limits.requests_burst, now_ms=broker.now_ms)
+        self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=broker.now_ms)
         """How often each caller may ask; None where that is not limited."""
         self.draining = asyncio.Event()
         """Set when the server goes down: no new work is taken, what has begun may be finished."""

@@ -25,7 +25,7 @@ from fairlane.errors import StoreFailed, StoreFenced, StoreLocked
 from fairlane.model.partitions import first_number, served_name
 from fairlane.ports.board import Entry
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import serving_as_node
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.http import HttpDoor
@@ -145,7 +145,7 @@ class Line:
 class Member:
     """One node: its loop, its doors, and an HTTP client in front of them."""
 
-    def __init__(self, name: str, cluster: Cluster, *, asks_for_keys: bool) -> None:
+    def __init__(self, name: str, cluster: Cluster, *, requires_auth: bool) -> None:
         self.name = name
         self._cluster = cluster
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -156,7 +156,7 @@ class Member:
             name=name, address=self.address, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, groups_max=cluster.groups_max
         )
         self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
-        self.doors = Doors(self.groups, keys=KeyRing(self.groups, is_required=asks_for_keys))
+        self.doors = Doors(self.groups, keys=ApiKeys(self.groups, is_required=requires_auth))
         self.http = httpx.AsyncClient(base_url=self.address, timeout=PATIENCE_S)
         self._open_parts = contextlib.AsyncExitStack()
         self._server: uvicorn.Server | None = None
@@ -229,9 +229,9 @@ class Cluster:
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
 
-    async def add(self, name: str, *, asks_for_keys: bool = False) -> Member:
+    async def add(self, name: str, *, requires_auth: bool = False) -> Member:
         """Let one more node join."""
-        member = Member(name, self, asks_for_keys=asks_for_keys)
+        member = Member(name, self, requires_auth=requires_auth)
         await member.start()
         self.members[name] = member
         return member
@@ -246,12 +246,12 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(names: str, *, asks_for_keys: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
+async def cluster_of(names: str, *, requires_auth: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
     """Let nodes of these names, a letter each, join one after the other."""
     cluster = Cluster(groups_max=groups_max)
     try:
         for name in names:
-            await cluster.add(name, asks_for_keys=asks_for_keys)
+            await cluster.add(name, requires_auth=requires_auth)
         yield cluster
     finally:
         for member in cluster.members.values():

@@ -17,7 +17,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.gateway.caller import Caller
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.doors import DoorLimits, Doors
 from fairlane.server.interfaces.asgi import SHORT_WAY
 from fairlane.server.interfaces.http import HttpDoor
@@ -64,14 +64,14 @@ async def _broker(clock: FakeClock | None) -> AsyncBroker:
 @asynccontextmanager
 async def opened(
     *,
-    asks_for_keys: bool = False,
+    requires_auth: bool = False,
     limits: DoorLimits | None = None,
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[House]:
     """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock) as broker:
-        keys = KeyRing(broker, is_required=asks_for_keys)
+        keys = ApiKeys(broker, is_required=requires_auth)
         doors = Doors(broker, keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")
         transport = httpx.ASGITransport(app=HttpDoor(doors))
