@@ -400,9 +400,9 @@ class Schedule:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
         self._touched[line] = None
-        stirrings = line.kernel.stirrings()
+        time_releases = line.kernel.time_releases()
         explanation = line.kernel.explain(message, now_ms)
-        self._note_stirrings(line, stirrings, now_ms)
+        self._note_time_releases(line, time_releases, now_ms)
         return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -417,22 +417,27 @@ class Schedule:
 
     def departed(self, now_ms: int) -> list[tuple[str, list[Message]]]:
         """Let time pass, and return the messages whose deadlines have passed, by queue."""
-        due = self._events.pop_due(now_ms)
-        for line in due:
-            line.next_at = None
-        self._touched.update(dict.fromkeys(due))
+        events = self._events.entries
+        if events and events[0][0] <= now_ms:
+            due = self._events.pop_due(now_ms)
+            for line in due:
+                line.next_at = None
+            self._touched.update(dict.fromkeys(due))
         found = []
-        for line in list(self._touched):
-            stirrings = line.kernel.stirrings()
-            expired = [departure.item for departure in line.kernel.reap(now_ms)]
-            self._note_stirrings(line, stirrings, now_ms)
+        for line in self._touched:
+            kernel = line.kernel
+            if kernel.now_ms >= now_ms and not kernel.departures:
+                continue  # whatever touched it has moved it to this instant already
+            time_releases = kernel.time_releases()
+            expired = [departure.item for departure in kernel.reap(now_ms)]
+            self._note_time_releases(line, time_releases, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
         return found
 
-    def _note_stirrings(self, line: Line, before: int, now_ms: int) -> None:
+    def _note_time_releases(self, line: Line, before: int, now_ms: int) -> None:
         """Note that time alone has let something go on, if it has: no record will tell."""
-        if line.kernel.stirrings() != before:
+        if line.kernel.time_releases() != before:
             self._note_move(line, now_ms, asked=0)
 
     def _note_move(self, line: Line, now_ms: int, *, asked: int) -> None:
@@ -449,15 +454,26 @@ class Schedule:
                 by_queue.setdefault(message.queue.name, {})[message] = None
         return [(queue, list(messages)) for queue, messages in by_queue.items()]
 
-    def settle_events(self) -> None:
-        """Note when the queues that were touched next need attention."""
+    def settle_events(self) -> int:
+        """Note when the queues that were touched next need attention, and return when anything does.
+
+        That instant may be too early, because of something that is gone, but is never too late.
+        """
         for line in self._touched:
-            at_ms = 0 if line.kernel.has_departures() else line.kernel.next_event_at()
+            at_ms = 0 if line.kernel.departures else line.kernel.next_event_at()
             if at_ms != line.next_at:
                 line.next_at = at_ms
                 if at_ms is not None:
                     self._events.push(at_ms, line)
         self._touched.clear()
+        due_ms = NEVER_MS
+        for entries in (self._events.entries, self._leases.entries):
+            if entries and entries[0][0] < due_ms:
+                due_ms = entries[0][0]
+        presence = self.presence
+        if presence.consumers or presence.sinks:
+            due_ms = min(due_ms, presence.next_at() or 0)
+        return due_ms
 
     def held_up(self) -> dict[str, int]:
         """Return of each throttle that holds something back how much waits in those queues."""
@@ -469,8 +485,13 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest = self.presence.next_at() if self.presence.consumers or self.presence.sinks else None
+        timers: tuple[Timers[Any], ...] = (self._events, self._leases)
+        for one in timers:
+            at_ms = one.next_at() if one.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def touched(self) -> list[str]:
         """Return the queues in which something may have become ready since events were settled."""
