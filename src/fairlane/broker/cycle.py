@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Consumer, HandOut, Read, Reply, Request, Submission
-from fairlane.core.commands import Command
+from fairlane.broker.requests import Call, Consumer, HandOut, Read, Reply, Submission
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
+from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
+from fairlane.verbs.verb import Request
+
+O = TypeVar("O")  # noqa: E741 - the outcome
 
 
 @dataclass(slots=True)
@@ -27,7 +31,7 @@ class Cycle:
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     questions: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
-    claims: list[Request] = field(default_factory=list)
+    claims: list[Call] = field(default_factory=list)
     """Those for which something is yet to be picked."""
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
@@ -65,11 +69,13 @@ class Executor(Protocol):
     def meters(self) -> EngineMetrics:
         """What is measured."""
 
-    def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command and make it so, within a cycle. Returns its outcome."""
+    def execute(
+        self, command: Command[O] | Request[O], cycle: Cycle, given: Given = NOTHING_GIVEN
+    ) -> O | FairlaneError:
+        """Decide a request or command and apply its records, within a cycle. Returns its outcome."""
 
-    def run_command(self, command: Command, cycle: Cycle) -> object:
-        """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
+    def run_command(self, call: Call, cycle: Cycle) -> object:
+        """Ask the hooks about a request, decide it, and apply its records. Returns its outcome."""
 
     def submit(self, asked: Submission) -> None:
         """Put a request in line for the next cycle."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.core.commands import Ack, Command, CreateQueue, DeleteQueue, Nack, UpdateQueue
+from fairlane.broker.requests import Call
+from fairlane.core.commands import DeleteEmptyQueue, Given
 from fairlane.core.ledger import Ledger
 from fairlane.errors import FairlaneError, HookInvalid, InvalidArgument, QueueNotFound
 from fairlane.model.names import dlq_of
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.ports.hooks import Hooks
+from fairlane.verbs.leases import Forward, Nack
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, UpdateQueue
 
 _log = logging.getLogger("fairlane.broker")
 
@@ -25,51 +29,56 @@ def set_hooks(hooks: Hooks, queue: str, policy: QueuePolicy) -> None:
 
 
 def run_command(
-    executor: Executor, hooks: Hooks, command: Command, cycle: Cycle, *, dismiss: Callable[[str, Cycle], None]
+    executor: Executor, hooks: Hooks, call: Call, cycle: Cycle, *, dismiss: Callable[[str, Cycle], None]
 ) -> object:
-    """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome.
+    """Ask the hooks about a request, decide it, and apply its records. Returns its outcome.
 
-    ``dismiss`` is called for each queue that is gone.
+    ``dismiss`` is called for each queue that was deleted.
     """
-    if type(command) is Nack:
-        executor.hook_calls.complete_nack(executor.ledger, command, cycle.now_ms)
-    elif type(command) is Ack:
-        for part in command.forward:
-            executor.hook_calls.complete_enqueue(executor.ledger, part, cycle.now_ms)
-    elif isinstance(command, (CreateQueue, UpdateQueue)):
-        return _set_queue(executor, hooks, command, cycle)
-    outcome = executor.execute(command, cycle)
-    if isinstance(command, DeleteQueue) and outcome is True:
-        for name in (command.queue, dlq_of(command.queue)):
+    request, given = call.request, call.given if call.by is None else replace(call.given, by=call.by)
+    ledger, now_ms = executor.ledger, cycle.now_ms
+    if isinstance(request, Nack):
+        given = executor.hook_calls.given_for_failures(ledger, request, given, now_ms)
+    elif isinstance(request, Forward):
+        about = executor.hook_calls.given_for_messages
+        parts = {queue: about(ledger, queue, news, now_ms) for queue, news in request.messages.items()}
+        given = replace(given, parts=parts)
+    elif isinstance(request, (CreateQueue, UpdateQueue)):
+        return _set_queue(executor, hooks, request, given, cycle)
+    outcome: object = executor.execute(request, cycle, given)
+    if isinstance(request, (DeleteQueue, DeleteEmptyQueue)) and not isinstance(outcome, FairlaneError) and outcome:
+        for name in (request.queue, dlq_of(request.queue)):
             hooks.remove(name)
             dismiss(name, cycle)
     return outcome
 
 
-def _set_queue(executor: Executor, hooks: Hooks, command: CreateQueue | UpdateQueue, cycle: Cycle) -> object:
-    """Make or change a queue if its scripts can be used."""
-    if isinstance(command, UpdateQueue):
-        refusal = _complete_update(executor.ledger, command)
-        if refusal is not None:
-            return refusal
-    policy = command.policy
+def _set_queue(
+    executor: Executor, hooks: Hooks, request: CreateQueue | UpdateQueue, given: Given, cycle: Cycle
+) -> object:
+    """Create or change a queue if its scripts are valid."""
+    if isinstance(request, CreateQueue):
+        policy = request.policy
+    else:
+        updated = _updated(executor.ledger, request)
+        if isinstance(updated, FairlaneError):
+            return updated
+        policy, given = updated, replace(given, policy=updated)
     fault = hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
     if fault is not None:
-        return HookInvalid(f"A script of queue {command.queue!r} can't be used: {fault}")
-    outcome = executor.execute(command, cycle)
+        return HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
+    outcome = executor.execute(request, cycle, given)
     if not isinstance(outcome, FairlaneError):
-        hooks.set(command.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
+        hooks.set(request.queue, on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
     return outcome
 
 
-def _complete_update(ledger: Ledger, command: UpdateQueue) -> FairlaneError | None:
-    """Put the fields that change into the policy as it is now, or return why that can't be."""
-    queue = ledger.queues.get(command.queue)
+def _updated(ledger: Ledger, request: UpdateQueue) -> QueuePolicy | FairlaneError:
+    """Return the current policy with the fields of a request changed, or why that is not possible."""
+    queue = ledger.queues.get(request.queue)
     if queue is None:
-        return QueueNotFound(f"There is no queue {command.queue!r:.150}.")
-    if command.fields is not None:
-        try:
-            command.policy = policy_from(dict(command.fields), base=queue.policy)
-        except ValueError as error:
-            return InvalidArgument(str(error))
-    return None
+        return QueueNotFound(f"There is no queue {request.queue!r:.150}.")
+    try:
+        return policy_from(dict(request.policy), base=queue.policy)
+    except ValueError as error:
+        return InvalidArgument(str(error))

@@ -22,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle
@@ -42,7 +43,7 @@ from fairlane.broker.engine.time import BrokerTime
 from fairlane.broker.engine.undelivered import Undelivered
 from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Attach, Consumer, HandOut, NoReply, Read, Request, Submission, Waiter
+from fairlane.broker.requests import Attach, Call, Consumer, HandOut, NoReply, Read, Submission, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.claims import WaitingClaims
 from fairlane.broker.waiting.consumers import HandingOut
@@ -52,7 +53,7 @@ from fairlane.broker.waiting.redrives import Redrives
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.apply import apply
-from fairlane.core.commands import Claim, Command, Enqueue, Nack, Open, Stage
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
@@ -64,6 +65,12 @@ from fairlane.ports.clock import Clock
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Commit, Store
+from fairlane.verbs.batches import MakeClaim, Stage
+from fairlane.verbs.leases import Nack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Request
+
+O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _CALM_MS, _CALM_MS_MAX = 5, 1_000
@@ -256,7 +263,7 @@ class Engine:
     def _run(self, cycle: Cycle) -> None:
         now_ms = cycle.now_ms
 
-        def execute(command: Command) -> object:
+        def execute(command: Command[Any]) -> object:
             return self.execute(command, cycle)
 
         if self._is_opening:
@@ -292,16 +299,16 @@ class Engine:
         return self.ledger.next_sequence - cycle.sequence < self.settings.cycle_events_max
 
     def _take(self, asked: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
-        if type(asked) is Request:
-            command = asked.command
-            if type(command) is Enqueue:
+        if type(asked) is Call:
+            kind = type(asked.request)
+            if kind is Enqueue:
                 self.producers.take(self, asked, cycle)
-            elif type(command) is Stage:
+            elif kind is Stage:
                 self._sinks.take(self, asked, cycle)
-            elif type(command) is Claim:
+            elif kind is MakeClaim:
                 self._claims.take(self, asked, cycle)
             else:
-                cycle.answer(asked.reply, self.run_command(command, cycle))
+                cycle.answer(asked.reply, self.run_command(asked, cycle))
         elif type(asked) is Waiter:
             if asked.reply.done():
                 return
@@ -313,14 +320,16 @@ class Engine:
         elif type(asked) is Read:
             cycle.questions.append(asked)
 
-    def run_command(self, command: Command, cycle: Cycle) -> object:
-        """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
-        return run_command(self, self.hooks, command, cycle, dismiss=self._handing_out.dismiss)
+    def run_command(self, call: Call, cycle: Cycle) -> object:
+        """Ask the hooks about a request, decide it, and apply its records. Returns its outcome."""
+        return run_command(self, self.hooks, call, cycle, dismiss=self._handing_out.dismiss)
 
-    def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command and make it so, within a cycle. Returns its outcome."""
+    def execute(
+        self, command: Command[O] | Request[O], cycle: Cycle, given: Given = NOTHING_GIVEN
+    ) -> O | FairlaneError:
+        """Decide a request or command and apply its records, within a cycle. Returns its outcome."""
         ledger, schedule, now_ms = self.ledger, self.schedule, cycle.now_ms
-        decision = decide(ledger, command, now_ms)
+        decision = decide(ledger, command, now_ms, given)
         self._is_applying = True
         for record in decision.records:
             schedule.prepare(record)
@@ -343,7 +352,7 @@ class Engine:
         """Let messages go back that were handed out to somebody who is gone."""
         receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
         if receipts:
-            self.submit(Request(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
+            self.submit(Call(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
 
     # ------------------------------------------------------------------------------------------------- commit and after
 

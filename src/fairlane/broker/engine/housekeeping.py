@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Carry, Command, MoveBase, Seal, Trim
@@ -37,7 +38,7 @@ class Housekeeper:
         """Take note of a page that was written."""
         self._segment_size += size
 
-    def tend(self, execute: Callable[[Command], object], now_ms: int) -> None:
+    def tend(self, execute: Callable[[Command[Any]], object], now_ms: int) -> None:
         """Do what is due, a little of it."""
         ledger = self._ledger
         if self._is_segment_full(now_ms):
@@ -66,7 +67,7 @@ class Housekeeper:
         seal_at_ms = self.next_seal_at()
         return seal_at_ms is not None and now_ms >= seal_at_ms
 
-    def _keep_recovery_short(self, execute: Callable[[Command], object]) -> None:
+    def _keep_recovery_short(self, execute: Callable[[Command[Any]], object]) -> None:
         ledger = self._ledger
         if ledger.settle_base() != ledger.baseline:
             execute(Carry(count=CARRY_COUNT))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.requests import Read, Reply, Waiter
+from fairlane.broker.waiting.consumers import NO_MESSAGES
 from fairlane.broker.waiting.dispatcher import Dispatcher
 from fairlane.broker.waiting.producers import WaitingProducers
 from fairlane.broker.waiting.sinks import WaitingSinks
@@ -87,7 +88,7 @@ def refuse_everybody(
 
 def send_home(dispatcher: Dispatcher, enqueues: WaitingProducers, stages: WaitingSinks) -> None:
     """Let everybody go who waits, with what they have, since the broker closes."""
-    answer_all((waiter.reply, []) for waiter in dispatcher.everybody())
+    answer_all((waiter.reply, NO_MESSAGES) for waiter in dispatcher.everybody())
     answer_all(enqueues.dismiss())
     answer_all(stages.dismiss())
     for consumers in dispatcher.consumers.values():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.broker.cycle import Executor
-from fairlane.broker.requests import HandOut, Request
-from fairlane.core.commands import Nack
+from fairlane.broker.requests import Call, HandOut
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
+from fairlane.verbs.leases import Nack
 
 
 class Undelivered:
@@ -26,5 +26,5 @@ class Undelivered:
         """Give back the leases that are there after all."""
         for queue, receipt in self._receipts:
             if executor.ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
-                executor.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+                executor.submit(Call(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
         self._receipts = []

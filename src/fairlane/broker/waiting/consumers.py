@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Attach, Consumer, HandOut, Request, Waiter
+from fairlane.broker.requests import Attach, Call, Consumer, HandOut, Waiter
 from fairlane.broker.views.deliveries import deliveries_of
 from fairlane.broker.waiting.dispatcher import Dispatcher
 from fairlane.broker.waiting.wait_times import Waits
-from fairlane.core.commands import Lease, Nack
+from fairlane.core.commands import Given, LeasePicked
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
+from fairlane.verbs.leases import LeasedMessages, Nack
+
+NO_MESSAGES: Final = LeasedMessages(deliveries=[])
+_RELEASED: Final = Given(reason="release")
 
 
 class HandingOut:
@@ -76,10 +82,10 @@ class HandingOut:
         untouched = [receipt for receipt in receipts if receipt.id in unseen]
         failed = [receipt for receipt in receipts if receipt.id not in unseen]
         if untouched:
-            executor.run_command(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), cycle)
+            executor.run_command(Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
         if failed:
-            error = "The consumer went away."
-            executor.run_command(Nack(queue=queue, receipts=failed, reason="release", error=error), cycle)
+            request = Nack(queue=queue, receipts=failed, error="The consumer went away.")
+            executor.run_command(Call(request, given=_RELEASED), cycle)
 
     def dismiss(self, queue: str, cycle: Cycle) -> None:
         """Send away everybody who waits at a queue that is gone."""
@@ -111,7 +117,7 @@ class HandingOut:
                 interrupted.append(queue)
         self.unserved.update(dict.fromkeys(interrupted))  # after those that have had nothing yet
         for waiter in self._dispatcher.timed_out(cycle.now_ms, but_not_at=self.unserved):
-            cycle.answer(waiter.reply, [])
+            cycle.answer(waiter.reply, NO_MESSAGES)
 
     def _room(self, cycle: Cycle) -> int:
         """Return how many messages more the cycle may hand out, however much has come in: neither starves the other."""
@@ -130,7 +136,7 @@ class HandingOut:
         cycle.handed_out += len(picked)
         token = executor.ledger.next_sequence
         picking = executor.schedule.last_picking(taker.queue, picked)
-        command = Lease(
+        command = LeasePicked(
             queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner, picking=picking
         )
         executor.execute(command, cycle)
@@ -144,8 +150,8 @@ class HandingOut:
         taker = hand_out.taker
         is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
         if is_gone:
-            command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-            executor.submit(Request(command))
+            request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
+            executor.submit(Call(request))
             return
         try:
             deliveries = deliveries_of(executor.bodies, hand_out)
@@ -158,7 +164,7 @@ class HandingOut:
         if isinstance(taker, Consumer):
             taker.deliver(deliveries)
         else:
-            taker.reply.set_result(deliveries)
+            taker.reply.set_result(LeasedMessages(deliveries=deliveries))
 
 
 def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
@@ -169,6 +175,6 @@ def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
         try:
             deliveries.extend(deliveries_of(executor.bodies, single))
         except FairlaneError as error:
-            queue = hand_out.taker.queue
-            executor.submit(Request(Nack(queue=queue, receipts=single.receipts(), reason="release", error=str(error))))
+            request = Nack(queue=hand_out.taker.queue, receipts=single.receipts(), error=str(error))
+            executor.submit(Call(request, given=_RELEASED))
     return deliveries

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Reply, Request
-from fairlane.core.commands import Enqueue, Remove
+from fairlane.broker.requests import Call, Reply
+from fairlane.core.commands import Given, Remove
 from fairlane.core.decide.enqueue import needs_room
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -17,6 +17,8 @@ from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriv
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
 
 _FULL = (QueueFull, KeyFull, GlobalFull)
 MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
@@ -26,9 +28,11 @@ Results = list[str | FairlaneError]
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """An enqueue that waits for room, with what has come of it so far."""
+    """An enqueue that waits for capacity, with its results so far."""
 
-    request: Request
+    call: Call
+    request: Enqueue
+    given: Given
     results: Results
     until_ms: int
     cycle: Cycle
@@ -47,24 +51,27 @@ class WaitingProducers:
         """Return when the next one has waited as long as it would."""
         return self._limits.next_at()
 
-    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
+    def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide an enqueue, or let it wait behind those that wait already."""
-        command = cast("Enqueue", request.command)
-        queue = executor.ledger.queues.get(command.queue)
-        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
+        request = cast("Enqueue", call.request)
+        queue = executor.ledger.queues.get(request.queue)
+        about = executor.hook_calls.given_for_messages
+        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and self._is_behind_others(executor, command.queue, cycle):
-            full = QueueFull(f"Others wait for room in queue {command.queue!r}.")
-            self._park(request, [full] * len(command.messages), cycle)
+        if waits and self._is_behind_others(executor, request.queue, cycle):
+            full = QueueFull(f"Others wait for room in queue {request.queue!r}.")
+            self._park(call, given, [full] * len(request.messages), cycle)
             return
-        if queue is not None and queue.policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, command):
-            outcome: object = self._enqueue_dropping(executor, queue, command, cycle)
+        if queue is not None and queue.policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
+            outcome: Results | FairlaneError = self._enqueue_dropping(executor, queue, request, given, cycle)
         else:
-            outcome = executor.execute(command, cycle)
-        if waits and isinstance(outcome, list) and any(isinstance(result, _FULL) for result in outcome):
-            self._park(request, outcome, cycle)
-        elif request.reply is not None:
-            cycle.answers.append((request.reply, outcome))
+            outcome = _execute(executor, request, given, cycle)
+        if isinstance(outcome, FairlaneError):
+            cycle.answer(call.reply, outcome)
+        elif waits and any(isinstance(result, _FULL) for result in outcome):
+            self._park(call, given, outcome, cycle)
+        else:
+            cycle.answer(call.reply, _answer(outcome))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
@@ -76,10 +83,11 @@ class WaitingProducers:
         waiting = self._parked.get(queue, ())
         return any(isinstance(result, (QueueFull, GlobalFull)) for parked in waiting for result in parked.results)
 
-    def _park(self, request: Request, results: Results, cycle: Cycle) -> None:
-        parked = Parked(request, results, cycle.now_ms + request.wait_ms, cycle)
+    def _park(self, call: Call, given: Given, results: Results, cycle: Cycle) -> None:
+        request = cast("Enqueue", call.request)
+        parked = Parked(call, request, given, results, cycle.now_ms + request.wait_ms, cycle)
         self._limits.push(parked.until_ms, parked)
-        self._parked.setdefault(cast("Enqueue", request.command).queue, []).append(parked)
+        self._parked.setdefault(request.queue, []).append(parked)
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Let those that wait try again, if room may have been made, and let go those that have waited enough."""
@@ -103,16 +111,13 @@ class WaitingProducers:
                 return
 
     def _try(self, executor: Executor, parked: Parked, cycle: Cycle) -> None:
-        reply = parked.request.reply
+        reply = parked.call.reply
         if parked.is_over or (reply is not None and reply.done()):
             parked.is_over = True
             return
-        command = cast("Enqueue", parked.request.command)
         rows = [row for row, result in enumerate(parked.results) if isinstance(result, _FULL)]
-        answers = None if command.answers is None else [command.answers[row] for row in rows]
-        part = replace(command, messages=[command.messages[row] for row in rows], answers=answers, faults=None)
-        outcome = executor.execute(part, cycle)
-        results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
+        outcome = _execute(executor, *_some(parked.request, parked.given, rows), cycle)
+        results = [outcome] * len(rows) if isinstance(outcome, FairlaneError) else outcome
         for row, result in zip(rows, results, strict=True):
             parked.results[row] = result
             if not isinstance(result, _FULL):
@@ -122,8 +127,7 @@ class WaitingProducers:
 
     def _end(self, parked: Parked, cycle: Cycle) -> None:
         parked.is_over = True
-        if parked.request.reply is not None:
-            cycle.answers.append((parked.request.reply, parked.results))
+        cycle.answer(parked.call.reply, _answer(parked.results))
 
     def fail(self, cycle: Cycle, error: FairlaneError) -> None:
         """Refuse those of which something came in a cycle that has failed."""
@@ -131,29 +135,30 @@ class WaitingProducers:
             for parked in line:
                 if parked.cycle is cycle and not parked.is_over:
                     parked.is_over = True
-                    if parked.request.reply is not None and not parked.request.reply.done():
-                        parked.request.reply.set_exception(error)
+                    if parked.call.reply is not None and not parked.call.reply.done():
+                        parked.call.reply.set_exception(error)
 
-    def dismiss(self) -> list[tuple[Reply, Results]]:
+    def dismiss(self) -> list[tuple[Reply, EnqueueResults]]:
         """Return everybody who waits, with what has come of it so far, and forget them."""
         everybody = [parked for line in self._parked.values() for parked in line if not parked.is_over]
         self._parked = {}
-        return [(parked.request.reply, parked.results) for parked in everybody if parked.request.reply is not None]
+        return [(parked.call.reply, _answer(parked.results)) for parked in everybody if parked.call.reply is not None]
 
     # --------------------------------------------------------------------------------------------------------- dropping
 
-    def _enqueue_dropping(self, executor: Executor, queue: Queue, command: Enqueue, cycle: Cycle) -> Results:
+    def _enqueue_dropping(
+        self, executor: Executor, queue: Queue, request: Enqueue, given: Given, cycle: Cycle
+    ) -> Results:
         """Enqueue one message after the other, each time dropping as much as it needs and may."""
         results: Results = []
-        for row, message in enumerate(command.messages):
-            answers = None if command.answers is None else [command.answers[row]]
-            single = replace(command, messages=[message], answers=answers, faults=None)
-            if needs_room(executor.ledger, queue, single, cycle.now_ms):
-                terms = resolve(queue, single.messages, answers, cycle.now_ms)
+        for row, message in enumerate(request.messages):
+            single, single_given = _some(request, given, [row])
+            if needs_room(executor.ledger, queue, message, cycle.now_ms):
+                terms = resolve(queue, single.messages, single_given.answers, cycle.now_ms)
                 priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
                 self._make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
-            outcome = executor.execute(single, cycle)
-            results.extend(outcome if isinstance(outcome, list) else [cast("FairlaneError", outcome)])
+            outcome = _execute(executor, single, single_given, cycle)
+            results.extend([outcome] if isinstance(outcome, FairlaneError) else outcome)
         return results
 
     @staticmethod
@@ -167,12 +172,33 @@ class WaitingProducers:
             executor.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), cycle)
 
 
-def _may_be_full(ledger: Ledger, queue: Queue, command: Enqueue) -> bool:
+def _execute(executor: Executor, request: Enqueue, given: Given, cycle: Cycle) -> Results | FairlaneError:
+    """Decide an enqueue. Its outcome has an id or an error for each message, which become the answer at the end."""
+    return cast("Results | FairlaneError", executor.execute(request, cycle, given))
+
+
+def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Given]:
+    """Return an enqueue of some of the messages of another."""
+    answers = None if given.answers is None else [given.answers[row] for row in rows]
+    messages = [request.messages[row] for row in rows]
+    return Enqueue(queue=request.queue, messages=messages), Given(answers=answers)
+
+
+def _answer(results: Results) -> EnqueueResults:
+    return EnqueueResults(
+        results=[
+            EnqueueResult(id=result) if isinstance(result, str) else EnqueueResult(error=body_of(result))
+            for result in results
+        ]
+    )
+
+
+def _may_be_full(ledger: Ledger, queue: Queue, request: Enqueue) -> bool:
     """Tell whether a limit may be met; if not, there is no need to go one by one."""
     if queue.counts_keys:
         return True
-    count = len(command.messages)
-    size = sum(len(message.payload) for message in command.messages if type(message.payload) is bytes)
+    count = len(request.messages)
+    size = sum(len(message.payload) for message in request.messages if type(message.payload) is bytes)
     limits, policy = ledger.limits, queue.policy
     pairs = (
         (len(queue.messages) + len(queue.staged) + count, policy.waiting_max),

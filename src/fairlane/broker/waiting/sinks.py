@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Reply, Request
+from fairlane.broker.requests import Call, Reply
 from fairlane.broker.waiting.producers import MAKES_ROOM
-from fairlane.core.commands import Stage
+from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.batches import Stage
 
 _FULL = (QueueFull, KeyFull, GlobalFull)
 
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """A request to stage that waits for room, and why."""
+    """A request to stage that waits for capacity, and why."""
 
-    request: Request
+    call: Call
+    request: Stage
+    given: Given
     refusal: FairlaneError
     until_ms: int
     is_over: bool = False
@@ -39,25 +42,26 @@ class WaitingSinks:
         """Return when the next one has waited as long as it would."""
         return self._limits.next_at()
 
-    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
+    def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide a request, or let it wait behind those that wait already."""
-        command = cast("Stage", request.command)
-        queue = executor.ledger.queues.get(command.queue)
-        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
+        request = cast("Stage", call.request)
+        queue = executor.ledger.queues.get(request.queue)
+        about = executor.hook_calls.given_for_messages
+        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        ahead = self._ahead(command.queue) if waits else None
-        outcome = ahead.refusal if ahead is not None else executor.execute(command, cycle)
+        ahead = self._ahead(request.queue) if waits else None
+        outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)
         if waits and isinstance(outcome, _FULL):
-            parked = Parked(request, outcome, cycle.now_ms + request.wait_ms)
+            parked = Parked(call, request, given, outcome, cycle.now_ms + request.wait_ms)
             self._limits.push(parked.until_ms, parked)
             self._parked.append(parked)
         else:
-            cycle.answer(request.reply, outcome)
+            cycle.answer(call.reply, outcome)
 
     def _ahead(self, queue: str) -> Parked | None:
         """Return one that waits for room in a queue as a whole. Those who wait for their own key hold up nobody."""
         return next(
-            (one for one in self._parked if _queue(one) == queue and not isinstance(one.refusal, KeyFull)), None
+            (one for one in self._parked if one.request.queue == queue and not isinstance(one.refusal, KeyFull)), None
         )
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
@@ -66,7 +70,7 @@ class WaitingSinks:
             return
         for parked in self._limits.pop_due(cycle.now_ms):
             parked.is_over = True
-            cycle.answer(parked.request.reply, parked.refusal)
+            cycle.answer(parked.call.reply, parked.refusal)
         if any(isinstance(record, MAKES_ROOM) for record in cycle.records):
             self._try_all(executor, cycle)
         self._parked = [parked for parked in self._parked if not parked.is_over]
@@ -74,17 +78,17 @@ class WaitingSinks:
     def _try_all(self, executor: Executor, cycle: Cycle) -> None:
         full: set[str] = set()
         for parked in self._parked:
-            reply = parked.request.reply
-            if parked.is_over or _queue(parked) in full:
+            reply = parked.call.reply
+            if parked.is_over or parked.request.queue in full:
                 continue
             if reply is not None and reply.done():
                 parked.is_over = True
                 continue
-            outcome = executor.execute(parked.request.command, cycle)
+            outcome = executor.execute(parked.request, cycle, parked.given)
             if isinstance(outcome, _FULL):
                 parked.refusal = outcome
                 if not isinstance(outcome, KeyFull):
-                    full.add(_queue(parked))
+                    full.add(parked.request.queue)
             else:
                 parked.is_over = True
                 cycle.answer(reply, outcome)
@@ -93,11 +97,7 @@ class WaitingSinks:
         """Return everybody who waits, with why, and forget them."""
         everybody, self._parked = self._parked, []
         return [
-            (parked.request.reply, parked.refusal)
+            (parked.call.reply, parked.refusal)
             for parked in everybody
-            if parked.request.reply is not None and not parked.is_over
+            if parked.call.reply is not None and not parked.is_over
         ]
-
-
-def _queue(parked: Parked) -> str:
-    return cast("Stage", parked.request.command).queue

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
-from fairlane.core.commands import Enqueue
+from fairlane.core.commands import NOTHING_GIVEN, Given
 from fairlane.core.decide.room import Room, fits
-from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
@@ -16,36 +17,38 @@ from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
 from fairlane.model.names import id_of, ids_of
+from fairlane.verbs.messages import Enqueue
 
 Outcome = list[str | FairlaneError]
 
 
-def enqueue(ledger: Ledger, command: Enqueue, now_ms: int) -> Decision:
-    """Take in each message that is sound, not known already and has room. The outcome has an id or error for each."""
-    return enqueue_at(ledger, command, now_ms, sequence=ledger.next_sequence, cause=None)
-
-
-def enqueue_at(
+def enqueue(
     ledger: Ledger,
-    command: Enqueue,
+    request: Enqueue,
     now_ms: int,
+    given: Given,
     *,
-    sequence: int,
-    cause: int | None,
+    sequence: int | None = None,
+    cause: int | None = None,
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
-) -> Decision:
-    """Decide an enqueue whose record will have a certain sequence, after some messages have left and others come."""
-    queue = known_queue(ledger, command.queue)
+) -> Decision[Outcome]:
+    """Take in each message that is valid, new and within the limits. The outcome has an id or an error for each.
+
+    For a forward the record has a later sequence, after some messages have left and others have come.
+    """
+    if sequence is None:
+        sequence = ledger.next_sequence
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    messages = command.messages
+    messages: Sequence[NewMessage] = request.messages
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
     is_bare = are_bare(messages)
-    is_plain = is_bare and command.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows = _sound(ledger, queue, command, now_ms, is_plain=is_plain)
-    answers = command.answers
+    is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
+    outcome, rows = _sound(ledger, queue, messages, given, now_ms, is_plain=is_plain)
+    answers = given.answers
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
@@ -68,13 +71,12 @@ def enqueue_at(
 
 
 def _sound(
-    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_plain: bool
+    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], given: Given, now_ms: int, *, is_plain: bool
 ) -> tuple[list[str | int | FairlaneError | None], list[int]]:
     """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
-    messages = command.messages
     outcome: list[str | int | FairlaneError | None]
-    if command.faults is not None:
-        outcome = list(command.faults)
+    if given.faults is not None:
+        outcome = list(given.faults)
     elif is_plain:
         outcome = [None] * len(messages)
         dedup_ids = [message.dedup_id for message in messages]
@@ -152,10 +154,10 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> bool:
+def needs_room(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int) -> bool:
     """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
-    _, rows = _sound(ledger, queue, command, now_ms, is_plain=False)
-    size = len(command.messages[0].payload) if rows else 0
+    _, rows = _sound(ledger, queue, (message,), NOTHING_GIVEN, now_ms, is_plain=False)
+    size = len(message.payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return bool(rows) and all(fits(size, most) for most in mosts)
 
@@ -177,3 +179,6 @@ def _note_refusals(
     for row, result in enumerate(outcome):
         if isinstance(result, int) and isinstance(outcome[result], FairlaneError):
             outcome[row] = outcome[result]
+
+
+DECIDERS: Final[Deciders] = {Enqueue: enqueue}
