@@ -14,6 +14,7 @@ import uvicorn
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.events import rows
@@ -62,7 +63,7 @@ def with_journal(check: Callable[[str, list[int]], None]) -> None:
         async with await open_group(BrokerConfig(), counts_from=FIRST) as broker, serving(broker) as address:
             await broker.create_queue("orders~3")
             await broker.enqueue_many("orders~3", [NewMessage(payload=b"x")] * MESSAGES)
-            pages = (await broker.read_journal(FIRST, count=10_000)).pages
+            pages = (await broker.call(ReadSlice(after=FIRST, count=10_000))).pages
             await asyncio.to_thread(check, address, [event["sequence"] for page in pages for event in rows(page)])
 
     run(main())

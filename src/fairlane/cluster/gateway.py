@@ -53,7 +53,6 @@ _ROUNDS: Final = 5
 """So often a request begins anew because a queue is split otherwise by now."""
 
 Answer: TypeAlias = msgspec.Struct
-Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
 Special = Callable[["ClusterRouter", Any, Caller, Origin], Awaitable[Answer]]
 Spread = Callable[["Whole", Any], Awaitable[Answer]]
 
@@ -68,7 +67,6 @@ class ClusterRouter:
         special: Mapping[str, Special],
         spread: Mapping[str, Spread],
         *,
-        handlers: Mapping[str, Handler],
         keys: PartitionKeys,
     ) -> None:
         """Answer at a node.
@@ -78,14 +76,12 @@ class ClusterRouter:
             nodes: asks other nodes.
             special: what to do for verbs that are about more than one queue, or need more than its broker.
             spread: what to do for verbs that are about a queue which is split; the others it can't be asked as a whole.
-            handlers: what each verb does with one broker.
             keys: finds the partition of a new message.
         """
         self.node = node
         self.groups = node.groups
         self.changes = node.changes
         self.keys = keys
-        self._handlers = handlers
         self.splitting = asyncio.Lock()
         """Held while a queue is split, or changed in all its partitions: of two at once the second sees the first."""
         self.turn = secrets.randbelow(PARTITIONS_MAX)
@@ -221,7 +217,7 @@ class ClusterRouter:
             try:
                 if broker is None:
                     return await self.ask(at, name, request, caller, origin)
-                return await self._handlers[name](broker, _as_served(request, queue), caller)
+                return await broker.call(_as_served(request, queue), by=caller.name)
             except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:  # nothing was done
                 if isinstance(error, Closed) and broker is not None and broker in self.groups.brokers():
                     raise
@@ -265,7 +261,7 @@ class ClusterRouter:
         Raises:
             FairlaneError: one of them can't be asked, so something would be missing.
         """
-        answers: list[Any] = [await self._handlers[name](broker, request, caller) for broker in self.groups.brokers()]
+        answers: list[Any] = [await broker.call(request, by=caller.name) for broker in self.groups.brokers()]
         if origin.is_forwarded:
             return answers
         asked = (self.ask(at, name, request, caller, origin) for at in self.others())

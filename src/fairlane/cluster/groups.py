@@ -62,11 +62,11 @@ class Looking(Protocol):
     async def get_config(self, key: str) -> str | None:
         """Return a config value; it answers only while the store does."""
 
-    async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return config values."""
+    async def list_private_config(self, prefix: str) -> dict[str, str]:
+        """Return config values by prefix, those included that no verb shows."""
 
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
-        """Set a config value."""
+    async def set_private_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+        """Set a config value that no verb shows, or with None remove it."""
 
     def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
         """Let messages go back that were handed out to somebody who is gone."""
@@ -330,11 +330,11 @@ class Groups:
         self._config().check()
         return (await self._config().list_config(key)).get(key)
 
-    async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return config values of the cluster."""
+    async def list_private_config(self, prefix: str) -> dict[str, str]:
+        """Return config values of the cluster, those included that no verb shows."""
         return await self._config().list_config(prefix)
 
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+    async def set_private_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
         """Set a config value for all groups."""
         await self._config().set_config_many({key: value}, by=by)
 

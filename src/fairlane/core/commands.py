@@ -20,7 +20,7 @@ from fairlane.model.policy import QueuePolicy
 O_co = TypeVar("O_co", covariant=True)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """What a decision needs beside its request.
 

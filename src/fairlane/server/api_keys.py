@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.cluster.groups import Looking
 from fairlane.errors import InvalidArgument, RouteNotFound, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_grant
+from fairlane.verbs.config import PRIVATE_PREFIX
 from fairlane.verbs.keys import CreatedKey, CreateKey, Grant, KeyList, KeyShown, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done
 
@@ -48,7 +48,7 @@ class KeyRing:
 
     async def load(self) -> None:
         """Remember the keys that are kept."""
-        self.keep(await self._broker.list_config(PREFIX))
+        self.keep(await self._broker.list_private_config(PREFIX))
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Remember these keys and no others; whoever has one that is not among them is told."""
@@ -136,7 +136,7 @@ class KeyRing:
             created_ms=self._broker.now_ms(),
             expires_ms=request.expires_ms,
         )
-        await self._broker.set_config(PREFIX + key_id, msgspec.json.encode(kept).decode(), by=caller.name)
+        await self._broker.set_private_config(PREFIX + key_id, msgspec.json.encode(kept).decode(), by=caller.name)
         self._kept[key_id] = kept
         return CreatedKey(id=key_id, key=f"fl_{key_id}_{secret}")
 
@@ -148,7 +148,7 @@ class KeyRing:
         """
         if request.id not in self._kept:
             raise RouteNotFound(f"There is no key {request.id!r:.100}.")
-        await self._broker.set_config(PREFIX + request.id, None, by=caller.name)
+        await self._broker.set_private_config(PREFIX + request.id, None, by=caller.name)
         self._kept.pop(request.id, None)
         self._look_at(request.id)
         return Done()

@@ -23,7 +23,6 @@ from fairlane.cluster.partitions.messages import SPREAD
 from fairlane.cluster.peers import OtherNodes
 from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX
-from fairlane.server.dispatch import HANDLERS
 from fairlane.server.doors import Doors
 from fairlane.server.settings import ServerSettings
 
@@ -78,7 +77,7 @@ async def serving_as_node(doors: Doors, node: Node | None, settings: ServerSetti
         return node.board.view.config.get(key)
 
     keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
-    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, handlers=HANDLERS, keys=keys)
+    doors.router = ClusterRouter(node, nodes, SPECIAL, SPREAD, keys=keys)
 
     def on_config(config: Mapping[str, str]) -> None:
         doors.keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})

@@ -1,18 +1,16 @@
-"""From a verb's name and its request to its answer: the one table behind HTTP and the stream."""
+"""Check rights and decode requests, for all interfaces."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
 from fairlane.server.suggestions import meant
-from fairlane.server.verbs import admin, batches, messages
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.keys import EVERY
 from fairlane.verbs.leases import Forward
@@ -21,59 +19,7 @@ from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
 
 Answer: TypeAlias = msgspec.Struct
-Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
 T = TypeVar("T")
-
-HANDLERS: Final[Mapping[str, Handler]] = {
-    "enqueue": messages.enqueue,
-    "lease": messages.lease,
-    "ack": messages.ack,
-    "forward": messages.forward,
-    "nack": messages.nack,
-    "extend": messages.extend,
-    "cancel": messages.cancel,
-    "get": messages.get,
-    "peek": messages.peek,
-    "explain": messages.explain,
-    "get_state": messages.get_state,
-    "set_state": messages.set_state,
-    "stats": admin.stats,
-    "create_queue": admin.create_queue,
-    "update_queue": admin.update_queue,
-    "delete_queue": admin.delete_queue,
-    "pause": admin.pause,
-    "resume": admin.resume,
-    "purge": admin.purge,
-    "queues": admin.queues,
-    "inspect": admin.inspect,
-    "redrive": admin.redrive,
-    "redrive_view": admin.redrive_view,
-    "redrives": admin.redrives,
-    "stop_redrive": admin.stop_redrive,
-    "try_hook": admin.try_hook,
-    "hook_statistics": admin.hook_statistics,
-    "set_config": admin.set_config,
-    "list_config": admin.list_config,
-    "throttles": admin.throttles,
-    "register_consumer": batches.register_consumer,
-    "claim": batches.claim,
-    "read_claim": batches.read_claim,
-    "release_consumer": batches.release_consumer,
-    "consumers": batches.consumers,
-    "stage": batches.stage,
-    "publish": batches.publish,
-    "sinks": batches.sinks,
-    "drop_sink": batches.drop_sink,
-    "read_journal": admin.read_journal,
-    "set_reader": admin.set_reader,
-    "remove_reader": admin.remove_reader,
-    "readers": admin.readers,
-    "cluster": admin.alone,
-    "move_queue": admin.alone,
-    "split_queue": admin.alone,
-    "drain_node": admin.alone,
-}
-"""What each verb does: with the broker, the request and the caller. It raises nothing but a ``FairlaneError``."""
 
 _PATH = re.compile(r" - at `\$(.*)`$")
 

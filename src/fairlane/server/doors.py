@@ -34,13 +34,12 @@ from fairlane.journal.records import AnyRecord
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.dispatch import HANDLERS, Answer, check_rights
+from fairlane.server.dispatch import Answer, check_rights
 from fairlane.server.interfaces.asgi import Scope, header
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.tracing.spans import Spans
-from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
@@ -197,7 +196,7 @@ class Doors:
         for listener in list(self.listeners):
             listener(records)
 
-    async def call(self, name: str, request: Shape, caller: Caller, origin: Origin | None = None) -> Answer:
+    async def call(self, name: str, request: Any, caller: Caller, origin: Origin | None = None) -> Answer:  # noqa: ANN401 - by verb
         """Do what a verb says.
 
         Raises:
@@ -227,11 +226,11 @@ class Doors:
             if span is not None:
                 span.end()
 
-    def _answering(self, name: str, request: Shape, caller: Caller, origin: Origin | None) -> Awaitable[Answer]:
+    def _answering(self, name: str, request: Any, caller: Caller, origin: Origin | None) -> Awaitable[Answer]:  # noqa: ANN401 - by verb
         if name in self._own:
             return self._own[name](request, caller)
         if self.one is not None:
-            return HANDLERS[name](self.one, request, caller)
+            return self.one.call(request, by=caller.name)
         return self._router().call(name, request, caller, origin or _NOWHERE)
 
     def _router(self) -> Router:
@@ -251,7 +250,7 @@ class Doors:
         """Return all brokers that are open here."""
         return [self.one] if self.one is not None else self.groups.brokers() if self.groups is not None else []
 
-    def ask(self, name: str, request: Shape, caller: Caller, reply: Reply) -> None:
+    def ask(self, name: str, request: Any, caller: Caller, reply: Reply) -> None:  # noqa: ANN401 - by verb
         """Let a quick verb be done, whose outcome goes to a reply; what the reply refuses is to be counted by it.
 
         Raises:
@@ -260,7 +259,7 @@ class Doors:
         try:
             self._check(name, request, caller)
             broker = self.one if self.one is not None else self._here(request)
-            broker.submit(QUICK[name].ask(request, reply))
+            broker.ask(request, reply, by=caller.name)
         except Exception as error:
             refusal = self.refusal(name, error)
             if refusal is error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.decide import claims, dead_letters, enqueue, journal, leases, queues, staging

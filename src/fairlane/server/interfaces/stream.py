@@ -27,7 +27,6 @@ from fairlane.server.doors import Doors
 from fairlane.server.interfaces.asgi import SHORT_WAY, Receive, Scope, Send, ShortWay, address_of, header
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
-from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
@@ -43,6 +42,8 @@ _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _FOLLOWED: Final = Origin(follows=True)
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
+_QUICK: Final = frozenset(name for name, verb in VERBS.items() if verb.is_followed)
+"""The verbs of producers and consumers, whose answers need no task."""
 _LOOKS_MAX: Final = 8
 """How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
@@ -229,7 +230,7 @@ class _Stream:
             call = self._pending.popleft()
             self._calls += 1
             # What came before is to be asked before; and a trace is followed by a call that is a task.
-            is_quick = call.verb in QUICK and not self._unbegun and call.trace is None and self.doors.spans is None
+            is_quick = call.verb in _QUICK and not self._unbegun and call.trace is None and self.doors.spans is None
             (self._ask if is_quick else self._begin)(call)
         self._is_beginning = False
 
@@ -351,7 +352,7 @@ class _Reply:
         return self.is_done or self._stream.is_over
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
-        self._stream.answered(self, (1, self._number, QUICK[self._verb].answer(result)))
+        self._stream.answered(self, (1, self._number, result))
 
     def set_exception(self, exception: BaseException, /) -> None:
         refusal = self._stream.doors.refusal(self._verb, exception)

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.model.partitions import served_name
 
 STREAMS_MAX: Final = 50
@@ -68,7 +69,7 @@ class Streams:
             at = bisect_left(self._marks, (token, 0))
             return self._marks[at][1] if at < len(self._marks) else now_ms
         if token not in self._begun_ms:
-            pages = (await broker.read_journal(token - 1, count=1, skips_trimmed=True)).pages
+            pages = (await broker.call(ReadSlice(after=token - 1, count=1, skips_trimmed=True))).pages
             is_there = bool(pages) and any(record.sequence <= token for record in pages[0].records)
             self._begun_ms[token] = pages[0].at_ms if is_there else None
         return self._begun_ms[token]

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from fairlane.core.commands import SetConfig
 from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
 SAME = "same"

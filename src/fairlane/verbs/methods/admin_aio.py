@@ -19,7 +19,7 @@ from fairlane.model.views import (
 )
 from fairlane.verbs import cluster, config, dead_letters, journal, keys, queues
 from fairlane.verbs.methods.base_aio import AsyncVerbs
-from fairlane.verbs.methods.conversions import fields_of, policy_of
+from fairlane.verbs.methods.conversions import fields_of, policy_of, throttle_values
 
 _EVERYTHING = DeadLetterFilter()
 
@@ -144,11 +144,7 @@ class AsyncAdminVerbs(AsyncVerbs):
         Raises:
             InvalidArgument: nothing was changed.
         """
-        values = {
-            f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
-            f"throttle:{name}:rate": None if rate is None else repr(rate),
-        }
-        await self.call(config.SetConfig(values=values), by=by)
+        await self.call(config.SetConfig(values=throttle_values(name, rate, burst)), by=by)
 
     async def get_config(self, key: str) -> str | None:
         """Return a config value, or None if it is not set."""

@@ -153,3 +153,17 @@ def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, ob
     if policy is not None and not isinstance(policy, Mapping):
         raise InvalidArgument(f"Expected a QueuePolicy or a mapping of its fields, got {type(policy).__name__}.")
     return dict(policy or {})
+
+
+def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[str, str | None]:
+    """Return the config values that set a throttle, or without a rate remove it.
+
+    Raises:
+        InvalidArgument: the name is not a text.
+    """
+    if not isinstance(name, str):
+        raise InvalidArgument(f"The name of a throttle is a text, not {type(name).__name__}.")
+    return {
+        f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
+        f"throttle:{name}:rate": None if rate is None else repr(rate),
+    }
