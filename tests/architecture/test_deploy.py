@@ -21,7 +21,7 @@ from fairlane.cli.main import cli
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "operating" / "runbooks"
 REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-WATCHING = (ROOT / "docs" / "operating" / "watching.md").read_text()
+MONITORING = (ROOT / "docs" / "operating" / "monitoring.md").read_text()
 RULES = [
     rule
     for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
@@ -76,7 +76,7 @@ def selectors(expression: str) -> list[promql_parser.VectorSelector]:
 
 
 EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in RULES] + list(panels())
-EXPRESSIONS += [("watching", text) for text in re.findall(r"^\| .*\? \| `(.*)` \|$", WATCHING, re.MULTILINE)]
+EXPRESSIONS += [("monitoring", text) for text in re.findall(r"^\| .*\? \| `(.*)` \|$", MONITORING, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
@@ -99,7 +99,7 @@ def test_every_alert_has_its_page() -> None:
     assert {rule["annotations"]["runbook"] for rule in RULES} == {
         f"docs/operating/runbooks/{name}.md" for name in alerts
     }
-    assert set(re.findall(r"\(runbooks/(\w+)\.md\)", WATCHING)) == alerts
+    assert set(re.findall(r"\(runbooks/(\w+)\.md\)", MONITORING)) == alerts
     for rule in RULES:
         assert rule["annotations"]["summary"].endswith(".")
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
@@ -110,7 +110,7 @@ def test_a_runbook_tells_what_to_do_with_commands_that_exist(page: Path) -> None
     """It says what the alert means, what to look at and what to do, and its commands and settings are ours."""
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n\n")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["What to look at", "What to do"]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Diagnosis", "Remedy"]
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for line in "".join(blocks).splitlines():
         if line.startswith("fairlane "):

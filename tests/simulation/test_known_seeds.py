@@ -90,3 +90,9 @@ def test_seeds_370_and_438_giving_back_on_a_full_disk() -> None:
     """What the broker asked of itself after a failure it asked again at once, without end, while the disk was full."""
     assert holds(370)
     assert holds(438)
+
+
+def test_seeds_977821_and_622212655_two_publications_in_one_cycle() -> None:
+    """The auditor blamed a refused publication for a batch that a later request of the same cycle had published."""
+    assert holds(977821)
+    assert holds(622212655)

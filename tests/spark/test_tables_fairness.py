@@ -32,9 +32,14 @@ def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **ter
     return [new] if until is None else [new, of("leased", first + 1, until, first)]
 
 
+def pieces_of(events: DataFrame, span: Span) -> DataFrame:
+    """Return who waited for a turn, by the events alone."""
+    return pieces(attempts(events), events, span)
+
+
 def keys_of(events: DataFrame, span: Span) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
-    found = pieces(attempts(events), span)
+    found = pieces_of(events, span)
     busy = windows(found, span)
     return fairness_keys(with_weights(busy, events, window_length_ms=MINUTE), starvation(found, busy, span))
 
@@ -46,7 +51,7 @@ def test_work_and_waiting_are_summed_by_window(spark: SparkSession) -> None:
         *waits(3, 50_000, 3 * MINUTE + 30_000, "acme", 2),
         *waits(5, 4 * MINUTE, None, "acme", 7),
     ]
-    found = windows(pieces(attempts(frame(spark, *rows)), span_to(4 * MINUTE + 10_000)), span_to(4 * MINUTE + 10_000))
+    found = windows(pieces_of(frame(spark, *rows), span_to(4 * MINUTE + 10_000)), span_to(4 * MINUTE + 10_000))
     assert told(found, "window_ms", "waiting_cost", "served_cost", "handed_out", "waited_ms") == [
         (DAY_0, 7, 5, 1, 20_000),
         (DAY_0 + MINUTE, 2, 0, 0, MINUTE),
@@ -62,9 +67,9 @@ def test_a_wait_over_midnight_is_cut_as_each_day_knew_it(spark: SparkSession) ->
     served = of("leased", 2, DAY + 90_000, 1)
     for rows, horizon in ((known, DAY - 1), ([*known, served], DAY + 90_000)):
         span = span_to(horizon)
-        found = windows(pieces(attempts(frame(spark, *rows)), span), span).where("day = '2026-01-01'")
+        found = windows(pieces_of(frame(spark, *rows), span), span).where("day = '2026-01-01'")
         assert told(found, "window_ms", "waiting_cost", "served_cost") == [(DAY_0 + DAY - MINUTE, 1, 0)]
-    second = windows(pieces(attempts(frame(spark, *rows)), span), span).where("day = '2026-01-02'")
+    second = windows(pieces_of(frame(spark, *rows), span), span).where("day = '2026-01-02'")
     assert told(second, "window_ms", "waiting_cost", "served_cost", "waited_ms") == [
         (DAY_0 + DAY, 1, 0, MINUTE),
         (DAY_0 + DAY + MINUTE, 1, 1, 30_000),
@@ -124,7 +129,7 @@ def test_a_key_that_gets_nothing_for_long_starves(spark: SparkSession) -> None:
         *[each for number in range(10) for each in waits(100 + 2 * number, 65_000, 70_000 + number, "other")],
     ]
     events, span = frame(spark, *rows), span_to(10 * MINUTE)
-    found = pieces(attempts(events), span)
+    found = pieces_of(events, span)
     episodes = starvation(found, windows(found, span), span)
     columns = ("top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
     assert told(episodes, *columns) == [("victim", DAY_0 + 1_000, DAY_0 + 151_000, 150_000, 10)]
@@ -145,7 +150,7 @@ def test_what_is_given_up_or_never_served_starves_too(spark: SparkSession) -> No
         *waits(5, 0, None, "throttled", throttles=["smtp"]),
     ]
     span = span_to(5 * MINUTE)
-    found = pieces(attempts(frame(spark, *rows)), span)
+    found = pieces_of(frame(spark, *rows), span)
     episodes = starvation(found, windows(found, span), span)
     assert told(episodes, "top_key", "from_ms", "until_ms", "lasted_ms") == [
         ("dropped", DAY_0, DAY_0 + 90_000, 90_000),
@@ -163,10 +168,76 @@ def test_the_delay_of_a_victim_is_divided_by_what_others_were_served(spark: Spar
         *waits(9, HOUR, HOUR + 500, "mild", 2),
     ]
     span = span_to(2 * HOUR)
-    found = noisy_neighbours(windows(pieces(attempts(frame(spark, *rows)), span), span))
+    found = noisy_neighbours(windows(pieces_of(frame(spark, *rows), span), span))
     columns = ("hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms", "part", "neighbour_cost", "rank")
     assert told(found, *columns) == [
         (DAY_0, "victim", "loud", 7_000, 10_000, pytest.approx(0.7), 7, 1),
         (DAY_0, "victim", "mild", 2_000, 10_000, pytest.approx(0.2), 2, 2),
         (DAY_0, "victim", "victim", 1_000, 10_000, pytest.approx(0.1), 1, None),
     ]
+
+
+def test_a_pause_in_the_middle_of_a_wait_is_cut_out(spark: SparkSession) -> None:
+    """Before and after the pause the message waits for its turn, meanwhile its key has no work."""
+    rows = [
+        *waits(1, 10_000, None, "acme", 3),
+        event("queue_paused", 3, 20_000, queue="mail", fairness_key=["acme"], is_paused=True),
+        event("queue_paused", 4, 3 * MINUTE + 30_000, queue="mail", fairness_key=["acme"], is_paused=False),
+        of("leased", 5, 4 * MINUTE + 10_000, 1, paused_ms=3 * MINUTE + 10_000),
+    ]
+    span = span_to(4 * MINUTE + 20_000)
+    found = windows(pieces_of(frame(spark, *rows), span), span)
+    assert told(found, "window_ms", "waiting_cost", "served_cost", "handed_out", "waited_ms") == [
+        (DAY_0, 3, 0, 0, 10_000),
+        (DAY_0 + 3 * MINUTE, 3, 0, 0, 30_000),
+        (DAY_0 + 4 * MINUTE, 3, 3, 1, 10_000),
+    ]
+
+
+def test_a_pause_within_a_window_counts_the_work_once(spark: SparkSession) -> None:
+    """A message that is paused and resumed in the same minute is work of that minute once."""
+    rows = [
+        *waits(1, 10_000, None, "acme", 3),
+        event("queue_paused", 3, 20_000, queue="mail", is_paused=True),
+        event("queue_paused", 4, 30_000, queue="mail", is_paused=False),
+        of("leased", 5, 50_000, 1, paused_ms=10_000),
+    ]
+    span = span_to(MINUTE)
+    found = windows(pieces_of(frame(spark, *rows), span), span)
+    assert told(found, "waiting_cost", "served_cost", "waited_ms") == [(3, 3, 30_000)]
+
+
+def test_who_is_paused_does_not_starve(spark: SparkSession) -> None:
+    """Neither while the pause is on, nor over midnight, nor below a paused key; the others of the queue still do."""
+    rows = [
+        event("queue_paused", 1, 0, queue="mail", fairness_key=["acme"], is_paused=True),
+        *waits(2, 1_000, None, "acme/mobile"),
+        *waits(4, 1_000, None, "other"),
+        event("queue_paused", 6, 0, queue="calls", is_paused=True),
+        enqueued(7, 1_000, "acme", queue="calls"),
+        event("queue_paused", 8, DAY + 1_000, queue="calls", is_paused=False),
+        of("leased", 9, DAY + 2_000, 7, queue="calls", paused_ms=DAY),
+    ]
+    span = span_to(DAY + 5 * MINUTE)
+    events = frame(spark, *rows)
+    found = pieces_of(events, span)
+    episodes = starvation(found, windows(found, span), span)
+    assert told(episodes, "day", "queue", "top_key") == [
+        (FIRST_DAY, "mail", "other"),
+        (date(2026, 1, 2), "mail", "other"),
+    ]
+    assert told(windows(found, span).where("queue = 'calls'"), "window_ms", "served_cost", "waited_ms") == [
+        (DAY_0 + DAY, 1, 1_000)
+    ]
+
+
+def test_a_removed_queue_ends_its_pause(spark: SparkSession) -> None:
+    """A queue that is made again under the name is not paused."""
+    rows = [
+        event("queue_paused", 1, 0, queue="mail", is_paused=True),
+        event("queue_removed", 2, MINUTE, queue="mail"),
+        *waits(3, 2 * MINUTE, 4 * MINUTE, "acme"),
+    ]
+    span = span_to(5 * MINUTE)
+    found = pieces_of(frame(spark, *rows), span)
+    assert told(found, "since_ms", "until_ms", "is_served") == [(DAY_0 + 2 * MINUTE, DAY_0 + 4 * MINUTE, True)]

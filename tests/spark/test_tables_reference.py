@@ -1,29 +1,42 @@
-"""What people are told about the tables is what the tables are."""
+"""The schemas of the journal, of Arrow, of Spark, of what-if and of the reference pages are one."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
+from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.schema import EVENTS_VERSION, NAMES
+from fairlane.spark.source.layout import spark_schema
+from fairlane.spark.tables.schemas import EVENTS
+from fairlane.spark.whatif.files import COLUMNS_READ, COLUMNS_UNUSED
 
-from fairlane.journal.events import COLUMNS
-from fairlane.spark.tables import TABLES
-from fairlane.spark.tables.schemas import EVENT_COLUMNS
-
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "tables.md").read_text()
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_column_is_in_the_reference(name: str) -> None:
-    """The reference has a row for each column of a table, with the meaning that the schema has."""
-    _, _, rest = PAGE.partition(f"\n## `{name}`\n")
-    section = rest.partition("\n## ")[0]
-    told = [field for field in TABLES[name].schema if name != "events"]
-    missing = [field.name for field in told if f"| `{field.name}` |" not in section]
-    changed = [field.name for field in told if f"| {field.metadata['comment']} |" not in section]
-    assert (bool(section), missing, changed) == (True, [], [])
+ROOT = Path(__file__).parents[2]
 
 
-def test_every_column_of_the_journal_is_kept() -> None:
-    """The table of events has all columns that the journal has."""
-    assert set(COLUMNS) <= set(EVENT_COLUMNS)
+def test_the_reference_pages_list_the_columns_of_the_schemas() -> None:
+    """Each page has exactly the tables of columns that the tool makes; run tools/sync_tables.py if not."""
+    command = [sys.executable, str(ROOT / "tools" / "sync_tables.py"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_arrow_has_the_columns_of_the_schema() -> None:
+    """The Arrow schema has the same columns, in order, and carries the version of the newest."""
+    assert tuple(SCHEMA.names) == NAMES
+    assert SCHEMA.metadata[b"fairlane.events.version"] == str(EVENTS_VERSION).encode()
+
+
+def test_spark_has_the_columns_of_the_schema() -> None:
+    """The table ``events`` has the columns and types of the Arrow schema, and the day."""
+    told = [(field.name, field.dataType) for field in EVENTS.schema]
+    arrow = [(field.name, field.dataType) for field in spark_schema(SCHEMA)]
+    assert told[:-1] == arrow
+    assert told[-1][0] == "day"
+
+
+def test_what_if_reads_all_columns_but_those_it_names() -> None:
+    """A new column is read unless somebody says that it does not matter."""
+    assert {*COLUMNS_READ, *COLUMNS_UNUSED} == set(NAMES)
+    assert not set(COLUMNS_READ) & COLUMNS_UNUSED

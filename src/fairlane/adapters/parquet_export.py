@@ -11,20 +11,19 @@ it covers is said by its name and again by its metadata.
 
 from __future__ import annotations
 
-import os
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from fairlane.errors import InvalidArgument, JournalTrimmed, StoreCorrupt, StoreFailed
+from fairlane.files import replacing
 from fairlane.journal.arrow import SCHEMA, batch_of
 from fairlane.journal.codec import decode
 from fairlane.journal.events import Columns
 from fairlane.journal.records import SegmentImage
+from fairlane.journal.segments import file_name, gaps, is_unfinished, segments_in
 from fairlane.ports.store import StoredPage
 
 try:
@@ -37,8 +36,6 @@ FIRST_FIELD = b"fairlane.journal.first"
 LAST_FIELD = b"fairlane.journal.last"
 """The names under which a file's metadata has the first and the last sequence it covers."""
 
-_NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
-_UNFINISHED = re.compile(r"\.journal-\d{20}-\d{20}\.parquet\.new", re.ASCII)
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024
 """Events, and bytes of pages, that are held in memory before they are written out as a row group."""
@@ -132,10 +129,9 @@ def exported(folder: Path) -> Exported:
         names = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     except OSError as error:
         raise StoreFailed(f"The exports in {folder} could not be listed: {error}.") from error
-    matches = [match for name in names if (match := _NAME.fullmatch(name)) is not None]
-    files = tuple((int(match[1]), int(match[2]), folder / match[0]) for match in matches)
-    unfinished = tuple(folder / name for name in names if _UNFINISHED.fullmatch(name) is not None)
-    return Exported(files=files, gaps=tuple(_gaps(files)), unfinished=unfinished)
+    files = tuple((first, last, folder / name) for (first, last), name in segments_in(names))
+    unfinished = tuple(folder / name for name in names if is_unfinished(name))
+    return Exported(files=files, gaps=tuple(gaps((first, last) for first, last, _ in files)), unfinished=unfinished)
 
 
 def remove_unfinished(folder: Path) -> int:
@@ -156,16 +152,7 @@ def remove_unfinished(folder: Path) -> int:
 def _name_of(segment: SegmentImage) -> str:
     if not 0 <= segment.first < segment.end:
         raise InvalidArgument(f"A segment from {segment.first} up to {segment.end} holds nothing.")
-    return f"journal-{segment.first:020}-{segment.end - 1:020}.parquet"
-
-
-def _gaps(files: Iterable[tuple[int, int, Path]]) -> Iterator[tuple[int, int]]:
-    """Yield what lies between files. They may overlap, after a restored backup was sealed elsewhere than before."""
-    covered: int | None = None
-    for first, last, _ in files:
-        if covered is not None and first > covered + 1:
-            yield covered + 1, first - 1
-        covered = last if covered is None else max(covered, last)
+    return file_name((segment.first, segment.end - 1))
 
 
 def _span(segment: SegmentImage) -> dict[bytes, bytes]:
@@ -195,22 +182,11 @@ def _export_of(segment: SegmentImage, path: Path, *, events: int, is_new: bool) 
 
 def _write(segment: SegmentImage, batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write a file in one step, as seen from outside, and return how many events it holds."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        with new.open("wb") as file:
-            with _writer(file, segment) as writer:
-                events = 0
-                for batch in batches:
-                    writer.write_batch(batch)
-                    events += batch.num_rows
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what matters
-            new.unlink(missing_ok=True)
-        raise
+    events = 0
+    with replacing(path) as file, _writer(file, segment) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            events += batch.num_rows
     return events
 
 
@@ -266,12 +242,3 @@ def _covering(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[St
 def _refuse_gap(segment: SegmentImage, reached: int, found: int) -> None:
     cause = f"The journal has nothing from {reached} up to {found}, so segment {segment.first} can't be exported."
     raise JournalTrimmed(cause) if reached == segment.first else StoreCorrupt(cause)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

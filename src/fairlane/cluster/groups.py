@@ -218,7 +218,7 @@ class Groups:
         """Serve a group no more, and return its broker: from now on nobody is sent to it."""
         broker = self._open.pop(group, None)
         if broker is not None:
-            self._left.add(broker.measured().meters)  # what has been counted is never counted down
+            self._left.add(broker.measured().engine)  # what has been counted is never counted down
         self._map()
         return broker
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from fairlane.core.pauses import PauseLog
 from fairlane.core.sources import Declared
 from fairlane.journal.records import ReaderImage, SegmentImage
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
@@ -66,6 +67,7 @@ class Message(Item):
     Attributes:
         weight: the weight it brought for its key, 0 for none.
         line: the sequence at which it joined its line; the order of recovery. 0 while it is staged.
+        since_ms: when it last began to wait: at its enqueue, or when it was returned, dead-lettered or redriven.
         token: the fencing token of its lease, 0 when it has none.
     """
 
@@ -80,6 +82,7 @@ class Message(Item):
         "number",
         "owner",
         "queue",
+        "since_ms",
         "size",
         "token",
         "weight",
@@ -103,7 +106,7 @@ class Message(Item):
         self.queue = queue
         self.chunk = chunk
         self.size = size
-        self.enqueued_ms = enqueued_ms
+        self.enqueued_ms = self.since_ms = enqueued_ms
         self.line = number
         self.attempts = 0
         self.failures = 0
@@ -117,6 +120,11 @@ class Message(Item):
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
+
+    @property
+    def ready_ms(self) -> int:
+        """The instant from which on the message can be delivered, as far as its own terms go."""
+        return self.since_ms if self.due_ms is None else max(self.since_ms, self.due_ms)
 
     @property
     def is_claimed(self) -> bool:
@@ -233,6 +241,7 @@ class Queue:
         "messages",
         "name",
         "paused_keys",
+        "pauses",
         "policy",
         "sinks",
         "size",
@@ -247,6 +256,7 @@ class Queue:
         self.set_policy(policy)
         self.is_paused = False
         self.paused_keys: set[Key] = set()
+        self.pauses = PauseLog()
         self.messages: dict[int, Message] = {}
         self.leased = 0
         self.claimed = 0  # of those that are leased

@@ -65,7 +65,18 @@ class Line:
         moves: what has stirred the kernel since the last pick that found something, see ``Picking``.
     """
 
-    __slots__ = ("_made_with", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue")
+    __slots__ = (
+        "_made_with",
+        "asked",
+        "held",
+        "kernel",
+        "largest",
+        "moves",
+        "next_at",
+        "picked_ms",
+        "policies",
+        "queue",
+    )
 
     def __init__(self, queue: Queue, throttles: Throttles, config: dict[str, str]) -> None:
         self.queue = queue
@@ -73,6 +84,7 @@ class Line:
         self.kernel = _kernel(queue, throttles, self.policies)
         self.next_at: int | None = None
         self.asked = 0
+        self.picked_ms = 0
         self.held: Mapping[Message, Holdup] = {}
         self.largest = 0
         self.moves: list[tuple[int, int, int]] = []
@@ -86,7 +98,7 @@ class Line:
 
     def take(self, count: int, now_ms: int) -> list[Message]:
         """Take up to so many messages."""
-        self.asked = count
+        self.asked, self.picked_ms = count, now_ms
         picked = self.kernel.take(count, now_ms)
         self.held = self.kernel.holdups()
         return picked
@@ -96,7 +108,7 @@ class Line:
 
         Returns also whether the last was asked for in vain.
         """
-        self.asked = 1
+        self.asked, self.picked_ms = 1, now_ms
         picked: list[Message] = []
         held: dict[Message, Holdup] = {}
         size = 0
@@ -110,6 +122,14 @@ class Line:
             held |= self.kernel.holdups()
         self.held = held
         return picked, not one
+
+    def paused_ms(self, picked: list[Message]) -> list[int] | None:
+        """Return how long of its wait each picked message was paused; None if none of them was."""
+        pauses, until_ms = self.queue.pauses, self.picked_ms
+        if not pauses:
+            return None
+        found = [pauses.within(message.key, message.ready_ms, until_ms) for message in picked]
+        return found if any(found) else None
 
     def is_made_for(self, queue: Queue) -> bool:
         """Tell whether the kernel is one that the policy of a queue asks for now."""
@@ -355,10 +375,10 @@ class Schedule:
     def last_picking(self, queue: str, picked: list[Message]) -> Picking | None:
         """Return what is to be told of the last pick, which found these; None if nothing is."""
         line = self._lines[queue]
-        known = line.held
-        if not known and not line.moves and line.asked == len(picked):
+        known, paused_ms = line.held, line.paused_ms(picked)
+        if not known and not line.moves and line.asked == len(picked) and paused_ms is None:
             return None
-        picking = Picking(line.asked)
+        picking = Picking(line.asked, paused_ms=paused_ms)
         if known:
             held = [known.get(message, NOT_HELD) for message in picked]
             picking.throttled_ms = [each.throttled_ms for each in held]
@@ -397,14 +417,19 @@ class Schedule:
 
     def departed(self, now_ms: int) -> list[tuple[str, list[Message]]]:
         """Let time pass, and return the messages whose deadlines have passed, by queue."""
-        due = self._events.pop_due(now_ms)
-        for line in due:
-            line.next_at = None
-        self._touched.update(dict.fromkeys(due))
+        events = self._events.entries
+        if events and events[0][0] <= now_ms:
+            due = self._events.pop_due(now_ms)
+            for line in due:
+                line.next_at = None
+            self._touched.update(dict.fromkeys(due))
         found = []
-        for line in list(self._touched):
-            stirrings = line.kernel.stirrings()
-            expired = [departure.item for departure in line.kernel.reap(now_ms)]
+        for line in self._touched:
+            kernel = line.kernel
+            if kernel.now_ms >= now_ms and not kernel.departures:
+                continue  # whatever touched it has moved it to this instant already
+            stirrings = kernel.stirrings()
+            expired = [departure.item for departure in kernel.reap(now_ms)]
             self._note_stirrings(line, stirrings, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
@@ -429,15 +454,26 @@ class Schedule:
                 by_queue.setdefault(message.queue.name, {})[message] = None
         return [(queue, list(messages)) for queue, messages in by_queue.items()]
 
-    def settle_events(self) -> None:
-        """Note when the queues that were touched next need attention."""
+    def settle_events(self) -> int:
+        """Note when the queues that were touched next need attention, and return when anything does.
+
+        That instant may be too early, because of something that is gone, but is never too late.
+        """
         for line in self._touched:
-            at_ms = 0 if line.kernel.has_departures() else line.kernel.next_event_at()
+            at_ms = 0 if line.kernel.departures else line.kernel.next_event_at()
             if at_ms != line.next_at:
                 line.next_at = at_ms
                 if at_ms is not None:
                     self._events.push(at_ms, line)
         self._touched.clear()
+        due_ms = NEVER_MS
+        for entries in (self._events.entries, self._leases.entries):
+            if entries and entries[0][0] < due_ms:
+                due_ms = entries[0][0]
+        presence = self.presence
+        if presence.consumers or presence.sinks:
+            due_ms = min(due_ms, presence.next_at() or 0)
+        return due_ms
 
     def held_up(self) -> dict[str, int]:
         """Return of each throttle that holds something back how much waits in those queues."""

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlane.journal.codec import Page
-from fairlane.journal.events import ALWAYS, COLUMNS, EVENTS_VERSION, NUMBERED, Columns
+from fairlane.journal.events import NUMBERED, Columns
+from fairlane.journal.schema import COLUMNS, EVENTS_VERSION, ColumnType
 
 try:
     import pyarrow as pa
@@ -21,19 +22,17 @@ VERSION_FIELD = b"fairlane.events.version"
 """The name under which the schema's metadata has the version."""
 
 _TEXTS = pa.list_(pa.string())
-_TYPES = {
-    **dict.fromkeys(("fairness_key", "throttles"), _TEXTS),
-    **dict.fromkeys(("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap"), pa.int64()),
-    **dict.fromkeys(
-        ("size_bytes", "token", "expires_ms", "position", "throttled_ms", "capped_ms", "asked", "claim"), pa.int64()
-    ),
-    "is_paused": pa.bool_(),
+_TYPES: dict[ColumnType, pa.DataType] = {
+    "int64": pa.int64(),
+    "string": pa.string(),
+    "list of strings": _TEXTS,
+    "bool": pa.bool_(),
 }
 SCHEMA = pa.schema(
-    [pa.field(name, _TYPES.get(name, pa.string()), nullable=name not in ALWAYS) for name in COLUMNS],
+    [pa.field(column.name, _TYPES[column.type], nullable=not column.is_required) for column in COLUMNS],
     metadata={VERSION_FIELD: str(EVENTS_VERSION).encode()},
 )
-"""The columns of events. A number is an int64, a list one of texts, and all else is text or a truth value."""
+"""The Arrow schema of events."""
 
 _ID_LENGTH = 16
 

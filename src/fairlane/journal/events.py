@@ -50,20 +50,11 @@ from fairlane.journal.records import (
     Terms,
     Trimmed,
 )
+from fairlane.journal.schema import NAMES
 from fairlane.model.message import NEVER_MS, PRIORITY_NAMES, Key
 from fairlane.model.names import dlq_of, id_of
+from fairlane.model.waits import HOLDS
 
-EVENTS_VERSION = 1
-
-ALWAYS = ("sequence", "at_ms", "kind", "record")
-"""The columns that every event fills."""
-COLUMNS = (
-    *ALWAYS,
-    *("queue", "message_id", "fairness_key", "weight", "cost", "priority", "throttles", "due_ms", "deadline_ms"),
-    *("cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "reason"),
-    *("ended", "error", "target", "name", "value", "position", "is_paused", "policy_json", "by"),
-    *("throttled_ms", "capped_ms", "asked", "claim"),
-)
 NUMBERED = ("message_id", "cause_id")
 """The columns that ``Columns`` holds as numbers of messages; a table has their ids."""
 
@@ -78,7 +69,7 @@ class Columns:
     __slots__ = ("_columns", "count")
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._columns: dict[str, list[Any]] = {name: [] for name in NAMES}
         self.count = 0
         """How many events there are."""
 
@@ -135,7 +126,7 @@ def rows(page: Page) -> list[dict[str, Any]]:
     """Return the events of a page as rows that hold no nulls: what an event does not speak of is not in its row."""
     columns = Columns()
     columns.append(page)
-    filled = [(name, _as_shown(name, column)) for name in COLUMNS if (column := columns.column(name)) is not None]
+    filled = [(name, _as_shown(name, column)) for name in NAMES if (column := columns.column(name)) is not None]
     names = [name for name, _ in filled]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
@@ -236,10 +227,10 @@ def _leased(columns: Columns, record: Leased, count: int) -> None:
 
 
 def _put_picking(columns: Columns, picking: Picking, count: int) -> None:
-    if picking.throttled_ms is not None:
-        columns.put("throttled_ms", [held_ms or None for held_ms in picking.throttled_ms])
-    if picking.capped_ms is not None:
-        columns.put("capped_ms", [held_ms or None for held_ms in picking.capped_ms])
+    for name in HOLDS:
+        held_ms = getattr(picking, name)
+        if held_ms is not None:
+            columns.put(name, [span_ms or None for span_ms in held_ms])
     if picking.moves is not None:
         columns.put("value", [_json(picking.moves), *[None] * (count - 1)])
 

@@ -16,6 +16,7 @@ import msgspec
 
 from fairlane.model.message import FailedAttempt, Key
 from fairlane.model.policy import QueuePolicy
+from fairlane.model.waits import WaitReasons, split_wait
 
 ReturnReason: TypeAlias = Literal["failure", "defer", "expiry", "release"]
 DeadReason: TypeAlias = Literal["max_attempts", "hook", "deadline", "requested"]
@@ -79,20 +80,34 @@ class Enqueued(Record, tag="enqueued"):
 
 
 class Picking(msgspec.Struct, array_like=True, gc=False):
-    """How the schedule came to its pick: what a replay of its order needs, and what held the messages up.
+    """How the schedule came to its pick: what a replay of the order needs, and what held the messages up.
+
+    The three lists of milliseconds have an entry for each message, or are None if nothing held any of them up.
 
     Attributes:
-        asked: how many messages were asked for. Lanes that were met without a token for the rest are parked.
-        throttled_ms: for how long each was held up by throttles; None for none of them.
-        capped_ms: for how long each was held up by keys at their caps; None for none of them.
-        moves: what stirred the queue's parked lanes since the last pick and left no record: for each the sequence that
-            came next, the instant, and how many messages were asked for in vain, or 0 when only time passed.
+        asked: how many messages the consumer requested. Lanes that were met without a token for the rest are parked.
+        throttled_ms: how long each message waited for a throttle's token.
+        capped_ms: how long each waited because a key was at its cap.
+        moves: what moved the queue's parked lanes since the last pick without leaving a record: for each, the sequence
+            that came next, the instant, and how many messages were requested in vain, or 0 when only time passed.
+        paused_ms: how long each waited because its queue or key was paused.
     """
 
     asked: int
     throttled_ms: list[int] | None = None
     capped_ms: list[int] | None = None
     moves: list[tuple[int, int, int]] | None = None
+    paused_ms: list[int] | None = None
+
+    def split(self, wait_ms: int, at: int) -> WaitReasons:
+        """Return the wait of one of the messages, by reason."""
+        paused_ms, throttled_ms, capped_ms = self.paused_ms, self.throttled_ms, self.capped_ms
+        return split_wait(
+            wait_ms,
+            paused_ms=paused_ms[at] if paused_ms is not None else 0,
+            throttled_ms=throttled_ms[at] if throttled_ms is not None else 0,
+            capped_ms=capped_ms[at] if capped_ms is not None else 0,
+        )
 
 
 class Leased(OfMessages, tag="leased"):
@@ -327,6 +342,8 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     dead_reason: str | None
     dead_ms: int
     state: int | None
+    since_ms: int = 0
+    """When it last began to wait; 0 if that was at its enqueue."""
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
@@ -385,6 +402,14 @@ class SinkImage(msgspec.Struct, array_like=True, gc=False):
     parts: list[PartImage]
 
 
+class PauseImage(msgspec.Struct, array_like=True, gc=False):
+    """A pause of a queue, or of one of its keys; ``until_ms`` is None while it is on."""
+
+    key: Key | None
+    from_ms: int
+    until_ms: int | None
+
+
 class QueueImage(msgspec.Struct, array_like=True, gc=False):
     """Everything the ledger knows of a queue, without its messages."""
 
@@ -395,6 +420,7 @@ class QueueImage(msgspec.Struct, array_like=True, gc=False):
     paused_keys: list[Key]
     consumers: list[ConsumerImage] = []
     sinks: list[SinkImage] = []
+    pauses: list[PauseImage] = []
 
 
 class ReaderImage(msgspec.Struct, array_like=True, gc=False):

@@ -43,6 +43,10 @@ class Kernel(Generic[I]):
 
     Order: fair between keys, by weight, level by level; within a key higher priority first, then first in first out
     among items with the same throttles. Nothing is durable. Not thread-safe.
+
+    Attributes:
+        now_ms: the latest instant it was moved to.
+        departures: what ``reap`` returns next.
     """
 
     def __init__(
@@ -97,12 +101,12 @@ class Kernel(Generic[I]):
             lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
         )
         self._not_due = KeyNode("", None, None)
-        self._departures: list[Departure[I]] = []
+        self.departures: list[Departure[I]] = []
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
         self._sequence = 0
-        self._now_ms = _LONG_AGO_MS
+        self.now_ms = _LONG_AGO_MS
 
     # ------------------------------------------------------------------------------------------------ in and out
 
@@ -170,19 +174,19 @@ class Kernel(Generic[I]):
         if item.lane is not None:
             return Refusal(item, RefusalReason.ALREADY_WAITING)
         leaf = self._keys.leaf_of(item)
-        departed = len(self._departures)
+        departed = len(self.departures)
         refusal = self._admission.admit(leaf, item, self._waiting)
         if refusal is not None:
             self._keys.note_idle(leaf)
             return refusal
-        if len(self._departures) > departed:
+        if len(self.departures) > departed:
             leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
         item.key = leaf.key
         # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
         item.sequence = self._sequence + 1
         self._sequence += 2
         self._waiting += 1
-        is_due = item.due_ms is None or item.due_ms <= self._now_ms
+        is_due = item.due_ms is None or item.due_ms <= self.now_ms
         self._count(leaf, waiting=1, delayed=0 if is_due else 1)
         if item.deadline_ms is not None:
             self._deadlines.push(item.deadline_ms + 1, item)
@@ -191,7 +195,7 @@ class Kernel(Generic[I]):
         else:
             item.lane = self._not_due
             self._due.push(cast("int", item.due_ms), item)
-        if item.deadline_ms is not None and item.deadline_ms < self._now_ms:
+        if item.deadline_ms is not None and item.deadline_ms < self.now_ms:
             self._expire()
         return None
 
@@ -206,7 +210,7 @@ class Kernel(Generic[I]):
         out: list[Item] = []
         for root in self._keys.roots:
             self._serve(root, out, count)
-        while len(out) < count and self._parking.open_stocked(self._now_ms):
+        while len(out) < count and self._parking.open_stocked(self.now_ms):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
@@ -235,7 +239,7 @@ class Kernel(Generic[I]):
 
     def has_departures(self) -> bool:
         """Whether ``reap`` has something to tell already."""
-        return bool(self._departures)
+        return bool(self.departures)
 
     def reap(self, now_ms: int | None = None) -> list[Departure[I]]:
         """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come.
@@ -244,7 +248,7 @@ class Kernel(Generic[I]):
         """
         if now_ms is not None:
             self._move_to(now_ms)
-        departures, self._departures = self._departures, []
+        departures, self.departures = self.departures, []
         return departures
 
     # ------------------------------------------------------------------------------------------- after hand-out
@@ -259,7 +263,7 @@ class Kernel(Generic[I]):
         if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
         if self._parking.is_stocked:
-            self._parking.open_stocked(self._now_ms)
+            self._parking.open_stocked(self.now_ms)
 
     def release_many(self, counts: Mapping[Key, int], now_ms: int) -> None:
         """Release so many items of each key, in this order, once the instant has come.
@@ -273,7 +277,7 @@ class Kernel(Generic[I]):
             if count < 1 or not self._counts_use or not release(key, count):
                 raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
             if parking.is_stocked:
-                parking.open_stocked(self._now_ms)
+                parking.open_stocked(self.now_ms)
 
     def occupy(self, key: Key, count: int = 1) -> None:
         """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.
@@ -316,12 +320,12 @@ class Kernel(Generic[I]):
             ValueError: the policy has a cap and the kernel does not count use.
         """
         self._keys.set_policy(key, policy)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def clear_policy(self, key: Key) -> None:
         """Go back to the provider's policy for a key, or the default."""
         self._keys.set_policy(key, None)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def set_policy_provider(self, provider: PolicyProvider | None) -> None:
         """Set a function that is asked for the policy of each key without one of its own.
@@ -329,12 +333,12 @@ class Kernel(Generic[I]):
         It is asked when the key is first seen, for all known keys now, and again by ``refresh_policy``.
         """
         self._keys.set_provider(provider)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def refresh_policy(self, key: Key) -> None:
         """Ask the provider again about one key."""
         self._keys.refresh_policy(key)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def pause(self, key: Key) -> None:
         """Hand out nothing of a key, or of the keys below it, until it is resumed. New items may still be offered."""
@@ -343,7 +347,7 @@ class Kernel(Generic[I]):
     def resume(self, key: Key) -> None:
         """Undo ``pause``; the key goes on where it stopped."""
         self._keys.set_paused(key, is_paused=False)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     # --------------------------------------------------------------------------------------------------- reading
 
@@ -390,8 +394,13 @@ class Kernel(Generic[I]):
         When ``take`` has come back short, nothing more can be taken before this instant or the next call that changes
         something, so nobody has to poll.
         """
-        instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest: int | None = None
+        for timers in (self._parking.timers, self._due, self._deadlines):
+            # Most kernels have no timers at all, and are asked after every change.
+            at_ms = timers.next_at() if timers.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def survey(self, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
         """Return so many keys with the most items, and what holds them back. Costs time in proportion to the keys."""
@@ -405,7 +414,7 @@ class Kernel(Generic[I]):
             return Explanation(reason=WaitReason.NOT_WAITING)
         if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
-        return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -422,9 +431,9 @@ class Kernel(Generic[I]):
 
     def _move_to(self, now_ms: int) -> None:
         """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""
-        if now_ms <= self._now_ms:
+        if now_ms <= self.now_ms:
             return
-        self._now_ms = self._keys.now_ms = now_ms
+        self.now_ms = self._keys.now_ms = now_ms
         if self._deadlines.entries:
             self._expire()
         if self._due.entries:
@@ -433,20 +442,21 @@ class Kernel(Generic[I]):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
-        self._parking.open_due(now_ms)
+        if self._parking.timers.entries:
+            self._parking.open_due(now_ms)
 
     def _holds(self, item: Item) -> bool:
         lane = item.lane
         return lane is self._not_due or (lane is not None and lane.node.root() in self._keys.roots)
 
     def _expire(self) -> None:
-        for item in self._deadlines.pop_due(self._now_ms):
+        for item in self._deadlines.pop_due(self.now_ms):
             self._withdraw(item)
-            self._departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
+            self.departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
 
     def _drop(self, item: Item) -> None:
         self._withdraw(item)
-        self._departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
+        self.departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
 
     def _withdraw(self, item: Item) -> None:
         lane = item.lane
@@ -477,7 +487,7 @@ class Kernel(Generic[I]):
 
     def _shown(self, lane: Lane) -> Holdup | None:
         """Return what the clocks of a lane and of the keys above it show; None if they have never run."""
-        now_ms = self._now_ms
+        now_ms = self.now_ms
         parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
         return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
 

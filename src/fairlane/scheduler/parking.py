@@ -17,13 +17,14 @@ class Parking:
     """The gates of one kernel, each with the instant at which its bucket has a token again.
 
     Attributes:
+        timers: when each gate opens next.
         openings: how many gates have been opened because their time had come.
     """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
-        self._timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
+        self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
         self._stocked: dict[Gate, None] = {}
         self.openings = 0
 
@@ -43,7 +44,7 @@ class Parking:
 
     def open_due(self, now_ms: int) -> None:
         """Wake as many lanes as there are tokens at the gates whose time has come."""
-        for gate in self._timers.pop_due(now_ms):
+        for gate in self.timers.pop_due(now_ms):
             self._open(gate, now_ms)
             self.openings += 1
 
@@ -65,10 +66,6 @@ class Parking:
     def throttles(self) -> list[str]:
         """Return the throttles that hold something back."""
         return [bucket.name for bucket in self._gates]
-
-    def next_at(self) -> int | None:
-        """Return when a gate will open next."""
-        return self._timers.next_at()
 
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
         """Let go, or hold on to, what waits for a bucket whose rate has changed. Called by the table of throttles."""
@@ -119,7 +116,7 @@ class Parking:
         if at_ms != gate.armed_ms:
             gate.armed_ms = at_ms
             if at_ms is not None:
-                self._timers.push(at_ms, gate)
+                self.timers.push(at_ms, gate)
 
     def _wake(self, gate: Gate) -> Lane | None:
         for root in self._keys.roots:

@@ -25,6 +25,7 @@ from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX
 from fairlane.server.doors import Doors
 from fairlane.server.settings import ServerSettings
+from fairlane.wire.tls import client_context
 
 _THREADS_BESIDE: Final = 8
 """Threads beside one for each group, which syncs its commits."""
@@ -94,12 +95,12 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
     """Return how other nodes are known, and how this one is known to them where certificates are asked for."""
     if not settings.has_tls:
         return None
-    context = ssl.create_default_context()
-    if settings.tls_client_ca is not None:
-        context.load_verify_locations(settings.tls_client_ca)
-    if settings.tls_certificate is not None:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-    return context
+    return client_context(
+        ca=settings.tls_client_ca,
+        certificate=settings.tls_certificate,
+        certificate_key=settings.tls_key,
+        trusts_system=True,
+    )
 
 
 async def hand_over(node: Node, doors: Doors, *, grace_s: float) -> float:

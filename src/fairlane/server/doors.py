@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
@@ -37,6 +36,7 @@ from fairlane.server.api_keys import KeyRing
 from fairlane.server.dispatch import Answer, check_rights
 from fairlane.server.interfaces.asgi import Scope, header
 from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.tracing.spans import Spans
@@ -93,17 +93,6 @@ class DoorLimits:
         """
         if isinstance(request, (Lease, Enqueue, Stage)) and request.wait_ms > self.wait_ms_max:
             raise InvalidArgument(f"wait_ms is at most {self.wait_ms_max}, not {request.wait_ms}.")
-
-
-@dataclass(slots=True)
-class Tally:
-    """What has been counted since the server was started."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    delivered: int = 0
-    streams: int = 0
-    subscriptions: int = 0
 
 
 class Router(Protocol):
@@ -173,7 +162,7 @@ class Doors:
             "revoke_key": self.keys.revoke,
         }
         self.limits = limits if limits is not None else DoorLimits()
-        self.tally = Tally()
+        self.tally = CallCounts()
         self.metrics = Metrics(broker, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         """What is counted of commits."""
         rate = self.limits.requests_per_second

@@ -259,9 +259,9 @@ def check(settings: ServerSettings) -> None:
 
 def _check_metrics(settings: ServerSettings) -> None:
     if settings.metrics_queues_max < 1:
-        raise InvalidArgument(f"metrics_queues_max is at least 1, not {settings.metrics_queues_max}.")
+        raise InvalidArgument(f"metrics_queues_max must be at least 1, not {settings.metrics_queues_max}.")
     if not 0 <= settings.metrics_keys_max <= _METRICS_KEYS_MAX:
-        raise InvalidArgument(f"metrics_keys_max is 0 to {_METRICS_KEYS_MAX}, not {settings.metrics_keys_max}.")
+        raise InvalidArgument(f"metrics_keys_max must be 0 to {_METRICS_KEYS_MAX}, not {settings.metrics_keys_max}.")
 
 
 def _check_endpoint(endpoint: str | None) -> None:

@@ -41,7 +41,7 @@ async def drain(doors: Doors, *, grace_s: float, quiet_s: float = QUIET_S) -> No
 
 def dismiss_waiters(doors: Doors) -> None:
     """Let everybody go with nothing who waits for messages."""
-    for waiter in [waiter for broker in doors.brokers() for waiter in broker._engine.dispatcher.everybody()]:
+    for waiter in [waiter for broker in doors.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
             waiter.reply.set_result([])
 
@@ -72,7 +72,7 @@ async def settled(doors: Doors, *, quiet_s: float) -> None:
 
 def is_attended(doors: Doors) -> bool:
     """Tell whether a connection is open that may have leases."""
-    lines = [line for broker in doors.brokers() for line in broker._engine.dispatcher.consumers.values()]
+    lines = [line for broker in doors.brokers() for line in broker._engine.consumers.attached.values()]
     return bool(doors.lessees) or any(consumer.held for line in lines for consumer in line)
 
 

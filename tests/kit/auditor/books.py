@@ -106,10 +106,16 @@ class ConsumerBook:
 
 @dataclass(slots=True)
 class SinkBook:
-    """A sink, and the numbers of what is staged for it, by batch and part."""
+    """A sink, and the numbers of the messages staged for it, by batch and part.
+
+    Attributes:
+        batch: the last batch that the journal shows as published.
+        answered: the last batch that the broker has confirmed as published to a driver.
+    """
 
     name: str
     batch: int | None = None
+    answered: int = -1
     messages: int = 0
     heard_ms: int = 0
     parts: dict[tuple[int, str], list[int]] = field(default_factory=dict)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from fairlane.errors import StageMismatch
 from fairlane.journal import records as r
 from fairlane.model.limits import SINK_SILENCE_MS_MAX
 from fairlane.model.staging import Published, Staged
 from tests.kit.auditor.books import Books, QueueBook, SinkBook, path_of, violated
+
+Known: TypeAlias = tuple[SinkBook | None, int]
 
 
 class SinkRecords:
@@ -114,16 +116,37 @@ def told_staged(books: Books, asked: tuple[str, str, int, str], count: int, outc
         violated(f"staging {asked} was answered {outcome}, and is {sink}")
 
 
-def told_published(book: QueueBook | None, asked: tuple[str, int], outcome: Any) -> None:
-    """Check the answer to a publication, asked with sink and batch: the sink is at least there."""
+def told_published(book: QueueBook | None, asked: tuple[str, int], known: Known, outcome: Any) -> None:
+    """Check the answer to a publication of a sink's batch.
+
+    Args:
+        book: the queue, with everything that the cycle which answers has committed.
+        asked: the sink and the batch.
+        known: the sink when the driver asked, and the last batch it had published by then.
+        outcome: the answer.
+    """
     name, batch = asked
     sink = None if book is None else book.sinks.get(name)
-    if isinstance(outcome, Published) and sink is not None and (sink.batch is None or sink.batch < batch):
-        violated(f"publishing {asked} was answered {outcome}, and the sink is {sink}")
-    if isinstance(outcome, Published) and sink is not None and sink.batch == batch and sink.messages != outcome.count:
-        violated(f"publishing {asked} was answered {outcome}, and the sink is {sink}")
-    if isinstance(outcome, StageMismatch) and sink is not None and sink.batch is not None and batch <= sink.batch:
-        violated(f"publishing {asked} was refused, and the sink is {sink}: {outcome!r}")
+    if sink is None:
+        return
+    if isinstance(outcome, Published):
+        sink.answered = max(sink.answered, batch)
+        is_wrong = sink.batch is None or sink.batch < batch or (sink.batch == batch and sink.messages != outcome.count)
+        if is_wrong:
+            violated(f"publishing {asked} was answered {outcome}, and the sink is {sink}")
+    # ``sink.batch`` alone would be unfair: a later request of the same cycle may have set it. Answers come in order
+    # of decision, so what was answered before, or known when the driver asked, was published before the refusal.
+    # A sink that was dropped meanwhile and has come back has another book, and owes nothing to the batches before.
+    elif isinstance(outcome, StageMismatch):
+        before = known[1] if sink is known[0] else -1
+        if batch <= max(before, sink.answered):
+            violated(f"publishing {asked} was refused, and the sink is {sink}: {outcome!r}")
+
+
+def known_of(book: QueueBook | None, name: str) -> Known:
+    """Return a sink, and the last batch that the journal shows as published, -1 for none."""
+    sink = None if book is None else book.sinks.get(name)
+    return sink, -1 if sink is None or sink.batch is None else sink.batch
 
 
 def check_heard(books: Books, opened_ms: int, now_ms: int) -> None:

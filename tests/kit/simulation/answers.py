@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fairlane.broker.engine.engine import Engine
-from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.errors import FairlaneError, InternalError
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.leases import Etag, ForwardedIds, LeasedMessages
 from fairlane.verbs.messages import EnqueueResults, Results
@@ -80,7 +80,7 @@ class Answer:
         self._is_done = True
         result = outcome_of(result)
         self._world.note(f"  {self.label} -> {result!r:.200}")
-        if isinstance(result, InvalidArgument) and "makes no sense" in str(result):
+        if isinstance(result, InternalError):
             violated(f"{self.label} was answered {result!r}")
         self._judge(result)
 

@@ -12,7 +12,7 @@ from fairlane.model.message import NewMessage
 from fairlane.model.staging import Published, Staged
 from fairlane.verbs.batches import DropSink, Publish, Stage
 from tests.kit.auditor.books import violated
-from tests.kit.auditor.sinks import told_published, told_staged
+from tests.kit.auditor.sinks import known_of, told_published, told_staged
 from tests.kit.simulation.claims import Claimants
 
 _SINKS = ("out", "copy")
@@ -96,10 +96,11 @@ class BatchWriters(Claimants):
         parts = [task.part for task in tasks if task.batch == batch and task.staged and draw.happens(0.8)]
         if draw.happens(0.2):
             batch, parts = max(0, batch - 1), parts[:1]
+        known = known_of(books.queues.get(queue), sink)
 
         def judge(outcome: Any) -> None:
             self.world.auditor.told_missing(queue, outcome)
-            told_published(books.queues.get(queue), (sink, batch), outcome)
+            told_published(books.queues.get(queue), (sink, batch), known, outcome)
             if isinstance(outcome, Published) and batch == self.batches[queue, sink]:
                 self.batches[queue, sink] = batch + 1
             if isinstance(outcome, FairlaneError) and not isinstance(outcome, StoreFailed):

@@ -313,7 +313,7 @@ def test_a_stream_that_is_left_while_it_opens_takes_nothing() -> None:
 
 def channels(member: Member) -> list[object]:
     """Return the consumers that are at the brokers of a node."""
-    lines = [line for broker in member.groups.brokers() for line in broker._engine.dispatcher.consumers.values()]
+    lines = [line for broker in member.groups.brokers() for line in broker._engine.consumers.attached.values()]
     return [consumer for line in lines for consumer in line]
 
 

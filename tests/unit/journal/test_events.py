@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from fairlane.journal.codec import Page
-from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
+from fairlane.journal.events import KINDS, Columns, rows
 from fairlane.journal.records import (
     Acked,
     AnyRecord,
@@ -42,6 +42,7 @@ from fairlane.journal.records import (
     Terms,
     Trimmed,
 )
+from fairlane.journal.schema import NAMES
 from fairlane.model.message import NEVER_MS
 from fairlane.model.policy import QueuePolicy
 from tests.unit.journal.drawn_pages import Row, pages
@@ -236,7 +237,7 @@ def test_columns_over_many_pages_say_what_each_message_says(drawn: tuple[list[Pa
         columns.append(page)
     events = drawn[1]
     assert columns.count == len(events)
-    for name in set(COLUMNS) - {"message_id", "cause_id", "fairness_key", "throttles"}:
+    for name in set(NAMES) - {"message_id", "cause_id", "fairness_key", "throttles"}:
         expected: list[Any] = [event.get(name) for event in events]
         assert (columns.column(name) or [None] * len(events)) == expected
 

@@ -102,7 +102,7 @@ def test_a_lease_that_is_called_off_takes_nothing() -> None:
 
 
 def _waiters(caller: Caller) -> list[Any]:
-    line = caller.house.broker._engine.dispatcher._lines.get("orders", ())
+    line = caller.house.broker._engine.consumers.lines.get("orders", ())
     return list(line)
 
 

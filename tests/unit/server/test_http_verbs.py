@@ -198,7 +198,7 @@ def test_a_refusal_that_time_mends_says_when() -> None:
             first, second = answer.json()["results"]
             assert first["id"]
             assert second["error"]["code"] == "queue_full"
-            house.broker._engine.dispatcher._waiters_max = 1
+            house.broker._engine.consumers._waiters_max = 1
             waiting = asyncio.create_task(house.broker.lease("orders.dlq", wait_ms=60_000))
             while not (await house.broker.queue("orders.dlq")).waiters:
                 pass

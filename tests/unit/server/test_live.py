@@ -1,4 +1,4 @@
-"""The live feed through the door: what viewers are sent, who may look, and what it costs when nobody does."""
+"""The live feed over HTTP: snapshots, rights, and no cost without viewers."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class Feed:
         self._outgoing = outgoing
 
     async def read(self) -> dict[str, Any] | None:
-        """Return the next picture; None at the end."""
+        """Return the next snapshot; None at the end."""
         event = await self._outgoing.get()
         if not event.get("more_body"):
             return None
         kind, data = event["body"].decode().strip().split("\n")
         assert kind == "event: live"
-        picture: dict[str, Any] = msgspec.json.decode(data.removeprefix("data: "))
-        return picture
+        snapshot: dict[str, Any] = msgspec.json.decode(data.removeprefix("data: "))
+        return snapshot
 
     async def until(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return the first picture that shows something."""
+        """Return the first snapshot that fulfils a condition."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                picture = await self.read()
-                assert picture is not None
-                if is_wanted(picture):
-                    return picture
+                snapshot = await self.read()
+                assert snapshot is not None
+                if is_wanted(snapshot):
+                    return snapshot
 
 
 @asynccontextmanager
 async def viewing(house: House, query: str = "", *, key: str | None = None) -> AsyncIterator[Feed]:
-    """Look at the feed for as long as the context lasts."""
+    """Watch the feed while the context lasts."""
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     headers = [(b"host", b"localhost")] + ([] if key is None else [(b"authorization", f"Bearer {key}".encode())])
@@ -67,33 +67,33 @@ async def viewing(house: House, query: str = "", *, key: str | None = None) -> A
         await serving
 
 
-def test_a_viewer_sees_rates_and_shares() -> None:
-    """What was enqueued, delivered and acked a second is told by queue, and what was served and is fair by key."""
+def test_snapshots_have_rates_and_shares() -> None:
+    """Queues have rates of enqueued, leased and acknowledged messages; keys have served and entitled shares."""
 
     async def main() -> None:
         async with opened() as house, viewing(house, "queue=orders") as feed:
-            picture = await feed.read()
-            assert picture is not None
-            assert picture["queue"]["keys"] == []
+            snapshot = await feed.read()
+            assert snapshot is not None
+            assert snapshot["queue"]["keys"] == []
             news = [NewMessage(fairness_key="acme")] * 30 + [NewMessage(fairness_key="bakery", cost=2)] * 5
             await house.broker.enqueue_many("orders", news)
             await house.broker.ack_many("orders", await house.broker.lease("orders", 10))
-            picture = await feed.until(lambda each: "queue" in each and bool(each["queue"]["windows"][0]["served"]))
-            (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
+            snapshot = await feed.until(lambda each: "queue" in each and bool(each["queue"]["windows"][0]["served"]))
+            (orders,) = [queue for queue in snapshot["queues"] if queue["name"] == "orders"]
             assert (orders["waiting"], orders["leased"], orders["rates"]["enqueued"] > 0) == (25, 0, True)
             assert orders["rates"]["acked"] == orders["rates"]["leased"]
-            keys = {each["key"]: each for each in picture["queue"]["keys"]}
+            keys = {each["key"]: each for each in snapshot["queue"]["keys"]}
             served = {key: each["windows"][0] for key, each in keys.items()}
             assert (served["acme"][:2], served["bakery"][:2]) == ([30, 7], [10, 6])
             assert served["acme"][2] == served["bakery"][2] == 6.5
-            assert picture["queue"]["windows"][0]["jain"] == pytest.approx(169 / 170, abs=1e-3)
+            assert snapshot["queue"]["windows"][0]["jain"] == pytest.approx(169 / 170, abs=1e-3)
             assert (keys["acme"]["messages"], keys["bakery"]["messages"]) == (23, 2)
 
     run(main())
 
 
-def test_a_viewer_sees_who_is_held_back_and_by_what() -> None:
-    """A paused key, a key at its cap, and a throttle without a token are named."""
+def test_snapshots_name_what_holds_a_key_back() -> None:
+    """They name a pause, a reached cap, and a throttle without a token."""
 
     async def main() -> None:
         async with opened() as house:
@@ -105,9 +105,9 @@ def test_a_viewer_sees_who_is_held_back_and_by_what() -> None:
             await house.broker.pause("orders", key="paused")
             await house.broker.lease("orders", 10)
             async with viewing(house, "queue=orders") as feed:
-                picture = await feed.read()
-                assert picture is not None
-                held = {each["key"]: each["held_by"] for each in picture["queue"]["keys"]}
+                snapshot = await feed.read()
+                assert snapshot is not None
+                held = {each["key"]: each["held_by"] for each in snapshot["queue"]["keys"]}
                 assert held == {
                     "capped": {"kind": "cap"},
                     "paused": {"kind": "pause"},
@@ -117,8 +117,8 @@ def test_a_viewer_sees_who_is_held_back_and_by_what() -> None:
     run(main())
 
 
-def test_a_viewer_sees_who_consumes_with_which_credit_and_since_when() -> None:
-    """A stream has its owner, its credit and the instant of its oldest lease, which extending does not move."""
+def test_snapshots_have_the_streaming_consumers() -> None:
+    """A consumer has its owner, credit and the time of its oldest lease, which extending does not change."""
 
     async def main() -> None:
         clock = FakeClock(1_000_000)
@@ -129,10 +129,10 @@ def test_a_viewer_sees_who_consumes_with_which_credit_and_since_when() -> None:
                 clock.advance(5_000)
                 await house.broker.extend(first)
                 async with viewing(house, "queue=orders") as feed:
-                    picture = await feed.read()
-                    assert picture is not None
+                    snapshot = await feed.read()
+                    assert snapshot is not None
                     stream_now = {"owner": "press", "credit": 2, "leased": 2, "lease_ms": 1_000_000}
-                    assert picture["streams"] == [stream_now]
+                    assert snapshot["streams"] == [stream_now]
                     for lease in (first, await anext(stream)):
                         await house.broker.ack(lease)
                     clock.advance(2_000)
@@ -142,28 +142,28 @@ def test_a_viewer_sees_who_consumes_with_which_credit_and_since_when() -> None:
     run(main())
 
 
-def test_keys_are_bounded_and_can_be_searched() -> None:
-    """A viewer gets as many keys as it asks for, and finds one that is not among them."""
+def test_keys_are_limited_and_can_be_searched() -> None:
+    """A viewer gets as many keys as it asks for, and can find one that is not among them."""
 
     async def main() -> None:
         async with opened() as house:
             news = [NewMessage(fairness_key=f"tenant-{number}") for number in range(50)]
             await house.broker.enqueue_many("orders", [*news, NewMessage(fairness_key="tenant-7")])
             async with viewing(house, "queue=orders&keys_max=3") as feed:
-                picture = await feed.read()
-                assert picture is not None
-                assert (len(picture["queue"]["keys"]), picture["queue"]["active_keys"]) == (3, 50)
-                assert picture["queue"]["keys"][0]["key"] == "tenant-7"
+                snapshot = await feed.read()
+                assert snapshot is not None
+                assert (len(snapshot["queue"]["keys"]), snapshot["queue"]["active_keys"]) == (3, 50)
+                assert snapshot["queue"]["keys"][0]["key"] == "tenant-7"
             async with viewing(house, "queue=orders&match=NANT-49") as feed:
-                picture = await feed.read()
-                assert picture is not None
-                assert [each["key"] for each in picture["queue"]["keys"]] == ["tenant-49"]
+                snapshot = await feed.read()
+                assert snapshot is not None
+                assert [each["key"] for each in snapshot["queue"]["keys"]] == ["tenant-49"]
 
     run(main())
 
 
-def test_a_second_viewer_is_not_told_of_the_past() -> None:
-    """What happened before it came is in nobody's rate."""
+def test_the_rates_of_a_second_viewer_start_when_it_connects() -> None:
+    """Events before that are not part of its rates."""
 
     async def main() -> None:
         async with opened() as house, viewing(house) as first:
@@ -171,16 +171,16 @@ def test_a_second_viewer_is_not_told_of_the_past() -> None:
             await first.read()
             async with viewing(house) as second:
                 for _ in range(2):
-                    picture = await second.read()
-                    assert picture is not None
-                    (orders,) = [queue for queue in picture["queues"] if queue["name"] == "orders"]
+                    snapshot = await second.read()
+                    assert snapshot is not None
+                    (orders,) = [queue for queue in snapshot["queues"] if queue["name"] == "orders"]
                     assert (orders["waiting"], orders["rates"]["enqueued"]) == (1_000, 0)
 
     run(main())
 
 
-def test_without_viewers_no_record_is_looked_at() -> None:
-    """The feed listens to commits from the first viewer to the last, and forgets what it knew."""
+def test_without_viewers_no_records_are_folded() -> None:
+    """The feed follows commits from the first viewer to the last."""
 
     async def main() -> None:
         async with opened() as house:
@@ -195,7 +195,7 @@ def test_without_viewers_no_record_is_looked_at() -> None:
 
 
 def test_rights() -> None:
-    """Who may consume from some queues sees these; who may only produce, and who has no key, is refused."""
+    """A viewer sees the queues it may consume from; producers and callers without an API key are rejected."""
 
     async def main() -> None:
         async with opened(asks_for_keys=True) as house:
@@ -203,9 +203,9 @@ def test_rights() -> None:
             consumer = await house.key(Grant(right="consume", queues="orders"))
             producer = await house.key(Grant(right="produce"))
             async with viewing(house, key=consumer) as feed:
-                picture = await feed.read()
-                assert picture is not None
-                assert [queue["name"] for queue in picture["queues"]] == ["orders"]
+                snapshot = await feed.read()
+                assert snapshot is not None
+                assert [queue["name"] for queue in snapshot["queues"]] == ["orders"]
             for query, key, status in (
                 ("", None, 401),
                 ("", producer, 403),
@@ -228,8 +228,8 @@ def test_rights() -> None:
         ("queue=no", 404, "no"),
     ],
 )
-def test_what_makes_no_sense_is_refused(query: str, status: int, word: str) -> None:
-    """A refusal says what is wrong before anything is sent."""
+def test_invalid_parameters_are_rejected(query: str, status: int, word: str) -> None:
+    """The error says what is wrong, before the feed starts."""
 
     async def main() -> None:
         async with opened() as house:
@@ -240,7 +240,7 @@ def test_what_makes_no_sense_is_refused(query: str, status: int, word: str) -> N
 
 
 def test_the_feed_ends_with_its_queue_and_with_the_server() -> None:
-    """A viewer of a queue that is deleted, and any viewer of a server that goes down, is let go."""
+    """The feed of a deleted queue, and every feed of a server that shuts down, ends."""
 
     async def main() -> None:
         async with opened() as house, asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""What is folded from records for viewers: counts by queue, costs by key over windows, and what held keys back."""
+"""The fold behind the live feed: counts by queue, costs by key over windows, and what held keys back."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from random import Random
 from fairlane.journal.records import Acked, AnyRecord, Dead, Enqueued, Leased, Redriven, Removed, Returned, Terms
 from fairlane.model.message import Key
 from fairlane.server.live.fold import LiveFold
-from fairlane.server.live.windows import Held, KeyWindows, Window
+from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 
 
-def look(_queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
-    """Say that odd messages are of acme and cost 2, and even ones of bakery."""
+def lookup(_queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
+    """Return acme and cost 2 for odd messages, bakery and cost 1 for even ones."""
     return ["acme" if number % 2 else "bakery" for number in numbers], [1 + number % 2 for number in numbers]
 
 
 def enqueued(sequence: int, keys: list[Key], costs: list[int] | None = None) -> Enqueued:
-    """Make the record of an enqueue."""
+    """Create the record of an enqueue."""
     return Enqueued(sequence, "mail", [1] * len(keys), [0], Terms(keys, costs=costs))
 
 
@@ -34,8 +34,8 @@ RECORDS: list[AnyRecord] = [
 
 
 def test_records_are_counted_by_queue() -> None:
-    """A defer is no failure, a dead letter comes to its queue of dead letters, and a redriven one comes back."""
-    fold = LiveFold(look)
+    """A deferral is no failure; a dead letter arrives at the dead-letter queue, and a redriven one at its queue."""
+    fold = LiveFold(lookup)
     fold.note(RECORDS)
     mail, dlq = fold.counts["mail"], fold.counts["mail.dlq"]
     assert (mail.enqueued, mail.leased, mail.acked, mail.failed, mail.dead, mail.removed) == (4, 3, 1, 2, 1, 1)
@@ -47,9 +47,9 @@ def by_key(windows: KeyWindows, window: Window) -> dict[Key, int]:
     return {key: windows.of(window, key) for key in windows.busiest(window, 1_000)}
 
 
-def test_keys_are_counted_only_where_somebody_watches() -> None:
-    """Costs that came and costs that were claimed are told by key, of the watched queue."""
-    fold = LiveFold(look)
+def test_keys_are_counted_only_for_watched_queues() -> None:
+    """The watched queue has its arrived and claimed costs by key."""
+    fold = LiveFold(lookup)
     fold.watched["mail"] = windows = KeyWindows(0)
     fold.note(RECORDS)
     fold.note([Leased(13, "mail", [1, 2, 3], 99, claim=1)])
@@ -60,8 +60,8 @@ def test_keys_are_counted_only_where_somebody_watches() -> None:
     assert list(fold.watched) == ["mail"]
 
 
-def test_a_window_forgets() -> None:
-    """What is older than the window is gone, at most a tenth late."""
+def test_a_window_drops_old_costs() -> None:
+    """Costs older than the window are dropped, at most a tenth of it late."""
     window = Window(10_000, 0)
     window.add([0, 3], 0)
     window.add([0, 1, 2], 5_000)
@@ -73,17 +73,17 @@ def test_a_window_forgets() -> None:
     assert (window.covered_ms(4_000), window.covered_ms(16_100)) == (4_000, 10_000)
 
 
-def test_keys_beyond_so_many_are_counted_together() -> None:
-    """No cost is lost, and no more keys are kept than may be."""
+def test_keys_beyond_the_limit_are_counted_together() -> None:
+    """No cost is lost, and the number of keys stays within the limit."""
     windows = KeyWindows(0, keys_max=20)
     windows.serve([f"key-{number}" for number in range(25)], [1] * 25)
     windows.roll(0)
     served = windows.served[0]
-    assert (len(windows.places), len(windows.busiest(served, 1_000)), sum(served.totals)) == (20, 20, 25)
+    assert (len(windows.indexes), len(windows.busiest(served, 1_000)), sum(served.totals)) == (20, 20, 25)
 
 
-def test_places_of_forgotten_keys_are_given_to_others() -> None:
-    """When every window has forgotten a key somebody else has its place, and whoever is there keeps what it had."""
+def test_indexes_of_dropped_keys_are_reused() -> None:
+    """A key that no window has any more frees its index, and the other keys keep their costs."""
     windows = KeyWindows(0, keys_max=3)
     windows.serve(["old", "older", "stays"], [1, 1, 1])
     windows.roll(0)
@@ -96,9 +96,9 @@ def test_places_of_forgotten_keys_are_given_to_others() -> None:
     assert by_key(windows, windows.served[0]) == {"newer": 7, "new": 5, "stays": 1}
 
 
-def test_of_very_many_arrivals_some_stand_for_all() -> None:
-    """Beyond some thousands between two looks arrivals are an estimate, close to the truth for every key."""
-    windows = KeyWindows(0, chance=Random(7))
+def test_very_many_arrivals_are_sampled() -> None:
+    """Beyond some thousands between two samples, arrivals are an estimate that is close for every key."""
+    windows = KeyWindows(0, random=Random(7))
     keys: list[Key] = ["loud"] * 90
     keys += ["quiet"] * 10
     for _ in range(1_000):
@@ -113,9 +113,9 @@ def test_of_very_many_arrivals_some_stand_for_all() -> None:
     assert by_key(windows, windows.arrived[0])["quiet"] == found["quiet"] + 10
 
 
-def test_what_is_served_is_counted_to_the_last_message() -> None:
-    """However much is served, nothing is estimated: shares are told from it."""
-    windows = KeyWindows(0, chance=Random(7))
+def test_service_is_counted_exactly() -> None:
+    """Served costs are never estimated, because shares are computed from them."""
+    windows = KeyWindows(0, random=Random(7))
     keys: list[Key] = ["loud"] * 90
     keys += ["quiet"] * 10
     for _ in range(1_000):
@@ -124,11 +124,11 @@ def test_what_is_served_is_counted_to_the_last_message() -> None:
     assert by_key(windows, windows.served[0]) == {"loud": 90_000, "quiet": 10_000}
 
 
-def test_what_held_a_key_back_counts_for_a_while() -> None:
-    """A throttle that has a token at the moment is remembered for ten seconds, and not for longer."""
+def test_a_hold_counts_for_ten_seconds() -> None:
+    """A throttle that has a token again still counts for ten seconds, and no longer."""
     windows = KeyWindows(0)
-    windows.hold({"post": Held("throttle", "smtp")}, 1_000)
+    windows.hold({"post": HeldBy("throttle", "smtp")}, 1_000)
     windows.hold({}, 10_000)
-    assert windows.held["post"].by == Held("throttle", "smtp")
+    assert windows.held["post"].by == HeldBy("throttle", "smtp")
     windows.hold({}, 11_000)
     assert windows.held == {}

@@ -1,4 +1,4 @@
-"""What is counted for metrics: waits and their reasons, late leases, and labels that stay bounded and never fall."""
+"""Metrics of a server: waits by reason, late leases, bounded labels and counters that never decrease."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from fairlane.errors import InvalidArgument
 from fairlane.journal.records import Enqueued, Leased, QueueRemoved, Terms
 from fairlane.model.histogram import Histogram
 from fairlane.model.message import NewMessage
-from fairlane.server.metrics.families import Exemplar, Family, Sample, of_histogram, written
-from fairlane.server.metrics.fold import KEYS_MAX, OTHERS, MetricsFold
-from fairlane.server.metrics.pauses import Pauses
+from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, histogram_samples, render
+from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
 from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
 from fairlane.testing.clock import FakeClock
@@ -24,14 +23,14 @@ from .house import House, opened, run
 
 
 async def values(house: House) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Scrape, and return all values by name and labels."""
+    """Scrape the server and return all values by name and label values."""
     text = (await house.http.get("/metrics")).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {(each.name, tuple(each.labels.values())): each.value for each in samples}
 
 
-def test_a_wait_is_told_by_its_reasons() -> None:
-    """Of the time until a message was handed out, delay, pause, throttle and turn each have their part."""
+def test_a_wait_is_split_by_its_reasons() -> None:
+    """The wait of a leased message is divided into delay, pause, throttle and turn."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -63,8 +62,8 @@ def test_a_wait_is_told_by_its_reasons() -> None:
     run(main())
 
 
-def test_a_lease_that_ends_late_is_told() -> None:
-    """How long after its end a lease was taken back is in the histogram."""
+def test_a_late_lease_expiry_is_measured() -> None:
+    """The histogram has the time from the end of a lease to the return of its message."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -81,8 +80,8 @@ def test_a_lease_that_ends_late_is_told() -> None:
     run(main())
 
 
-def test_labels_of_keys_are_bounded_and_counters_never_fall() -> None:
-    """Whatever keys come and go, ten and the others are told, and each of their counters only grows."""
+def test_key_labels_are_bounded_and_counters_never_decrease() -> None:
+    """Ten keys and the shared label are exported however keys come and go, and their counters only grow."""
 
     async def main() -> None:
         async with opened() as house:
@@ -105,8 +104,8 @@ def test_labels_of_keys_are_bounded_and_counters_never_fall() -> None:
     run(main())
 
 
-def test_share_and_fair_share_of_keys() -> None:
-    """A key of weight 3 beside one of weight 1 is due three quarters, and gets them."""
+def test_share_and_entitled_share_of_keys() -> None:
+    """A key of weight 3 beside a key of weight 1 is entitled to three quarters and receives them."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -120,39 +119,66 @@ def test_share_and_fair_share_of_keys() -> None:
             clock.advance(10_000)
             seen = await values(house)
             assert abs(seen["fairlane_key_share_ratio", ("orders", "big")] - 0.75) < 0.04
-            assert seen["fairlane_key_fair_share_ratio", ("orders", "big")] == 0.75
+            assert seen["fairlane_key_entitled_share_ratio", ("orders", "big")] == 0.75
             assert seen["fairlane_key_messages", ("orders", "big")] == 100
             assert seen["fairlane_key_weight", ("orders", "big")] == 3
 
     run(main())
 
 
-def test_names_are_written_so_that_they_can_be_read() -> None:
-    """Quotes, backslashes and line breaks in a label come out of Prometheus' parser as they went in."""
+def test_a_paused_key_is_paused_and_not_starved() -> None:
+    """A key that an operator paused is exported as paused, and is entitled to no more than it received."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with opened(clock=clock) as house:
+            for key in ("acme", "bakery"):
+                await house.broker.enqueue_many("orders", [NewMessage(fairness_key=key)] * 100)
+            await values(house)
+            await house.broker.pause("orders", key="acme")
+            for _ in range(40):
+                await house.broker.lease("orders")
+            clock.advance(300_000)
+            seen = await values(house)
+            assert seen["fairlane_key_paused", ("orders", "acme")] == 1
+            assert seen["fairlane_key_paused", ("orders", "bakery")] == 0
+            for name in ("fairlane_key_share_ratio", "fairlane_key_entitled_share_ratio"):
+                assert (seen[name, ("orders", "acme")], seen[name, ("orders", "bakery")]) == (0, 1)
+            await house.broker.resume("orders", key="acme")
+            assert (await house.broker.lease("orders"))[0].fairness_key == "acme"
+            seen = await values(house)
+            assert seen["fairlane_wait_seconds_total", ("orders", "paused")] == 300
+            assert seen["fairlane_wait_seconds_total", ("orders", "turn")] == 0
+
+    run(main())
+
+
+def test_label_values_are_escaped() -> None:
+    """Prometheus' own parser returns quotes, backslashes and line breaks of a label unchanged."""
     key = 'a"b\\c\nd'
     family = Family("fairlane_key_leased", "gauge", "Messages.", [Sample((("key", key),), 1.5)])
-    (found,) = text_string_to_metric_families("".join(written([family], is_open_metrics=False)))
+    (found,) = text_string_to_metric_families("".join(render([family], is_open_metrics=False)))
     assert (found.samples[0].labels, found.samples[0].value) == ({"key": key}, 1.5)
 
 
 def test_a_bucket_has_its_exemplar() -> None:
-    """In OpenMetrics the trace is beside the bucket that its value is in, and nowhere else."""
+    """OpenMetrics has the exemplar at the bucket of its value; Prometheus text has none."""
     waits = Histogram((1, 2))
     waits.note(1.5)
-    samples = list(of_histogram(waits, (), {1: Exemplar("ab" * 16, "cd" * 8, 1.5, 7.0)}))
+    samples = list(histogram_samples(waits, (), {1: Exemplar("ab" * 16, "cd" * 8, 1.5, 7.0)}))
     family = Family("fairlane_delivery_wait_seconds", "histogram", "Waits.", samples)
-    lines = "".join(written([family], is_open_metrics=True)).splitlines()
+    lines = "".join(render([family], is_open_metrics=True)).splitlines()
     assert [line for line in lines if "#" in line[1:]] == [
         f'fairlane_delivery_wait_seconds_bucket{{le="2"}} 1 # {{trace_id="{"ab" * 16}",span_id="{"cd" * 8}"}} 1.5 7.000'
     ]
-    assert "trace_id" not in "".join(written([family], is_open_metrics=False))
+    assert "trace_id" not in "".join(render([family], is_open_metrics=False))
 
 
-def test_little_is_told_exactly_and_of_much_one_stands_for_others() -> None:
-    """Up to some thousands between two scrapes every message counts; beyond, estimates are close for every key."""
-    chance = Random(3)
+def test_light_traffic_is_exact_and_heavy_traffic_is_sampled() -> None:
+    """Every message counts up to the lookup budget of a scrape; beyond it, the estimates of each key are close."""
+    random = Random(3)
     fold = MetricsFold(
-        lambda _, number: Waited(f"key-{number % 2}", 1, number % 2 * 500, 0), queues_max=2, chance=chance
+        lambda _, number: Waited(f"key-{number % 2}", 1, number % 2 * 500, 0), queues_max=2, random=random
     )
     batch = Leased(1, "mail", list(range(100)), 99)
     counts = fold.of("mail")
@@ -168,8 +194,8 @@ def test_little_is_told_exactly_and_of_much_one_stands_for_others() -> None:
     assert abs(counts.waits.sum - 45_000) < 600
 
 
-def test_without_labels_for_keys_none_are_looked_at() -> None:
-    """A server that is told to name no keys neither counts nor tells them, and tells the rest as ever."""
+def test_keys_are_not_counted_when_key_labels_are_disabled() -> None:
+    """With metrics_keys_max = 0 the server neither counts nor exports keys; all other metrics stay."""
 
     async def main() -> None:
         async with opened() as house:
@@ -189,14 +215,14 @@ def test_without_labels_for_keys_none_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("metrics_queues_max", 0), ("metrics_keys_max", -1), ("metrics_keys_max", 1_001)]
 )
-def test_a_number_of_labels_that_makes_no_sense_is_refused(name: str, value: int) -> None:
+def test_an_invalid_number_of_labels_is_rejected(name: str, value: int) -> None:
     """The error names the setting."""
-    with pytest.raises(InvalidArgument, match=f"{name} is"):
+    with pytest.raises(InvalidArgument, match=f"{name} must be"):
         check(load(None, {}, {name: value}))
 
 
-def test_keys_are_kept_in_bounded_memory() -> None:
-    """Of more keys than may be told apart the rest is counted together, and a scrape makes room again."""
+def test_counting_keys_takes_bounded_memory() -> None:
+    """Keys beyond the limit are counted together, and each scrape frees the limit."""
     fold = MetricsFold(lambda _, number: Waited(f"key-{number}", 1, 0, 0), queues_max=2)
     for number in range(KEYS_MAX + 7):
         fold.note([Leased(1, "mail", [number], 99)], 0)
@@ -206,8 +232,8 @@ def test_keys_are_kept_in_bounded_memory() -> None:
     assert fold.take_served()["mail"] == ({f"key-{KEYS_MAX + 5}": 1}, 0)
 
 
-def test_queues_beyond_so_many_share_a_label() -> None:
-    """A queue that goes away makes room for another."""
+def test_queues_beyond_the_limit_share_a_label() -> None:
+    """A deleted queue frees its label for another."""
     fold = MetricsFold(lambda _queue, _number: None, queues_max=2)
 
     def enqueued(queue: str) -> Enqueued:
@@ -217,17 +243,3 @@ def test_queues_beyond_so_many_share_a_label() -> None:
     assert Counter({name: counts.enqueued for name, counts in fold.queues.items()}) == {"a": 2, "b": 1, OTHERS: 2}
     fold.note([QueueRemoved(9, "a"), QueueRemoved(10, "b"), enqueued("e")], 0)
     assert fold.queues.keys() == {"e", OTHERS}
-
-
-def test_pauses_are_counted_within_a_wait_only() -> None:
-    """Of a pause that began before or is not over that part counts which the message waited through."""
-    pauses = Pauses()
-    pauses.note("mail", None, 100, is_paused=True)
-    pauses.note("mail", None, 200, is_paused=True)
-    pauses.note("mail", None, 300, is_paused=False)
-    pauses.note("mail", ("acme", "mobile"), 350, is_paused=True)
-    assert pauses.within("mail", "bakery", 250, 500) == 50
-    assert pauses.within("mail", ("acme", "mobile", "eu"), 250, 500) == 150
-    assert pauses.within("other", "bakery", 0, 500) == 0
-    pauses.forget("mail")
-    assert not pauses

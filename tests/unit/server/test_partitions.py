@@ -116,7 +116,7 @@ def waiters(cluster: Cluster, queue: str, made: int) -> int:
     found = 0
     for at in range(made):
         served = f"{queue}~{at}" if at else queue
-        found += cluster.owner(served).groups.of(served)._engine.dispatcher.waiting(served)
+        found += cluster.owner(served).groups.of(served)._engine.consumers.waiting(served)
     return found
 
 

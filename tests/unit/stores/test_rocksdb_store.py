@@ -128,7 +128,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_only_begun_is_taken(tmp_path: Path) -> None:
     """A process that died while it made the store is no obstacle."""
-    (tmp_path / "FAIRLANE.new").write_text("fair")
+    (tmp_path / ".FAIRLANE.new").write_text("fair")
     with opened(tmp_path) as store:
         assert list(store.pages(0)) == []
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from fairlane.errors import FairlaneError, InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
+from fairlane.files import replacing, sync_folder, unfinished_name
 
 PAGES = "pages"
 BODIES = "bodies"
@@ -59,7 +59,7 @@ def _ownership(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if mark.exists():
             _check_version(mark)
-        elif any(entry.name != f"{_MARK}.new" for entry in folder.iterdir()):
+        elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
             raise InvalidArgument(f"{folder} is not empty and not a Fairlane store.")
         else:
             _write_mark(mark)
@@ -78,23 +78,9 @@ def _check_version(mark: Path) -> None:
 
 def _write_mark(mark: Path) -> None:
     """Write the mark in one step, so that power can fail at any time."""
-    new = mark.with_suffix(".new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(f"{_MARK_WORDS}{FORMAT_VERSION}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(mark)
-    for folder in (mark.parent, mark.parent.parent):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with replacing(mark) as file:
+        file.write(f"{_MARK_WORDS}{FORMAT_VERSION}\n".encode())
+    sync_folder(mark.parent.parent)  # the folder of the store may be new, too
 
 
 def _check_whole(database: Path) -> None:

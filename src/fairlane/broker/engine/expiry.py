@@ -1,10 +1,11 @@
-"""What time does by itself within a cycle: leases end, consumers and sinks fall silent, deadlines pass."""
+"""What time alone does within a cycle: leases end, consumers and sinks fall silent, deadlines pass."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.hook_calls import run_call
 from fairlane.broker.requests import Call
 from fairlane.core.commands import Given, Remove, Unclaim, Unstage
 from fairlane.model.message import Receipt
@@ -14,14 +15,14 @@ from fairlane.verbs.leases import Nack
 _EXPIRED: Final = Given(reason="expiry")
 
 
-def expire(executor: Executor, cycle: Cycle, *, most: int) -> None:
-    """Take back leases that have ended, about so many, and take out what has come too late."""
+def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
+    """Take back the leases that have ended, about ``leases_max`` of them, and remove what has come too late."""
     schedule = executor.schedule
-    for queue, messages in schedule.expired_leases(cycle.now_ms, most=most):
+    for queue, messages in schedule.expired_leases(cycle.now_ms, most=leases_max):
         receipts = [Receipt(id_of(message.number), message.token) for message in messages]
-        executor.meters.expired(messages, cycle.now_ms)
+        executor.metrics.expired(messages, cycle.now_ms)
         request = Nack(queue=queue, receipts=receipts, error="The lease ended.")
-        executor.run_command(Call(request, given=_EXPIRED), cycle)
+        run_call(executor, Call(request, given=_EXPIRED), cycle)
     for queue, consumer in schedule.presence.idle_consumers(cycle.now_ms):
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):
@@ -30,9 +31,9 @@ def expire(executor: Executor, cycle: Cycle, *, most: int) -> None:
 
 
 def remove_departed(executor: Executor, cycle: Cycle) -> None:
-    """Take out the messages whose deadlines have passed."""
+    """Remove the messages whose deadlines have passed."""
     for queue, messages in executor.schedule.departed(cycle.now_ms):
         known = executor.ledger.queues[queue].messages
-        numbers = [message.number for message in messages if message.number in known]  # others were taken out since
+        numbers = [message.number for message in messages if message.number in known]  # others are gone already
         if numbers:
             executor.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), cycle)

@@ -49,7 +49,7 @@ def _peek(engine: Engine, request: Peek) -> MessageList:
 
 
 def _explain(engine: Engine, request: Explain) -> Explained:
-    return views.explain(engine.ledger, engine.schedule, engine.dispatcher, request.queue, request.id, engine.now_ms())
+    return views.explain(engine.ledger, engine.schedule, engine.consumers, request.queue, request.id, engine.now_ms())
 
 
 def _get_state(engine: Engine, request: GetState) -> WorkflowState:

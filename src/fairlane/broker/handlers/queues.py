@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def _queues(engine: Engine, _request: ListQueues) -> QueueList:
-    ledger, dispatcher = engine.ledger, engine.dispatcher
-    return QueueList(queues=[views.queue_view(ledger, dispatcher, name) for name in sorted(ledger.queues)])
+    ledger, consumers = engine.ledger, engine.consumers
+    return QueueList(queues=[views.queue_view(ledger, consumers, name) for name in sorted(ledger.queues)])
 
 
 def _stats(engine: Engine, request: GetStats) -> QueueView:
     if request.keys_max:
         return views.queue_details(engine, request.queue, engine.now_ms(), keys_max=request.keys_max)
-    return views.queue_view(engine.ledger, engine.dispatcher, request.queue)
+    return views.queue_view(engine.ledger, engine.consumers, request.queue)
 
 
 def _inspect(engine: Engine, request: InspectQueue) -> QueueView:

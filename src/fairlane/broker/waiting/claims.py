@@ -1,4 +1,4 @@
-"""WaitingClaims: from what registered consumers ask for to durable claims, and the reading of these."""
+"""Claims of registered consumers: durable batches that can be read again until they are completed."""
 
 from __future__ import annotations
 
@@ -16,51 +16,48 @@ from fairlane.model.claims import Claimed
 from fairlane.verbs.batches import MakeClaim, ReadClaim
 
 
-class WaitingClaims:
-    """Takes claims within a cycle: what is done is acked at once, and what is new is picked once waiters are served."""
+def take_claim(executor: Executor, call: Call, cycle: Cycle) -> None:
+    """Complete the claims that a request says are done, and answer unless messages are to be picked.
 
-    def __init__(self, *, cycle_events_max: int) -> None:
-        self._cycle_events_max = cycle_events_max
+    Picking comes at the end of the cycle, after the consumers that wait were served, since they have waited longer.
+    """
+    request = cast("MakeClaim", call.request)
+    executor.schedule.presence.hear(request.queue, request.consumer, cycle.now_ms)
+    outcome: object = executor.execute(request, cycle)
+    if outcome is None:
+        cycle.claims.append(call)
+    else:
+        cycle.answer(call.reply, outcome)
 
-    @staticmethod
-    def take(executor: Executor, call: Call, cycle: Cycle) -> None:
-        """End the claims that are done, and answer unless something is to be picked."""
-        request = cast("MakeClaim", call.request)
-        executor.schedule.presence.hear(request.queue, request.consumer, cycle.now_ms)
-        outcome: object = executor.execute(request, cycle)
-        if outcome is None:
-            cycle.claims.append(call)
+
+def serve_claims(executor: Executor, cycle: Cycle, *, handed_out_max: int) -> None:
+    """Lease what claims want, each claim as a whole; once the cycle is full the others wait for the next."""
+    is_first = True
+    while cycle.claims:
+        call = cycle.claims[0]
+        if is_first or cycle.handed_out < handed_out_max:
+            cycle.answer(call.reply, _claim(executor, cast("MakeClaim", call.request), cycle))
         else:
-            cycle.answer(call.reply, outcome)
+            executor.submit(call)
+        cycle.claims.pop(0)
+        is_first = False
 
-    def serve(self, executor: Executor, cycle: Cycle) -> None:
-        """Lease what is wanted, each claim as a whole; when the cycle is full the others wait for the next."""
-        is_first = True
-        while cycle.claims:
-            call = cycle.claims[0]
-            if is_first or cycle.handed_out < self._cycle_events_max:
-                cycle.answer(call.reply, self._claim(executor, cast("MakeClaim", call.request), cycle))
-            else:
-                executor.submit(call)
-            cycle.claims.pop(0)
-            is_first = False
 
-    @staticmethod
-    def _claim(executor: Executor, request: MakeClaim, cycle: Cycle) -> object:
-        outcome: object = executor.execute(request, cycle)  # again: something may have come between
-        if outcome is not None:
-            return outcome
-        picked = executor.schedule.pick(request.queue, request.count, cycle.now_ms, size_bytes=request.size_bytes)
-        picking = executor.schedule.last_picking(request.queue, picked) if picked else None
-        cycle.handed_out += len(picked)
-        return executor.execute(request, cycle, Given(picked=[each.number for each in picked], picking=picking))
+def _claim(executor: Executor, request: MakeClaim, cycle: Cycle) -> object:
+    outcome: object = executor.execute(request, cycle)  # again: the requests in between may have changed the answer
+    if outcome is not None:
+        return outcome
+    picked = executor.schedule.pick(request.queue, request.count, cycle.now_ms, size_bytes=request.size_bytes)
+    picking = executor.schedule.last_picking(request.queue, picked) if picked else None
+    cycle.handed_out += len(picked)
+    return executor.execute(request, cycle, Given(picked=[each.number for each in picked], picking=picking))
 
 
 def read_claim(ledger: Ledger, bodies: Bodies, request: ReadClaim) -> Claimed:
-    """Return the messages of some places of a claim. It says the same as often as it is asked, until it is done.
+    """Return some messages of a claim, by their positions in it. The answer is the same until the claim is completed.
 
     Raises:
-        QueueNotFound, ConsumerNotFound, ClaimNotFound: there is no such claim, or none any more.
+        QueueNotFound, ConsumerNotFound, ClaimNotFound: there is no such claim, or it is over.
     """
     queue, consumer, claim = request.queue, request.consumer, request.claim
     found = known(ledger, queue)

@@ -7,6 +7,7 @@ from fairlane.core.apply.counting import count_in, recount_keys
 from fairlane.core.apply.dedups import enter_dedups, leave_dedups
 from fairlane.core.apply.staging import count_staged, revive_sink
 from fairlane.core.ledger import PRIORITIES, ChunkHome, DedupHome, Ledger, Message, Queue
+from fairlane.core.pauses import PauseLog
 from fairlane.journal.records import (
     Baseline,
     Carried,
@@ -93,7 +94,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
             image.deadline_ms,
         ),
     )
-    message.line = image.line
+    message.line, message.since_ms = image.line, image.since_ms or image.enqueued_ms
     message.attempts, message.failures = image.attempts, image.failures
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
     if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
@@ -127,6 +128,7 @@ def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
             queue = ledger.queues[image.name] = Queue(image.name, image.policy, image.created_ms)
             queue.is_paused = image.is_paused
             queue.paused_keys = set(image.paused_keys)
+            queue.pauses = PauseLog.of(image.pauses)
             for consumer in image.consumers:
                 revive_consumer(queue, consumer)
             for sink in image.sinks:

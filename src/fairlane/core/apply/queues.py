@@ -30,9 +30,12 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
     return messages
 
 
-def queue_paused(ledger: Ledger, record: QueuePaused, _at_ms: int) -> list[Message]:
-    """Let a queue or a key of it be paused, or not."""
+def queue_paused(ledger: Ledger, record: QueuePaused, at_ms: int) -> list[Message]:
+    """Pause or resume a queue, or one of its keys."""
     queue = ledger.queues[record.queue]
+    if not queue.messages:
+        queue.pauses.forget_ended()
+    queue.pauses.note(record.key, at_ms, is_paused=record.is_paused)
     if record.key is None:
         queue.is_paused = record.is_paused
     elif record.is_paused:

@@ -52,7 +52,8 @@ def published(ledger: Ledger, record: Published, at_ms: int) -> list[Message]:
     for line, number in enumerate(record.numbers, record.sequence):
         message = pop(number, None)
         if message is not None:
-            message.line, message.enqueued_ms = line, at_ms
+            message.line = line
+            message.enqueued_ms = message.since_ms = at_ms
             size += message.size
             waiting[number] = message
             messages.append(message)

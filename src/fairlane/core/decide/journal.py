@@ -77,6 +77,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -
             sorted(queue.paused_keys, key=str),
             [_consumer_image(consumer) for consumer in queue.consumers.values()],
             [_sink_image(sink) for sink in queue.sinks.values()],
+            queue.pauses.images(),
         )
         for queue in ledger.queues.values()
     ]
@@ -184,6 +185,7 @@ def _image(message: Message) -> MessageImage:
         after.dead_reason if after is not None else None,
         after.dead_ms if after is not None else 0,
         after.state if after is not None else None,
+        message.since_ms,
     )
 
 

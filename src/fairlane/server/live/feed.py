@@ -1,4 +1,4 @@
-"""The live feed: server-sent events with queues, rates and shares, about once a second, for whoever looks."""
+"""The live feed: server-sent events with queues, rates and shares, about once a second."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.relay import headers_for_node, may_relay
 from fairlane.server.interfaces.subscription import EVENTS, first_of
-from fairlane.server.live.fold import Counts, LiveFold
-from fairlane.server.live.keys import KeyBoard, KeyWish
-from fairlane.server.live.remote import FarPictures
-from fairlane.server.live.snapshot import QUEUES_MAX, Picture, QueueNow, queues_now
-from fairlane.server.live.streams import Streams
+from fairlane.server.live.fold import EventCounts, LiveFold
+from fairlane.server.live.keys import KeyQuery, KeySampler
+from fairlane.server.live.remote import RemoteSnapshots
+from fairlane.server.live.snapshot import QUEUES_MAX, QueueSnapshot, Snapshot, queue_snapshots
+from fairlane.server.live.streams import StreamSampler
 
 PARAMETERS: Final = ("queue", "keys_max", "match")
 KEYS_SHOWN: Final = 100
@@ -29,40 +29,40 @@ KEYS_MAX: Final = 1_000
 INTERVAL_S: Final = 1.0
 
 
-class _Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a viewer wants to see."""
+class _Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What a viewer asks for."""
 
     queue: str | None
-    keys: KeyWish
+    keys: KeyQuery
 
 
 async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Send what happens about once a second, until the caller hangs up."""
-    wish = _wish(exchange.query(*PARAMETERS))
+    """Send a snapshot about once a second, until the caller disconnects."""
+    query = _query(exchange.query(*PARAMETERS))
     doors.tally.calls["live"] += 1
     doors.check_open("consume")
     owner = None
-    if wish.queue is not None:
-        caller.check("consume", wish.queue)
-        _check_whole(doors, wish.queue)
-        owner = await _owner_elsewhere(doors, exchange, wish.queue)
+    if query.queue is not None:
+        caller.check("consume", query.queue)
+        _check_whole(doors, query.queue)
+        owner = await _owner_elsewhere(doors, exchange, query.queue)
     elif not caller.may_anywhere("consume"):
-        raise Forbidden(f"Key {caller.name!r} has no right to consume on any queue.")
-    async with _far(doors, exchange, owner) as far:
-        here = None if wish.queue is None or owner is not None else served_name(wish.queue)
-        with doors.subscription(), doors.viewers.viewing(here) as (fold, board):
+        raise Forbidden(f"API key {caller.name!r} may not consume from any queue.")
+    async with _remote(doors, exchange, owner) as remote:
+        here = None if query.queue is None or owner is not None else served_name(query.queue)
+        with doors.subscription(), doors.viewers.viewing(here) as (fold, sampler):
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
-            sending = _send(exchange, pictures(doors, caller, wish, fold, board, far))
+            sending = _send(exchange, snapshots(doors, caller, query, fold, sampler, remote))
             endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
-            await first_of(sending, *endings, *(() if far is None else (far.ended.wait(),)))
+            await first_of(sending, *endings, *(() if remote is None else (remote.ended.wait(),)))
     await exchange.end()
 
 
 def _check_whole(doors: Doors, queue: str) -> None:
-    """Refuse to show a queue that is split: its partitions can be seen, each by its name.
+    """Reject a split queue; its partitions can be watched, each by its name.
 
     Raises:
-        QueueSplit: it is.
+        QueueSplit: the queue is split.
     """
     split = None if doors.groups is None or MARK in queue else doors.groups.split_of(queue)
     if split is not None:
@@ -70,11 +70,11 @@ def _check_whole(doors: Doors, queue: str) -> None:
 
 
 async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str | None:
-    """Return the address of the node that has a queue, if it is not this one.
+    """Return the address of the node that owns a queue; None if it is this one.
 
     Raises:
-        QueueElsewhere: the caller goes there by itself.
-        QueueNotFound, QueueMoving: nobody has it.
+        QueueElsewhere: another node owns it, and the caller follows such answers itself.
+        QueueNotFound, QueueMoving: no node owns it.
     """
     try:
         await doors.broker.queue(queue)
@@ -85,59 +85,64 @@ async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str 
     return None
 
 
-def _far(doors: Doors, exchange: Exchange, owner: str | None) -> AbstractAsyncContextManager[FarPictures | None]:
-    """Return what other nodes show, where there are any and it is not one of them that asks."""
+def _remote(doors: Doors, exchange: Exchange, owner: str | None) -> AbstractAsyncContextManager[RemoteSnapshots | None]:
+    """Return the snapshots of other nodes; nothing without a cluster, or if another node asks."""
     if doors.router is None or exchange.origin().is_forwarded:
         return nullcontext()
-    return FarPictures(doors.router, headers_for_node(exchange), owner=owner, query=exchange.query_string)
+    return RemoteSnapshots(doors.router, headers_for_node(exchange), owner=owner, query=exchange.query_string)
 
 
-def _wish(query: dict[str, str]) -> _Wish:
-    text = query.get("keys_max", str(KEYS_SHOWN))
+def _query(parameters: dict[str, str]) -> _Query:
+    text = parameters.get("keys_max", str(KEYS_SHOWN))
     if len(text) > len(str(KEYS_MAX)) or not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= KEYS_MAX:
-        raise InvalidArgument(f"keys_max is a whole number from 1 to {KEYS_MAX}, not {text!r:.100}.")
-    return _Wish(queue=query.get("queue"), keys=KeyWish(keys_max=int(text), match=query.get("match", "")))
+        raise InvalidArgument(f"keys_max must be an integer from 1 to {KEYS_MAX}, not {text!r:.100}.")
+    return _Query(queue=parameters.get("queue"), keys=KeyQuery(keys_max=int(text), match=parameters.get("match", "")))
 
 
-async def _send(exchange: Exchange, shown: AsyncIterator[Picture]) -> None:
-    async for picture in shown:
-        await exchange.more(b"event: live\ndata: " + msgspec.json.encode(picture) + b"\n\n")
+async def _send(exchange: Exchange, snapshots: AsyncIterator[Snapshot]) -> None:
+    async for snapshot in snapshots:
+        await exchange.more(b"event: live\ndata: " + msgspec.json.encode(snapshot) + b"\n\n")
 
 
-async def pictures(
-    doors: Doors, caller: Caller, wish: _Wish, fold: LiveFold, board: KeyBoard | None, far: FarPictures | None = None
-) -> AsyncIterator[Picture]:
-    """Make a picture about once a second, until the queue that is watched is gone."""
+async def snapshots(
+    doors: Doors,
+    caller: Caller,
+    query: _Query,
+    fold: LiveFold,
+    sampler: KeySampler | None,
+    remote: RemoteSnapshots | None = None,
+) -> AsyncIterator[Snapshot]:
+    """Yield a snapshot about once a second, until the watched queue is deleted or moves away."""
     before = _copy(fold.counts)
-    looked_ms = doors.broker.now_ms()
-    edition = 0
-    watched = Streams(wish.queue or "", doors.broker_of)
+    sampled_ms = doors.broker.now_ms()
+    version = 0
+    consumers = StreamSampler(query.queue or "", doors.broker_of)
     while True:
         now_ms, keys, streams = doors.broker.now_ms(), None, None
         views = [view for view in await doors.broker.queues() if caller.may("consume", view.name)]
-        if board is not None:
+        if sampler is not None:
             try:
-                edition, keys = await board.shown(wish.keys, seen=edition)
-                streams = await watched.now(now_ms) if keys is not None else None
+                version, keys = await sampler.snapshot(query.keys, seen=version)
+                streams = await consumers.sample(now_ms) if keys is not None else None
             except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
-            keys = None if keys is None else msgspec.structs.replace(keys, name=wish.queue)
-        picture = Picture(
+            keys = None if keys is None else msgspec.structs.replace(keys, name=query.queue)
+        snapshot = Snapshot(
             at_ms=now_ms,
             node=None if doors.groups is None else doors.groups.node,
-            queues=_as_asked(doors, queues_now(views, fold.counts, before, now_ms - looked_ms)),
+            queues=_renamed(doors, queue_snapshots(views, fold.counts, before, now_ms - sampled_ms)),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
             streams=streams,
         )
-        yield picture if far is None else far.joined_to(picture)
+        yield snapshot if remote is None else remote.merged_into(snapshot)
         before = _copy(fold.counts)
-        looked_ms = now_ms
+        sampled_ms = now_ms
         await asyncio.sleep(INTERVAL_S)
 
 
-def _as_asked(doors: Doors, queues: list[QueueNow]) -> list[QueueNow]:
-    """Return queues under the names that mean what is shown: of one that is split, its first partition."""
+def _renamed(doors: Doors, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:
+    """Return queues under the names that callers use: the first partition of a split queue has its own name there."""
     groups = doors.groups
     if groups is None or not groups.splits:
         return queues
@@ -148,5 +153,5 @@ def _as_asked(doors: Doors, queues: list[QueueNow]) -> list[QueueNow]:
     return [msgspec.structs.replace(each, name=name) for each, name in zip(queues, names, strict=True)]
 
 
-def _copy(counts: dict[str, Counts]) -> dict[str, Counts]:
+def _copy(counts: dict[str, EventCounts]) -> dict[str, EventCounts]:
     return {name: msgspec.structs.replace(each) for name, each in counts.items()}

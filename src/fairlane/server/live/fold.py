@@ -1,4 +1,4 @@
-"""What happens now, folded from committed records: counts by queue, and costs by key of the queues that are watched."""
+"""Counts for the live feed, folded from committed records: by queue, and by key for the queues that are watched."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fairlane.server.live.windows import KeyWindows
 
 _FAILURES: Final = frozenset(("failure", "expiry", "release"))
 
-Look: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
-"""Tells fairness keys and costs of the messages of a queue that are still there."""
+Lookup: TypeAlias = Callable[[str, Sequence[int]], tuple[list[Key], list[int]]]
+"""Returns fairness keys and costs of a queue's messages by number, of those that still exist."""
 
 
-class Counts(msgspec.Struct):
-    """What has happened in one queue."""
+class EventCounts(msgspec.Struct):
+    """Events of one queue since the fold began."""
 
     enqueued: int = 0
     leased: int = 0
@@ -41,40 +41,43 @@ class Counts(msgspec.Struct):
 
 
 class LiveFold:
-    """Counts of all queues, and the windows of those that somebody watches."""
+    """Counts of all queues, and the windows of the queues that viewers watch."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self.counts: dict[str, Counts] = {}
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self.counts: dict[str, EventCounts] = {}
         self.watched: dict[str, KeyWindows] = {}
 
     def note(self, records: Sequence[AnyRecord]) -> None:
-        """Take in what was committed together."""
+        """Count the records of one commit."""
         for record in records:
             noted = _NOTES.get(type(record))
             if noted is not None:
                 noted(self, record)
 
-    def of(self, queue: str) -> Counts:
+    def of(self, queue: str) -> EventCounts:
         """Return the counts of a queue."""
         counts = self.counts.get(queue)
         if counts is None:
-            counts = self.counts[queue] = Counts()
+            counts = self.counts[queue] = EventCounts()
         return counts
 
     def arrive(self, queue: str, terms: Terms) -> None:
-        """Count messages that have come to a queue."""
+        """Count messages that arrived at a queue."""
         self.of(queue).enqueued += len(terms.keys)
         windows = self.watched.get(queue)
         if windows is not None:
             windows.arrive(terms.keys, terms.costs)
 
     def leased(self, record: Leased) -> None:
-        """Count messages that were handed out, and by key those that were claimed; the others are told apart."""
+        """Count leased messages, and by key those that were claimed.
+
+        The keys of all other leases come from the broker directly; see ``Viewers.viewing``.
+        """
         self.of(record.queue).leased += len(record.numbers)
         windows = self.watched.get(record.queue)
         if windows is not None and record.claim is not None:
-            windows.serve(*self._look(record.queue, record.numbers))
+            windows.serve(*self._lookup(record.queue, record.numbers))
 
 
 def _enqueued(fold: LiveFold, record: Enqueued | Published) -> None:
@@ -108,7 +111,7 @@ def _removed(fold: LiveFold, record: Removed) -> None:
 
 
 _NOTES: Final[dict[type, Callable[[LiveFold, AnyRecord], None]]] = {
-    Enqueued: _enqueued,  # type: ignore[dict-item] # each is called with its own kind
+    Enqueued: _enqueued,  # type: ignore[dict-item] # each gets records of its own type
     Published: _enqueued,  # type: ignore[dict-item] # likewise
     Redriven: _redriven,  # type: ignore[dict-item] # likewise
     Leased: LiveFold.leased,  # type: ignore[dict-item] # likewise

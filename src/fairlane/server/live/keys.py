@@ -1,4 +1,4 @@
-"""The keys of one queue as all who watch it see them: looked at together, and so seldom that it costs little."""
+"""The keys of one queue, sampled once for all viewers and rarely enough to cost little."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ import msgspec
 from fairlane.cluster.groups import Looking
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView
-from fairlane.server.live.snapshot import CONSIDERED_MAX, KeysNow, Looked, is_like, keys_now, looked_at
+from fairlane.server.live.snapshot import (
+    CONSIDERED_MAX,
+    QueueSample,
+    WatchedQueue,
+    matches,
+    sample_queue,
+    watched_queue,
+)
 from fairlane.server.live.windows import KeyWindows
 
-SPARE: Final = 250
-"""Keys are looked at so seldom that the server has so many times as long for everything else."""
+IDLE_RATIO: Final = 250
+"""A sample that took t seconds is followed by at least 250 t without one: samples take at most 1/250 of the CPU."""
 _NEVER: Final = float("inf")
 
 
-class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys a viewer wants to see, and how many."""
+class KeyQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that a viewer asks for, and how many."""
 
     keys_max: int
     match: str = ""
 
 
-class KeyBoard:
-    """What is known of the keys of a queue. One look serves all viewers, and one picture all who wish for the same."""
+class KeySampler:
+    """Samples the keys of a queue. One sample serves all viewers, and one snapshot all viewers with the same query."""
 
     def __init__(
         self, broker: Looking, queue: str, windows: KeyWindows, *, clock: Callable[[], float] = perf_counter
@@ -36,56 +43,56 @@ class KeyBoard:
         self._queue = queue
         self._windows = windows
         self._clock = clock
-        self._looked: Looked | None = None
-        self._edition = 0
+        self._sample: QueueSample | None = None
+        self._version = 0
         self._due_at = 0.0
-        self._pictures: dict[KeyWish, KeysNow] = {}
+        self._snapshots: dict[KeyQuery, WatchedQueue] = {}
 
-    async def shown(self, wish: KeyWish, *, seen: int) -> tuple[int, KeysNow | None]:
-        """Return the edition that is out now, with its picture unless it is the one that was seen.
+    async def snapshot(self, query: KeyQuery, *, seen: int) -> tuple[int, WatchedQueue | None]:
+        """Return the current version, with its snapshot unless the viewer has seen that version.
 
         Raises:
-            QueueNotFound: the queue is gone.
+            QueueNotFound: the queue was deleted.
         """
         if self._clock() >= self._due_at:
-            await self._look()
-        looked, edition = self._looked, self._edition
-        if looked is None or edition == seen:
+            await self._take_sample()
+        sample, version = self._sample, self._version
+        if sample is None or version == seen:
             return seen, None
-        picture = self._pictures.get(wish)
-        if picture is None:
-            others = await self._matching(wish) if wish.match else ()
+        snapshot = self._snapshots.get(query)
+        if snapshot is None:
+            others = await self._matching(query) if query.match else ()
             begun = thread_time()
-            picture = keys_now(looked, self._windows, keys_max=wish.keys_max, match=wish.match, others=others)
-            if edition == self._edition:
-                self._pictures[wish] = picture
-            self._due_at += SPARE * (thread_time() - begun)
-        return edition, picture
+            snapshot = watched_queue(sample, self._windows, keys_max=query.keys_max, match=query.match, others=others)
+            if version == self._version:  # no newer sample was taken meanwhile
+                self._snapshots[query] = snapshot
+            self._due_at += IDLE_RATIO * (thread_time() - begun)
+        return version, snapshot
 
-    async def _look(self) -> None:
+    async def _take_sample(self) -> None:
         cost_s = 0.0
-        self._due_at = _NEVER  # somebody looks already
+        self._due_at = _NEVER  # a sample is being taken
         try:
             view, cost_s = await self._broker.look_at(self._queue, keys_max=CONSIDERED_MAX)
             begun = thread_time()
             now_ms = self._broker.now_ms()
             self._windows.roll(now_ms)
-            self._looked = looked_at(view, self._windows, self._weight_of, now_ms)
-            self._edition += 1
-            self._pictures = {}
+            self._sample = sample_queue(view, self._windows, self._weight_of, now_ms)
+            self._version += 1
+            self._snapshots = {}
             cost_s += thread_time() - begun
         finally:
-            self._due_at = self._clock() + SPARE * cost_s
+            self._due_at = self._clock() + IDLE_RATIO * cost_s
 
     def _weight_of(self, key: Key) -> int:
         return self._broker.weight_of(self._queue, key)
 
-    async def _matching(self, wish: KeyWish) -> tuple[KeyView, ...]:
-        """Return the keys that are looked for, where they are not among those with the most messages."""
+    async def _matching(self, query: KeyQuery) -> tuple[KeyView, ...]:
+        """Return the keys that match a query; they need not be among those with the most messages."""
 
         def is_wanted(key: Key) -> bool:
-            return is_like(key, wish.match)
+            return matches(key, query.match)
 
-        view, cost_s = await self._broker.look_at(self._queue, keys_max=wish.keys_max, wanted=is_wanted)
-        self._due_at += SPARE * cost_s
+        view, cost_s = await self._broker.look_at(self._queue, keys_max=query.keys_max, wanted=is_wanted)
+        self._due_at += IDLE_RATIO * cost_s
         return view.keys

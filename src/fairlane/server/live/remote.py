@@ -1,7 +1,7 @@
-"""What other nodes of a cluster show, so that whoever looks at one node sees all of them.
+"""Snapshots of other nodes, so that a viewer of one node sees the whole cluster.
 
-Each of the others is listened to for as long as somebody looks here, and shows no more than its own queues. The node
-that has the queue that is watched shows its keys as well.
+For each viewer this node subscribes to the live feed of every other node, which sends its own queues only. The node
+that owns the watched queue sends its keys as well.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ import msgspec
 from fairlane.cluster.forwarding import Heard
 from fairlane.errors import Disconnected, QueueMoving
 from fairlane.server.doors import Router
-from fairlane.server.live.snapshot import QUEUES_MAX, Picture
+from fairlane.server.live.snapshot import QUEUES_MAX, Snapshot
 
 SILENT_S: Final = 5.0
-"""A node that has shown nothing for so long is not waited for."""
+"""The time without an event after which the feed of a node counts as lost."""
 _OK: Final = 200
 _END: Final = b"\n\n"
 _DATA: Final = b"data: "
-_decode: Final = msgspec.json.Decoder(Picture).decode
+_decode: Final = msgspec.json.Decoder(Snapshot).decode
 
 
-class FarPictures:
-    """The pictures of other nodes, for one viewer."""
+class RemoteSnapshots:
+    """The latest snapshots of other nodes, for one viewer."""
 
     def __init__(self, router: Router, headers: Mapping[str, str], *, owner: str | None, query: str) -> None:
-        """Listen to nobody yet.
+        """Create the snapshots; the subscriptions start when the context is entered.
 
         Args:
             router: knows the other nodes.
-            headers: what they are told of the viewer.
-            owner: the address of the node that has the queue which is watched, if it is another's.
-            query: what the owner is asked for.
+            headers: identify the viewer to the other nodes.
+            owner: the address of the node that owns the watched queue, if that is another node.
+            query: the query string for the owner.
         """
         self._router = router
         self._headers = headers
         self._owner = owner
         self._query = query
         self._listening: dict[str, asyncio.Task[None]] = {}
-        self._latest: dict[str, Picture] = {}
-        self._keys: Picture | None = None
+        self._latest: dict[str, Snapshot] = {}
+        self._keys: Snapshot | None = None
         self.ended = asyncio.Event()
-        """Set when the owner of the queue that is watched shows it no more."""
+        """Set when the owner of the watched queue stops sending it."""
 
     async def __aenter__(self) -> Self:
-        self.look_around()
+        self.refresh()
         return self
 
     async def __aexit__(
@@ -61,8 +61,8 @@ class FarPictures:
             task.cancel()
         await asyncio.gather(*self._listening.values(), return_exceptions=True)
 
-    def look_around(self) -> None:
-        """Listen to those nodes that live now."""
+    def refresh(self) -> None:
+        """Subscribe to the nodes that are alive now, and drop the others."""
         live = set(self._router.others())
         for address in self._listening.keys() - live:
             self._listening.pop(address).cancel()
@@ -72,16 +72,16 @@ class FarPictures:
             if task is None or task.done():
                 self._listening[address] = asyncio.create_task(self._listen(address))
 
-    def joined_to(self, picture: Picture) -> Picture:
-        """Return a picture with what other nodes have shown of late; what was shown of keys is shown once."""
-        self.look_around()
+    def merged_into(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot extended by the latest ones of other nodes; each sample of keys is passed on once."""
+        self.refresh()
         others = list(self._latest.values())
-        found = {queue.name: queue for each in (*others, picture) for queue in each.queues}
-        shown = nlargest(QUEUES_MAX, found.values(), key=lambda queue: queue.waiting + queue.leased + queue.dead)
-        left_off = sum(each.queues_left_off for each in (*others, picture)) + len(found) - len(shown)
-        joined = msgspec.structs.replace(picture, queues=shown, queues_left_off=left_off)
+        found = {queue.name: queue for each in (*others, snapshot) for queue in each.queues}
+        largest = nlargest(QUEUES_MAX, found.values(), key=lambda queue: queue.waiting + queue.leased + queue.dead)
+        left_off = sum(each.queues_left_off for each in (*others, snapshot)) + len(found) - len(largest)
+        merged = msgspec.structs.replace(snapshot, queues=largest, queues_left_off=left_off)
         keys, self._keys = self._keys, None
-        return joined if keys is None else msgspec.structs.replace(joined, queue=keys.queue, streams=keys.streams)
+        return merged if keys is None else msgspec.structs.replace(merged, queue=keys.queue, streams=keys.streams)
 
     async def _listen(self, address: str) -> None:
         is_owner = address == self._owner
@@ -101,14 +101,14 @@ class FarPictures:
         async for piece in _pieces(heard):
             *events, text = (text + piece).split(_END)
             for event in events:
-                picture = _decode(event.partition(_DATA)[2])
-                self._latest[address] = picture
-                if picture.queue is not None and address == self._owner:
-                    self._keys = picture
+                snapshot = _decode(event.partition(_DATA)[2])
+                self._latest[address] = snapshot
+                if snapshot.queue is not None and address == self._owner:
+                    self._keys = snapshot
 
 
 async def _pieces(heard: Heard) -> AsyncIterator[bytes]:
-    """Yield what is heard, until nothing was for too long."""
+    """Yield what a node sends, until it ends or is silent for too long."""
     while True:
         async with asyncio.timeout(SILENT_S):
             piece = await anext(heard.pieces, None)

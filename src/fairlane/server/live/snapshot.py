@@ -1,4 +1,4 @@
-"""What a viewer is sent about once a second: queues with their rates, and of one queue the keys with their shares."""
+"""Snapshots for viewers of the live feed: queues with their rates, and the keys of one queue with their shares."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import msgspec
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView, QueueView, ThrottleView
 from fairlane.server.fair_shares import Asked, fair_shares, jain_index
-from fairlane.server.live.fold import Counts
-from fairlane.server.live.streams import StreamNow
-from fairlane.server.live.windows import Held, KeyWindows, Window
+from fairlane.server.live.fold import EventCounts
+from fairlane.server.live.streams import StreamSnapshot
+from fairlane.server.live.windows import HeldBy, KeyWindows, Window
 
 QUEUES_MAX: Final = 200
 CONSIDERED_MAX: Final = 300
-"""So many keys with the most messages, and so many that were served most, are looked at closely."""
+"""Keys that entitled shares are computed over: as many with the most messages, and as many served most."""
 
 
-class QueueNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue, and what happened in it a second since the last time."""
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue. ``rates`` are events per second since the last snapshot."""
 
     name: str
     waiting: int
@@ -37,8 +37,8 @@ class QueueNow(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, float]
 
 
-class KeyNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One fairness key. ``windows`` has for each window the cost that came, that was served, and the fair share."""
+class KeySnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One fairness key. ``windows`` has for each window the cost that arrived, the cost served, the entitled share."""
 
     key: Key
     messages: int
@@ -51,11 +51,11 @@ class KeyNow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_p99_ms: int | None = None
     throttle: str | None = None
     throttled_until_ms: int | None = None
-    held_by: Held | None = None
-    """What held it back within the last ten seconds beside the turns of others, now or not."""
+    held_by: HeldBy | None = None
+    """What held the key back within the last ten seconds, apart from the turns of other keys."""
 
 
-class WindowNow(msgspec.Struct, frozen=True, kw_only=True):
+class WindowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All keys of a queue over one window."""
 
     span_ms: int
@@ -65,37 +65,37 @@ class WindowNow(msgspec.Struct, frozen=True, kw_only=True):
     jain: float | None
 
 
-class KeysNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of the queue that is watched: those with the most messages, and those that were served most."""
+class WatchedQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """The watched queue with its keys: those with the most messages, and those served most."""
 
     name: str
     active_keys: int
-    windows: list[WindowNow]
-    keys: list[KeyNow]
+    windows: list[WindowSnapshot]
+    keys: list[KeySnapshot]
     throttles: tuple[ThrottleView, ...]
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything at one instant."""
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a viewer receives about once a second."""
 
     at_ms: int
     node: str | None = None
-    """The node of a cluster that shows it."""
-    queues: list[QueueNow]
+    """The node of a cluster that sent it."""
+    queues: list[QueueSnapshot]
     queues_left_off: int = 0
-    queue: KeysNow | None = None
-    streams: list[StreamNow] | None = None
-    """Who consumes from the queue that is watched; told together with its keys."""
+    queue: WatchedQueue | None = None
+    streams: list[StreamSnapshot] | None = None
+    """Streaming consumers of the watched queue; sent together with its keys."""
 
 
-def queues_now(
-    views: Iterable[QueueView], counts: dict[str, Counts], before: dict[str, Counts], elapsed_ms: int
-) -> list[QueueNow]:
-    """Return queues with their rates, the fullest first."""
-    shown = nlargest(QUEUES_MAX, views, key=lambda view: view.waiting + view.leased + view.dead)
-    nothing = Counts()
+def queue_snapshots(
+    views: Iterable[QueueView], counts: dict[str, EventCounts], before: dict[str, EventCounts], elapsed_ms: int
+) -> list[QueueSnapshot]:
+    """Return queues with their rates, those with the most messages first."""
+    largest = nlargest(QUEUES_MAX, views, key=lambda view: view.waiting + view.leased + view.dead)
+    nothing = EventCounts()
     return [
-        QueueNow(
+        QueueSnapshot(
             name=view.name,
             waiting=view.waiting,
             leased=view.leased,
@@ -107,36 +107,36 @@ def queues_now(
             waiters=view.waiters,
             rates=rates_of(counts.get(view.name, nothing), before.get(view.name, nothing), elapsed_ms),
         )
-        for view in shown
+        for view in largest
     ]
 
 
-def rates_of(now: Counts, before: Counts, elapsed_ms: int) -> dict[str, float]:
-    """Return what happened a second."""
-    names = Counts.__struct_fields__
+def rates_of(now: EventCounts, before: EventCounts, elapsed_ms: int) -> dict[str, float]:
+    """Return events per second."""
+    names = EventCounts.__struct_fields__
     if elapsed_ms <= 0:
         return dict.fromkeys(names, 0.0)
     return {name: round((getattr(now, name) - getattr(before, name)) * 1000 / elapsed_ms, 2) for name in names}
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that was looked at, for everybody who watches it."""
+class QueueSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a queue, shared by all its viewers."""
 
     view: QueueView
-    windows: list[WindowNow]
+    windows: list[WindowSnapshot]
     shares: list[dict[Key, float]]
-    """For each window what would have been fair."""
+    """The entitled shares of each window."""
     weight_of: Callable[[Key], int]
 
 
-def looked_at(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], int], now_ms: int) -> Looked:
-    """Look at a queue and at what was folded of it."""
+def sample_queue(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], int], now_ms: int) -> QueueSample:
+    """Combine a view of a queue with its windows."""
     views = {each.key: each for each in view.keys}
     windows.hold(holds_of(view.keys), now_ms)
     weight_of = cache(weight_of)
     shares = [_fair(views, windows, served, weight_of) for served in windows.served]
-    told = [
-        WindowNow(
+    summaries = [
+        WindowSnapshot(
             span_ms=served.span_ms,
             covered_ms=served.covered_ms(now_ms),
             arrived=sum(arrived.totals),
@@ -145,37 +145,37 @@ def looked_at(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key], i
         )
         for arrived, served, fairs in zip(windows.arrived, windows.served, shares, strict=True)
     ]
-    return Looked(view=view, windows=told, shares=shares, weight_of=weight_of)
+    return QueueSample(view=view, windows=summaries, shares=shares, weight_of=weight_of)
 
 
-def keys_now(
-    looked: Looked, windows: KeyWindows, *, keys_max: int, match: str, others: Iterable[KeyView] = ()
-) -> KeysNow:
-    """Return the keys of a queue: half of them those with the most messages, the others those that were served most.
+def watched_queue(
+    sample: QueueSample, windows: KeyWindows, *, keys_max: int, match: str, others: Iterable[KeyView] = ()
+) -> WatchedQueue:
+    """Return a queue with its keys: half of them have the most messages, half were served most.
 
-    ``others`` are keys that are looked for, and that may not be among those with the most messages.
+    ``others`` are keys that match the viewer's query and need not be among those with the most messages.
     """
-    views = {each.key: each for each in (*looked.view.keys, *others)}
+    views = {each.key: each for each in (*sample.view.keys, *others)}
 
-    def now(key: Key) -> KeyNow:
-        columns = zip(windows.arrived, windows.served, looked.shares, strict=True)
+    def now(key: Key) -> KeySnapshot:
+        columns = zip(windows.arrived, windows.served, sample.shares, strict=True)
         amounts = [
             (windows.of(came, key), windows.of(went, key), round(fair.get(key, 0.0), 2)) for came, went, fair in columns
         ]
-        return _key_now(key, views.get(key), amounts, windows, looked.weight_of)
+        return _key_snapshot(key, views.get(key), amounts, windows, sample.weight_of)
 
-    return KeysNow(
-        name=looked.view.name,
-        active_keys=looked.view.active_keys or 0,
-        windows=looked.windows,
+    return WatchedQueue(
+        name=sample.view.name,
+        active_keys=sample.view.active_keys or 0,
+        windows=sample.windows,
         keys=[now(key) for key in _chosen(views, windows, keys_max=keys_max, match=match)],
-        throttles=looked.view.throttles,
+        throttles=sample.view.throttles,
     )
 
 
 def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, match: str) -> list[Key]:
     def is_wanted(key: Key) -> bool:
-        return is_like(key, match)
+        return matches(key, match)
 
     fullest = nlargest(keys_max, filter(is_wanted, views), key=lambda key: views[key].messages)
     busiest = windows.busiest(windows.served[1], keys_max, wanted=is_wanted if match else None)
@@ -183,8 +183,8 @@ def _chosen(views: dict[Key, KeyView], windows: KeyWindows, *, keys_max: int, ma
     return list(both)[:keys_max]
 
 
-def is_like(key: Key, match: str) -> bool:
-    """Tell whether a key, a path with slashes between its names, has a text in it, in capitals or not."""
+def matches(key: Key, match: str) -> bool:
+    """Return whether a key contains a text, ignoring case; a path has slashes between its names."""
     return not match or match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
 
 
@@ -197,35 +197,38 @@ def _fair(
 
 
 def _asked(key: Key, view: KeyView | None, windows: KeyWindows, served: int) -> Asked:
-    """Return what a key was served, and with it what waits; what is held back by more than turns is not counted."""
+    """Return the cost a key was served, and with its backlog the cost it wanted.
+
+    A key that a throttle, its cap or a pause holds back wants no more than it got: it is not starved.
+    """
     if view is None or key in windows.held:
         return Asked(served, served)
     return Asked(served, served + (view.messages - view.leased) * windows.costs.get(key, 1))
 
 
-def holds_of(views: Iterable[KeyView]) -> dict[Key, Held]:
-    """Return what holds back keys, beside the turns of others."""
-    found: dict[Key, Held] = {}
+def holds_of(views: Iterable[KeyView]) -> dict[Key, HeldBy]:
+    """Return what holds keys back, apart from the turns of other keys."""
+    found: dict[Key, HeldBy] = {}
     for view in views:
         if view.is_paused:
-            found[view.key] = Held("pause")
+            found[view.key] = HeldBy("pause")
         elif view.throttle is not None:
-            found[view.key] = Held("throttle", view.throttle)
+            found[view.key] = HeldBy("throttle", view.throttle)
         elif view.cap is not None and view.leased >= view.cap and view.messages > view.leased:
-            found[view.key] = Held("cap")
+            found[view.key] = HeldBy("cap")
     return found
 
 
-def _key_now(
+def _key_snapshot(
     key: Key,
     view: KeyView | None,
     amounts: list[tuple[int, int, float]],
     windows: KeyWindows,
     weight_of: Callable[[Key], int],
-) -> KeyNow:
+) -> KeySnapshot:
     if view is None:
-        return KeyNow(key=key, messages=0, leased=0, weight=weight_of(key), windows=amounts)
-    return KeyNow(
+        return KeySnapshot(key=key, messages=0, leased=0, weight=weight_of(key), windows=amounts)
+    return KeySnapshot(
         key=key,
         messages=view.messages,
         leased=view.leased,

@@ -1,4 +1,4 @@
-"""Who looks at the live feed, and the fold that they share. Without viewers no record is looked at."""
+"""The viewers of the live feed, and the fold they share. Without viewers the server folds no records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from fairlane.cluster.groups import Looking
 from fairlane.journal.records import AnyRecord
 from fairlane.server.live.fold import LiveFold
-from fairlane.server.live.keys import KeyBoard
+from fairlane.server.live.keys import KeySampler
 from fairlane.server.live.windows import KeyWindows
 
 
@@ -21,25 +21,25 @@ class Viewers:
         self._listeners = listeners
         self._watchers: Counter[str] = Counter()
         self._fold = LiveFold(broker.terms_of)
-        self._boards: dict[str, KeyBoard] = {}
+        self._samplers: dict[str, KeySampler] = {}
         self._stops: dict[str, Callable[[], None]] = {}
         self.count = 0
 
     @contextmanager
-    def viewing(self, queue: str | None) -> Iterator[tuple[LiveFold, KeyBoard | None]]:
-        """Let records be folded while somebody looks, and of one queue the keys too."""
+    def viewing(self, queue: str | None) -> Iterator[tuple[LiveFold, KeySampler | None]]:
+        """Fold records while the context lasts, and the keys of one queue if it is given."""
         if not self.count:
             self._fold = LiveFold(self._broker.terms_of)
             self._listeners.add(self._note)
         self.count += 1
         if queue is not None:
             self._watchers[queue] += 1
-            if queue not in self._boards:
+            if queue not in self._samplers:
                 windows = self._fold.watched[queue] = KeyWindows(self._broker.now_ms())
-                self._boards[queue] = KeyBoard(self._broker, queue, windows)
+                self._samplers[queue] = KeySampler(self._broker, queue, windows)
                 self._stops[queue] = self._broker.watch_hand_outs(queue, windows.serve)
         try:
-            yield self._fold, None if queue is None else self._boards[queue]
+            yield self._fold, None if queue is None else self._samplers[queue]
         finally:
             self._leave(queue)
 
@@ -55,5 +55,5 @@ class Viewers:
             if not self._watchers[queue]:
                 del self._watchers[queue]
                 self._fold.watched.pop(queue, None)
-                del self._boards[queue]
+                del self._samplers[queue]
                 self._stops.pop(queue)()

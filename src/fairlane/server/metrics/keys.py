@@ -1,8 +1,8 @@
 """Fairness keys in metrics: a bounded number of labels for any number of keys.
 
-Of each queue the keys with the most messages and those that are served most have a label of their own, and all others
-share one. A key that gets a label later, or loses it, takes nothing along: what was served while it had none is counted
-with the others, so that no counter ever falls.
+In each queue the keys with the largest backlogs and the keys served most have a label of their own; all others share
+one. Counters must never decrease, so a key that gains or loses its label takes nothing along: service that it received
+without a label stays counted under the shared one.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ from fairlane.model.message import Key
 from fairlane.model.views import KeyView, QueueView
 from fairlane.server.fair_shares import Asked, fair_shares
 from fairlane.server.live.snapshot import holds_of
-from fairlane.server.metrics.fold import OTHERS
+from fairlane.server.metrics.families import OTHERS
 
 CONSIDERED_MAX: Final = 500
-"""So many keys with the most messages, and so many that were served most, are looked at for fair shares."""
+"""Keys that entitled shares are computed over: as many with the largest backlogs, and as many served most."""
 SHARES_MS: Final = 5_000
-"""Shares are of at least so long; whoever asks sooner gets those from before."""
-_KEPT: Final = 10
-_FADING: Final = 0.5
+"""The shortest period that shares are computed over; a scrape that comes sooner gets the earlier shares."""
+_REMEMBERED: Final = 10
+"""Counters of former labels that are remembered, as a multiple of ``keys_max``."""
+_DECAY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """A key that has a label."""
+    """A key that has a label of its own."""
 
     key: str
     served: float
     view: KeyView | None
     share: float
-    fair_share: float
+    entitled: float
 
 
 @dataclass(slots=True)
 class KeyLabels:
-    """Who has a label in one queue."""
+    """The keys of one queue that have a label."""
 
     keys_max: int
     others: float = 0.0
-    """Cost that was served to keys without a label."""
-    _told: dict[Key, float] = field(default_factory=dict)
+    """Cost of messages leased to keys without a label."""
+    _counters: dict[Key, float] = field(default_factory=dict)
     _recent: dict[Key, float] = field(default_factory=dict)
     _shares: dict[Key, tuple[float, float]] = field(default_factory=dict)
     _fresh: Counter[Key] = field(default_factory=Counter)
@@ -55,18 +56,26 @@ class KeyLabels:
     def rows(
         self, view: QueueView, fresh: Counter[Key], others: int, weight_of: Callable[[Key], int], now_ms: int
     ) -> list[KeyRow]:
-        """Return those who have a label now, given what was served since the last time, to known keys and others."""
+        """Return the keys that have a label now.
+
+        Args:
+            view: the queue, with the keys that have the largest backlogs.
+            fresh: cost served since the last call, by key.
+            others: cost served since the last call to keys that were not counted apart.
+            weight_of: returns the weight of a key.
+            now_ms: the current time.
+        """
         self._recent = {
-            key: faded
+            key: decayed
             for key in self._recent.keys() | fresh.keys()
-            if (faded := self._recent.get(key, 0.0) * _FADING + fresh[key]) >= 1
+            if (decayed := self._recent.get(key, 0.0) * _DECAY + fresh[key]) >= 1
         }
         chosen = self._chosen(view)
         for key in chosen:
-            self._told[key] = self._told.pop(key, 0.0) + fresh[key]
+            self._counters[key] = self._counters.pop(key, 0.0) + fresh[key]
         self.others += others + fresh.total() - sum(fresh[key] for key in chosen)
-        while len(self._told) > _KEPT * self.keys_max:
-            del self._told[next(iter(self._told))]  # should it come back, it begins anew
+        while len(self._counters) > _REMEMBERED * self.keys_max:
+            del self._counters[next(iter(self._counters))]  # if it returns, its counter starts at 0
         self._share(view, fresh, weight_of, now_ms)
         views = {each.key: each for each in view.keys}
         return [self._row(key, views.get(key)) for key in chosen]
@@ -93,10 +102,10 @@ class KeyLabels:
         self._shares = {key: (asked[key].served / total, share / total) for key, share in fair.items()}
 
     def _row(self, key: Key, view: KeyView | None) -> KeyRow:
-        share, fair = self._shares.get(key, (0.0, 0.0))
-        return KeyRow(key=text_of(key), served=self._told[key], view=view, share=share, fair_share=fair)
+        share, entitled = self._shares.get(key, (0.0, 0.0))
+        return KeyRow(key=text_of(key), served=self._counters[key], view=view, share=share, entitled=entitled)
 
 
 def text_of(key: Key) -> str:
-    """Return a key as a label: a path has slashes between its names."""
+    """Return a key as a label value; the names of a path are joined by slashes."""
     return key if isinstance(key, str) else "/".join(key)

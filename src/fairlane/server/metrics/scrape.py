@@ -1,11 +1,14 @@
-"""What is counted, as Prometheus reads it. Labels are bounded: see ``metrics_fold`` and ``metrics_keys``."""
+"""All metrics of a server, collected when Prometheus scrapes it.
+
+The number of labels is bounded, whatever tenants do: see ``fold`` for queues and ``keys`` for fairness keys.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fairlane import __version__
 from fairlane.cluster.groups import Looking
@@ -13,35 +16,42 @@ from fairlane.errors import QueueNotFound
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
-from fairlane.server.metrics.broker import of_broker
-from fairlane.server.metrics.families import Exemplar, Family, Sample, Sums, labelled, of_histogram, single
-from fairlane.server.metrics.fold import OTHERS, MetricsFold, QueueCounts
+from fairlane.server.metrics.broker import broker_families
+from fairlane.server.metrics.calls import CallCounts
+from fairlane.server.metrics.families import (
+    OTHERS,
+    Exemplar,
+    Family,
+    Sample,
+    Sums,
+    histogram_samples,
+    labelled,
+    single,
+)
+from fairlane.server.metrics.fold import MetricsFold, QueueCounts
 from fairlane.server.metrics.keys import CONSIDERED_MAX, KeyLabels, KeyRow
-
-if TYPE_CHECKING:
-    from fairlane.server.doors import Tally
 
 QUEUES_MAX: Final = 200
 KEYS_MAX: Final = 10
 _KEY_LABELS_MAX: Final = 1_000
-"""Keys of so many queues are told that there are no more labels of keys than this."""
+"""The limit on key labels of all queues together. It decides how many queues get key metrics."""
 WAIT_REASONS: Final = ("turn", "throttled", "capped", "paused", "delayed")
-_GAUGES: Final = (
-    ("waiting", "Messages that are not leased."),
-    ("leased", "Messages that are leased."),
-    ("size", "Bytes of payload."),
-    ("dead", "Dead letters of the queue."),
-    ("consumers", "Consumers that stay."),
-    ("waiters", "Consumers that wait."),
-    ("claimed", "Messages that registered consumers have claimed."),
-    ("staged", "Messages that wait for their batch to be published."),
-    ("is_paused", "Whether the queue is paused."),
+_QUEUE_GAUGES: Final = (
+    ("waiting", "waiting", "Messages that are not leased, including delayed ones."),
+    ("leased", "leased", "Messages in flight."),
+    ("size", "bytes", "Payload bytes."),
+    ("dead", "dead", "Dead letters."),
+    ("consumers", "consumers", "Attached streaming consumers."),
+    ("waiters", "waiters", "Waiting long-poll consumers."),
+    ("claimed", "claimed", "Messages claimed by registered consumers."),
+    ("staged", "staged", "Messages in batches that are not published yet."),
+    ("is_paused", "paused", "1 while the queue is paused."),
 )
-_NAMES: Final = {"size": "bytes", "is_paused": "paused"}
+"""Field of a queue's view, name of the metric, description."""
 
 
 class Metrics:
-    """Everything that a server counts for metrics, beside the tally of its doors."""
+    """Everything a server counts for metrics, except the calls of its interfaces."""
 
     def __init__(self, broker: Looking, *, queues_max: int = QUEUES_MAX, keys_max: int = KEYS_MAX) -> None:
         self._broker = broker
@@ -49,33 +59,33 @@ class Metrics:
         self._keys_max = keys_max
         self._labels: dict[str, KeyLabels] = {}
         self._exemplars: dict[str, dict[int, Exemplar]] = {}
-        self.fold = MetricsFold(broker.waited, queues_max=queues_max, tells_keys=keys_max > 0)
+        self.fold = MetricsFold(broker.waited, queues_max=queues_max, counts_keys=keys_max > 0)
 
     def note_exemplar(self, queue: str, exemplar: Exemplar) -> None:
-        """Note a trace in which a message was delivered that had waited so many seconds."""
+        """Remember a trace in which a message was delivered; the exemplar's value is its wait in seconds."""
         waits = self.fold.of(queue).waits
         label = queue if queue in self.fold.queues else OTHERS
         at = next((at for at, bound in enumerate(waits.bounds) if exemplar.value <= bound), len(waits.bounds))
         self._exemplars.setdefault(label, {})[at] = exemplar
 
-    async def families(self, tally: Tally) -> list[Family]:
-        """Return all metrics, now."""
+    async def families(self, counts: CallCounts) -> list[Family]:
+        """Return all metrics as of now."""
         broker = self._broker
         queues = await broker.queues()
         self._exemplars = {name: found for name, found in self._exemplars.items() if name in self.fold.queues}
         rows = await self._rows(queues, self.fold.take_served())
         return [
-            *_of_doors(tally),
-            *of_broker(broker.measured()),
-            *_of_queues(queues, self._queues_max, broker.now_ms()),
-            *_of_records(self.fold.queues, self._exemplars),
-            *_of_keys(rows, self._labels),
+            *_call_families(counts),
+            *broker_families(broker.measured()),
+            *_queue_families(queues, self._queues_max, broker.now_ms()),
+            *_record_families(self.fold.queues, self._exemplars),
+            *_key_families(rows, self._labels),
         ]
 
     async def _rows(
         self, queues: list[QueueView], served: dict[str, tuple[dict[Key, int], int]]
     ) -> dict[str, tuple[QueueView, list[KeyRow]]]:
-        """Return those keys that have labels, by queue, of the fullest queues."""
+        """Return the labelled keys of the queues with the largest backlogs, by queue."""
         if not self._keys_max:
             return {}
         named = [view for view in queues if not is_dlq(view.name)]
@@ -87,7 +97,7 @@ class Metrics:
             try:
                 view, _ = await self._broker.look_at(name, keys_max=CONSIDERED_MAX)
             except QueueNotFound:
-                continue  # it went while we looked at others
+                continue  # deleted while this scrape looked at other queues
             fresh, others = served.get(name, ({}, 0))
             weight_of = partial(self._broker.weight_of, name)
             rows = self._labels[name].rows(view, Counter(fresh), others, weight_of, self._broker.now_ms())
@@ -95,54 +105,61 @@ class Metrics:
         return found
 
 
-def _of_doors(tally: Tally) -> Iterator[Family]:
-    yield Family("fairlane_info", "gauge", "The version of the server.", [Sample((("version", __version__),), 1)])
-    calls = {(verb,): count for verb, count in tally.calls.items()}
-    yield Family("fairlane_calls_total", "counter", "Calls by verb.", labelled(("verb",), calls))
-    errors = {(code,): count for code, count in tally.errors.items()}
-    yield Family("fairlane_errors_total", "counter", "Refused calls by code.", labelled(("code",), errors))
+def _call_families(counts: CallCounts) -> Iterator[Family]:
     yield Family(
-        "fairlane_streamed_total", "counter", "Messages sent to channels and subscriptions.", single(tally.delivered)
+        "fairlane_info", "gauge", "Always 1; the label has the version.", [Sample((("version", __version__),), 1)]
     )
-    yield Family("fairlane_streams", "gauge", "Open connections of the stream.", single(tally.streams))
-    yield Family("fairlane_subscriptions", "gauge", "Open HTTP subscriptions.", single(tally.subscriptions))
+    calls = {(verb,): count for verb, count in counts.calls.items()}
+    yield Family("fairlane_calls_total", "counter", "Calls by verb.", labelled(("verb",), calls))
+    errors = {(code,): count for code, count in counts.errors.items()}
+    yield Family("fairlane_errors_total", "counter", "Failed calls by error code.", labelled(("code",), errors))
+    yield Family(
+        "fairlane_streamed_total",
+        "counter",
+        "Messages sent to streaming consumers and HTTP subscriptions.",
+        single(counts.delivered),
+    )
+    yield Family("fairlane_streams", "gauge", "Open stream connections.", single(counts.streams))
+    yield Family("fairlane_subscriptions", "gauge", "Open HTTP subscriptions.", single(counts.subscriptions))
 
 
-def _of_queues(queues: list[QueueView], queues_max: int, now_ms: int) -> Iterator[Family]:
-    yield Family("fairlane_queues", "gauge", "Queues, those of dead letters included.", single(len(queues)))
+def _queue_families(queues: list[QueueView], queues_max: int, now_ms: int) -> Iterator[Family]:
+    yield Family("fairlane_queues", "gauge", "Queues, including dead-letter queues.", single(len(queues)))
     ranked = sorted(queues, key=lambda queue: -(queue.waiting + queue.leased))
-    for field, told in _GAUGES:
+    for field, name, description in _QUEUE_GAUGES:
         values: Sums = defaultdict(float)
         for at, queue in enumerate(ranked):
             values[(queue.name if at < queues_max else OTHERS,)] += int(getattr(queue, field))
-        yield Family(f"fairlane_queue_{_NAMES.get(field, field)}", "gauge", told, labelled(("queue",), values))
+        yield Family(f"fairlane_queue_{name}", "gauge", description, labelled(("queue",), values))
     ages = {
         (queue.name,): max(0, now_ms - queue.oldest_ms) / 1000
         for queue in ranked[:queues_max]
         if queue.oldest_ms is not None
     }
-    told = "Age of the oldest message, leased or not."
-    yield Family("fairlane_queue_oldest_seconds", "gauge", told, labelled(("queue",), ages))
+    description = "Age of the oldest message, leased or not."
+    yield Family("fairlane_queue_oldest_seconds", "gauge", description, labelled(("queue",), ages))
 
 
-def _of_records(queues: Mapping[str, QueueCounts], exemplars: Mapping[str, dict[int, Exemplar]]) -> Iterator[Family]:
+def _record_families(
+    queues: Mapping[str, QueueCounts], exemplars: Mapping[str, dict[int, Exemplar]]
+) -> Iterator[Family]:
     events = {(queue, *event): count for queue, counts in queues.items() for event, count in _events(counts)}
     yield Family(
         "fairlane_messages_total",
         "counter",
-        "Messages by what happened to them, and why.",
+        "Messages by event and reason.",
         labelled(("queue", "event", "reason"), events),
     )
     sizes = {(queue,): counts.size for queue, counts in queues.items()}
-    yield Family("fairlane_enqueued_bytes_total", "counter", "Bytes of payload enqueued.", labelled(("queue",), sizes))
+    yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", labelled(("queue",), sizes))
     waits = [
         sample
         for queue, counts in sorted(queues.items())
         if counts.waits.count
-        for sample in of_histogram(counts.waits, (("queue", queue),), exemplars.get(queue))
+        for sample in histogram_samples(counts.waits, (("queue", queue),), exemplars.get(queue))
     ]
-    told = "How long messages waited from when they could go until they were handed out."
-    yield Family("fairlane_delivery_wait_seconds", "histogram", told, waits)
+    description = "Time from when a message could be leased until it was leased."
+    yield Family("fairlane_delivery_wait_seconds", "histogram", description, waits)
     reasons = {
         (queue, reason): getattr(counts, f"{reason}_ms") / 1000
         for queue, counts in queues.items()
@@ -151,7 +168,7 @@ def _of_records(queues: Mapping[str, QueueCounts], exemplars: Mapping[str, dict[
     yield Family(
         "fairlane_wait_seconds_total",
         "counter",
-        "How long messages waited that were handed out, by what for.",
+        "Time that leased messages had waited, by reason.",
         labelled(("queue", "reason"), reasons),
     )
 
@@ -163,7 +180,9 @@ def _events(counts: QueueCounts) -> Iterator[tuple[tuple[str, str], int]]:
     yield from counts.events.items()
 
 
-def _of_keys(found: Mapping[str, tuple[QueueView, list[KeyRow]]], labels: Mapping[str, KeyLabels]) -> Iterator[Family]:
+def _key_families(
+    found: Mapping[str, tuple[QueueView, list[KeyRow]]], labels: Mapping[str, KeyLabels]
+) -> Iterator[Family]:
     active = {(queue,): view.active_keys or 0 for queue, (view, _) in found.items()}
     yield Family("fairlane_queue_active_keys", "gauge", "Keys that have messages.", labelled(("queue",), active))
     served: Sums = defaultdict(float)
@@ -171,30 +190,31 @@ def _of_keys(found: Mapping[str, tuple[QueueView, list[KeyRow]]], labels: Mappin
         for row in rows:
             served[queue, row.key] += row.served
         served[queue, OTHERS] += labels[queue].others
-    told = "Cost handed out by key; an estimate."
-    yield Family("fairlane_key_served_total", "counter", told, labelled(("queue", "key"), served))
-    for name, told, value_of in _KEY_GAUGES:
+    description = "Cost of leased messages by key; an estimate."
+    yield Family("fairlane_key_served_total", "counter", description, labelled(("queue", "key"), served))
+    for name, description, value_of in _KEY_GAUGES:
         values: Sums = defaultdict(float)
         for queue, (_, rows) in found.items():
             for row in rows:
                 values[queue, row.key] += value_of(row)
-        yield Family(name, "gauge", told, labelled(("queue", "key"), values))
+        yield Family(name, "gauge", description, labelled(("queue", "key"), values))
 
 
 def _p99_s(row: KeyRow) -> float:
     return 0.0 if row.view is None or row.view.wait_p99_ms is None else row.view.wait_p99_ms / 1000
 
 
-def _seen(field: str) -> Callable[[KeyRow], float]:
-    return lambda row: 0 if row.view is None else getattr(row.view, field)
+def _field(field: str) -> Callable[[KeyRow], float]:
+    return lambda row: 0 if row.view is None else int(getattr(row.view, field))
 
 
 _KEY_GAUGES: Final[tuple[tuple[str, str, Callable[[KeyRow], float]], ...]] = (
-    ("fairlane_key_messages", "Messages of a key, leased or not.", _seen("messages")),
-    ("fairlane_key_leased", "Messages of a key that are leased.", _seen("leased")),
-    ("fairlane_key_weight", "The weight of a key.", _seen("weight")),
-    ("fairlane_key_deficit", "What a key may still take of its turn.", _seen("deficit")),
-    ("fairlane_key_wait_p99_seconds", "How long messages of a key waited of late.", _p99_s),
-    ("fairlane_key_share_ratio", "The share of what was served that went to a key.", lambda row: row.share),
-    ("fairlane_key_fair_share_ratio", "The share that would have been fair.", lambda row: row.fair_share),
+    ("fairlane_key_messages", "Messages of the key, leased or not.", _field("messages")),
+    ("fairlane_key_leased", "Messages of the key in flight.", _field("leased")),
+    ("fairlane_key_paused", "1 while the key or one above it is paused.", _field("is_paused")),
+    ("fairlane_key_weight", "Weight of the key.", _field("weight")),
+    ("fairlane_key_deficit", "Deficit that the key may still spend in its turn.", _field("deficit")),
+    ("fairlane_key_wait_p99_seconds", "Recent 99th percentile of the key's waits.", _p99_s),
+    ("fairlane_key_share_ratio", "Share of the service that the key received.", lambda row: row.share),
+    ("fairlane_key_entitled_share_ratio", "Share that the key was entitled to.", lambda row: row.entitled),
 )

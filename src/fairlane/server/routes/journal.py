@@ -16,7 +16,8 @@ from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.views.journal import JournalSlice
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
-from fairlane.journal.events import COLUMNS, KINDS, Columns, rows
+from fairlane.journal.events import KINDS, Columns, rows
+from fairlane.journal.schema import NAMES
 from fairlane.journal.selection import Selection
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
@@ -121,7 +122,7 @@ class _Reading:
             raise InvalidArgument(f"on_trimmed is fail or skip, not {on_trimmed!r:.100}.")
         self._skips_trimmed = on_trimmed == "skip"
         self.wanted = _selection(query)
-        self.columns = self.wanted.columns or COLUMNS
+        self.columns = self.wanted.columns or NAMES
 
     async def first(self) -> JournalSlice:
         """Return the first slice. What comes to the journal from now on is not part of the answer."""
@@ -163,7 +164,7 @@ class _Reading:
 
 
 def _selection(query: dict[str, str]) -> Selection:
-    columns = _texts(query, "columns", COLUMNS)
+    columns = _texts(query, "columns", NAMES)
     return Selection(
         kinds=_texts(query, "kinds", KINDS),
         queues=_texts(query, "queues", None),
@@ -171,7 +172,7 @@ def _selection(query: dict[str, str]) -> Selection:
         correlation_id=query.get("correlation_id"),
         since_ms=_whole(query, "since_ms", 0) if "since_ms" in query else None,
         until_ms=_whole(query, "until_ms", 0) if "until_ms" in query else None,
-        columns=None if columns is None else tuple(name for name in COLUMNS if name in columns),
+        columns=None if columns is None else tuple(name for name in NAMES if name in columns),
     )
 
 

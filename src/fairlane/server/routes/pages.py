@@ -17,7 +17,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.server.doors import Doors
 from fairlane.server.interfaces.asgi import header
 from fairlane.server.interfaces.exchange import JSON, Exchange
-from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, written
+from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
 from fairlane.server.routes.api_docs import PAGE
 from fairlane.verbs.cluster import GetCluster
@@ -55,7 +55,7 @@ async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     caller.check("admin", EVERY)
     is_open_metrics = "application/openmetrics-text" in (header(exchange.scope, b"accept") or "")
     parts = []
-    for part in written(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
+    for part in render(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
         parts.append(part)
         await asyncio.sleep(0)  # messages and leases are not to wait for a long page
     await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)

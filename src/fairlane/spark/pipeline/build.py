@@ -64,7 +64,7 @@ def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Wri
 
 def _make_fairness(events: DataFrame, tried: DataFrame, span: Span, write: Write) -> None:
     """Make the tables of who waits for whom."""
-    waits = pieces(tried, span).persist(StorageLevel.MEMORY_AND_DISK)
+    waits = pieces(tried, events, span).persist(StorageLevel.MEMORY_AND_DISK)
     busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         starving = write("starvation", starvation(waits, busy, span))

@@ -10,7 +10,6 @@ One process writes at a time, under a lock that ends with it. The folder is a fi
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from fairlane.errors import StoreFailed, StoreLocked
+from fairlane.files import sync_folder
 from fairlane.spark.pipeline.manifest import Manifest, Swap, read_manifest, write_manifest
 from fairlane.spark.tables import TABLES
 
@@ -133,7 +133,7 @@ def move_files(folder: Path, swap: Swap, tables: Iterable[str]) -> None:
             target.mkdir(parents=True, exist_ok=True)
             for file in sorted(partition.glob("[!._]*.parquet")):
                 file.replace(target / (prefix + file.name))
-            _sync(target)
+            sync_folder(target)
         for partition in partitions(folder / table, depth):
             if is_replaced(table, partition, swap):
                 _keep_only(partition, prefix)
@@ -155,11 +155,3 @@ def _keep_only(partition: Path, prefix: str) -> None:
             file.unlink()
     if not kept:
         partition.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,8 @@ from typing import Literal
 import msgspec
 
 from fairlane.errors import StoreCorrupt, StoreFailed
+from fairlane.files import replacing
+from fairlane.journal.segments import gaps
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -58,8 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """The stretches between those covered: segments that have not come, or never will."""
-        pairs = zip(self.covered, self.covered[1:], strict=False)
-        return [(before[1] + 1, after[0] - 1) for before, after in pairs]
+        return gaps(self.covered)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -86,17 +86,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     Raises:
         StoreFailed: it could not be written, and is what it was.
     """
-    fresh = folder / f".{MANIFEST}.new"
     try:
-        with fresh.open("wb") as file:
+        with replacing(folder / MANIFEST) as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(folder / MANIFEST)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
     except OSError as error:
         raise StoreFailed(f"{folder / MANIFEST} could not be written: {error}.") from error

@@ -24,11 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
+from fairlane.journal.segments import joined
 from fairlane.spark.pipeline.build import build
 from fairlane.spark.pipeline.folder import CARRIED, PlainTables, Shelf, carry_out, clear_staged, decide, locked, staged
 from fairlane.spark.pipeline.intake import Intake, take_in
 from fairlane.spark.pipeline.manifest import Format, Manifest, Swap, write_manifest
-from fairlane.spark.pipeline.segments import Segment, joined
+from fairlane.spark.pipeline.segments import Segment
 from fairlane.spark.pipeline.source import Source
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events

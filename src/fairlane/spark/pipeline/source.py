@@ -10,7 +10,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlane.spark.pipeline.segments import Segment, Stretch, new_segments
+from fairlane.journal.segments import Range
+from fairlane.spark.pipeline.segments import Segment, new_segments
 from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.place import Place
@@ -23,7 +24,7 @@ READER = "pipeline"
 class Source(Protocol):
     """A journal."""
 
-    def new(self, covered: Sequence[Stretch]) -> list[Segment]:
+    def new(self, covered: Sequence[Range]) -> list[Segment]:
         """Return what there is beyond what is covered; no sequence is wanted twice."""
         ...
 
@@ -31,7 +32,7 @@ class Source(Protocol):
         """Return the events of segments that are wanted, in the columns of the table ``events``."""
         ...
 
-    def done(self, covered: Sequence[Stretch]) -> None:
+    def done(self, covered: Sequence[Range]) -> None:
         """Take note that all of this is in the tables, and durable there."""
         ...
 
@@ -42,7 +43,7 @@ class JournalFolder:
 
     path: Path
 
-    def new(self, covered: Sequence[Stretch]) -> list[Segment]:
+    def new(self, covered: Sequence[Range]) -> list[Segment]:
         """Return the segments with something that is not covered."""
         return new_segments(self.path, covered)
 
@@ -64,7 +65,7 @@ class JournalFolder:
     def _read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
         return events(spark.read.schema(JOURNAL_SCHEMA).parquet(*[str(segment.path) for segment in segments]))
 
-    def done(self, covered: Sequence[Stretch]) -> None:
+    def done(self, covered: Sequence[Range]) -> None:
         """Do nothing: whoever exports decides how long files are kept."""
 
 
@@ -82,7 +83,7 @@ class LiveJournal:
     reader: str = READER
     queue: str | None = None
 
-    def new(self, covered: Sequence[Stretch]) -> list[Segment]:
+    def new(self, covered: Sequence[Range]) -> list[Segment]:
         """Return what the server has after all that is covered."""
         span = ServerJournal(self.server, on_trimmed="skip", queue=self.queue).span()
         after = max(covered[-1][1] if covered else 0, span.beginning)
@@ -108,7 +109,7 @@ class LiveJournal:
         )
         return events(reader.options(**{name: value for name, value in named.items() if value is not None}).load())
 
-    def done(self, covered: Sequence[Stretch]) -> None:
+    def done(self, covered: Sequence[Range]) -> None:
         """Let the server trim what is in the tables."""
         self._set_reader(covered[-1][1])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -14,10 +13,10 @@ import pyarrow.fs
 
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.segments import segments_in
 from fairlane.journal.selection import Selection
 from fairlane.spark.source.span import Part, Span, first_of, split
 
-_NAME: Final = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
 _BATCH: Final = 32_768
 
 
@@ -84,13 +83,11 @@ class JournalFiles:
             found = system.get_file_info(pyarrow.fs.FileSelector(root))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InvalidArgument(f"There is no folder {self._path!r:.200} with exported segments.") from error
-        names = sorted((match, info.path) for info in found if (match := _covers(info.base_name)) is not None)
-        return [Part(after=max(first - 1, first_of(last)), until=last, file=path) for (first, last), path in names]
-
-
-def _covers(name: str) -> tuple[int, int] | None:
-    match = _NAME.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]))
+        paths = {info.base_name: info.path for info in found}
+        return [
+            Part(after=max(first - 1, first_of(last)), until=last, file=paths[name])
+            for (first, last), name in segments_in(paths)
+        ]
 
 
 def _located(path: str) -> tuple[pyarrow.fs.FileSystem, str]:

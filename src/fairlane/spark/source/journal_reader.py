@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from fairlane.client import Client
 from fairlane.errors import FairlaneError, InvalidArgument, JournalTrimmed
-from fairlane.journal.events import COLUMNS
+from fairlane.journal.schema import NAMES
 from fairlane.journal.selection import Selection
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.journal_files import JournalFiles
@@ -236,7 +236,7 @@ def _journal_of(options: JournalOptions) -> ServerJournal | JournalFiles:
 
 
 def _in_order(columns: set[str]) -> tuple[str, ...]:
-    return tuple(name for name in COLUMNS if name in columns)
+    return tuple(name for name in NAMES if name in columns)
 
 
 def _offset(position: int) -> dict[str, int]:

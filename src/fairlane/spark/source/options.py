@@ -11,7 +11,8 @@ import msgspec
 
 from fairlane.client.following import addresses_of
 from fairlane.errors import InvalidArgument
-from fairlane.journal.events import COLUMNS, KINDS
+from fairlane.journal.events import KINDS
+from fairlane.journal.schema import NAMES
 from fairlane.model.limits import CLAIM_MAX
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of, is_dlq
@@ -269,8 +270,8 @@ def _set(known: tuple[str, ...] | None = None) -> Callable[[str, str], frozenset
 
 
 def _columns(name: str, text: str) -> tuple[str, ...]:
-    wanted = _set(COLUMNS)(name, text)
-    return tuple(column for column in COLUMNS if column in wanted)
+    wanted = _set(NAMES)(name, text)
+    return tuple(column for column in NAMES if column in wanted)
 
 
 _PLACE: Final[Mapping[str, _Read]] = {

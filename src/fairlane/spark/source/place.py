@@ -19,6 +19,7 @@ from fairlane.errors import Disconnected, InvalidArgument
 from fairlane.spark.source.patience import Patience
 from fairlane.verbs.errors import error_of
 from fairlane.wire.errors import ErrorAnswer
+from fairlane.wire.tls import client_context
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _OK: Final = 200
@@ -122,7 +123,7 @@ class Place:
         timeout_s = self._at_most(_CONNECT_S)
         prefix = parts.path.rstrip("/")
         if parts.scheme in ("https", "wss"):
-            context = self._tls() or ssl.create_default_context()
+            context = self._tls() or client_context()
             return HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context), prefix
         return HTTPConnection(parts.hostname, parts.port, timeout=timeout_s), prefix
 
@@ -133,7 +134,4 @@ class Place:
     def _tls(self) -> ssl.SSLContext | None:
         if self.ca is None and self.certificate is None:
             return None
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.certificate_key)
-        return context
+        return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)

@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.model.names import DLQ_SUFFIX
+from fairlane.model.waits import HOLDS
 from fairlane.spark.tables.table import key_text, number_of
 
 BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
@@ -40,8 +41,7 @@ STORY = (*BEGINS, "staged", "leased", *DONE)
 
 _TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
 _ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
-_HOLDS = ("throttled_ms", "capped_ms", "paused_ms")
-_STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *_HOLDS)
+_STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *HOLDS)
 TOLD_IN = tuple(dict.fromkeys(("message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
 """The columns of events that the story of a message is told in."""
 
@@ -136,7 +136,7 @@ def _measured(spans: DataFrame) -> DataFrame:
         F.greatest("begun_ms", "due_ms").alias("ready_ms"),
         leased.at_ms.alias("leased_ms"),
         leased.owner.alias("owner"),
-        *[F.coalesce(leased[name], F.lit(0)).alias(f"told_{name}") for name in _HOLDS],
+        *[F.coalesce(leased[name], F.lit(0)).alias(f"told_{name}") for name in HOLDS],
         F.when(is_lease_over, F.col("end_ms") - leased.at_ms).alias("service_ms"),
         "end_ms",
         "ended_by",
@@ -154,22 +154,21 @@ def _measured(spans: DataFrame) -> DataFrame:
 
 
 def _with_waits(frame: DataFrame) -> DataFrame:
-    """Split each wait by reason: what the broker told is believed as far as it fits into the wait."""
+    """Split each wait by reason, as ``fairlane.model.waits.split_wait`` does."""
     nothing = F.lit(0).cast("long")
     before_due = F.when(F.col("leased_ms").isNotNull(), F.least("ready_ms", "leased_ms") - F.col("begun_ms"))
     is_backoff = (F.col("begun_by") == "returned") & (F.col("begun_reason") != "defer")
-    rest = F.greatest(F.col("leased_ms") - F.col("ready_ms"), nothing)
-    throttled = F.least(F.col("told_throttled_ms"), rest)
-    capped = F.least(F.col("told_capped_ms"), rest - throttled)
-    paused = F.least(F.col("told_paused_ms"), rest - throttled - capped)
+    left = F.greatest(F.col("leased_ms") - F.col("ready_ms"), nothing)
+    held = {}
+    for name in HOLDS:
+        held[name] = F.least(F.col(f"told_{name}"), left)
+        left -= held[name]
     return frame.select(
         *[name for name in frame.columns if not name.startswith("told_")],
         F.when(is_backoff, nothing).otherwise(before_due).alias("delayed_ms"),
         F.when(is_backoff, before_due).otherwise(nothing).alias("backoff_ms"),
-        throttled.alias("throttled_ms"),
-        capped.alias("capped_ms"),
-        paused.alias("paused_ms"),
-        (rest - throttled - capped - paused).alias("turn_ms"),
+        *[part.alias(name) for name, part in held.items()],
+        left.alias("turn_ms"),
     )
 
 

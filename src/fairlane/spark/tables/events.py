@@ -14,10 +14,10 @@ from fairlane.spark.tables.schemas import EVENTS
 from fairlane.spark.tables.table import day_of, id_of
 from fairlane.spark.tables.weights import TOLD, told_weights
 
-SETTINGS = ("queue_set", "queue_removed", "config_set", TOLD)
+SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set", TOLD)
 """The kinds of events that later days need to know of, whenever they happened."""
 
-_CARRIED = (*TOLD_IN, "policy_json", "name", "value", "day")
+_CARRIED = (*TOLD_IN, "policy_json", "name", "value", "is_paused", "day")
 """The columns that later days need."""
 
 JOURNAL_SCHEMA = StructType([field for field in EVENTS.schema if field.name != "day"])

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 from pyspark.sql.types import DataType
 
+from fairlane.journal.schema import COLUMNS, ColumnType
 from fairlane.spark.tables.table import DAY, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS, Table, columns
 
-_NUMBERS = (
-    *("sequence", "at_ms", "record", "weight", "cost", "due_ms", "deadline_ms", "cap", "size_bytes", "token"),
-    *("expires_ms", "position", "asked", "claim", "throttled_ms", "capped_ms", "paused_ms"),
-)
-_EVENT_TYPES: dict[str, DataType] = {
-    **dict.fromkeys(_NUMBERS, LONG),
-    **dict.fromkeys(("fairness_key", "throttles"), TEXTS),
-    "is_paused": FLAG,
+_EVENT_TYPES: dict[ColumnType, DataType] = {
+    "int64": LONG,
+    "string": TEXT,
+    "list of strings": TEXTS,
+    "bool": FLAG,
 }
-EVENT_COLUMNS = (
-    *("sequence", "at_ms", "kind", "record", "queue", "message_id", "fairness_key", "weight", "cost", "priority"),
-    *("throttles", "due_ms", "deadline_ms", "cap", "size_bytes", "dedup_id", "correlation_id", "cause_id", "token"),
-    *("expires_ms", "owner", "reason", "ended", "error", "target", "name", "value", "position", "is_paused"),
-    *("policy_json", "by", "asked", "claim", "throttled_ms", "capped_ms", "paused_ms"),
-)
-"""The columns of the journal that are kept. One that a file does not have, since an older version wrote it, is null."""
 
 EVENTS = Table(
     name="events",
     meaning="One event of the journal, each sequence once.",
     schema=columns(
-        *((name, _EVENT_TYPES.get(name, TEXT), "as in the journal") for name in EVENT_COLUMNS),
+        *((column.name, _EVENT_TYPES[column.type], column.meaning) for column in COLUMNS),
         DAY,
     ),
 )

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from fairlane.spark.tables.attempts import in_queues
+from fairlane.spark.tables.pauses import INTERVALS, last_of, pauses, unpaused
 from fairlane.spark.tables.table import day_of, start_of
 
 WINDOW_LENGTH_MS = 60_000
@@ -35,34 +36,80 @@ class Span:
     horizon_ms: int
 
 
-def pieces(attempts: DataFrame, span: Span) -> DataFrame:
-    """Return who waited for a turn on which day: from when, until when, and whether it was served.
+def pieces(attempts: DataFrame, events: DataFrame, span: Span) -> DataFrame:
+    """Return when messages waited for their turn on each day: from when, until when, and whether that was served.
 
-    ``until_ms`` is null for what still waited at the end of the day. What is not handed out on a day and has throttles
-    is left out, since nobody can tell then what it waited for.
+    A message that is paused meanwhile has a piece before the pause and one after it; ``before_ms`` is then where the
+    one before ended. ``until_ms`` is null for a piece that lasts beyond the end of the day. A message with throttles
+    that is not handed out on a day is left out, since the journal does not tell yet what it waits for.
     """
+    starts_ms, ends_ms = start_of("day"), start_of(F.date_add("day", 1))
+    is_served = day_of("leased_ms").eqNullSafe(F.col("day"))
+    stop_ms = F.when(day_of("stop_ms") == F.col("day"), F.col("stop_ms"))
+    known = (
+        _by_day(attempts, span)
+        .where(is_served | ~F.col("is_throttled"))
+        .join(F.broadcast(pauses(events)), "queue", "left")
+        .withColumns({"is_served": is_served, "limit_ms": F.coalesce(stop_ms, ends_ms), "is_over": stop_ms.isNotNull()})
+    )
+    each = known.select("*", F.explode(_turns()).alias("turn"))
+    is_last = F.col("turn.until_ms") == F.col("limit_ms")
+    until_ms = F.when(~is_last | F.col("is_over"), F.col("turn.until_ms"))
+    told = each.select(
+        *_KEY_DAY,
+        F.col("turn.since_ms").alias("since_ms"),
+        F.greatest("turn.since_ms", starts_ms).alias("from_ms"),
+        until_ms.alias("until_ms"),
+        (F.col("is_served") & is_last).alias("is_served"),
+        F.col("turn.before_ms").alias("before_ms"),
+        "cost",
+    )
+    return told.where(F.col("until_ms").isNull() | (F.col("until_ms") > starts_ms) | F.col("is_served"))
+
+
+def _by_day(attempts: DataFrame, span: Span) -> DataFrame:
+    """Return the attempts that wait for a turn, once for each day on which they do."""
     proper = in_queues(attempts).where(F.col("ready_ms").isNotNull())
     stop = F.coalesce("leased_ms", "end_ms")
     last = F.least(F.coalesce(day_of(stop), day_of(F.lit(span.horizon_ms))), day_of(F.lit(span.horizon_ms)))
     first = F.greatest(day_of("ready_ms"), F.lit(span.first_day))
     days = F.when(first <= last, F.sequence(first, last))
-    spread = proper.select(
-        *("queue", "top_key", "ready_ms", "leased_ms", "turn_ms", "cost"),
+    return proper.select(
+        *("queue", "top_key", "fairness_key", "ready_ms", "leased_ms", "turn_ms", "paused_ms", "cost"),
         stop.alias("stop_ms"),
         (F.size("throttles") > 0).alias("is_throttled"),
         F.explode(days).alias("day"),
     )
-    starts_ms = start_of("day")
-    is_served = day_of("leased_ms").eqNullSafe(F.col("day"))
-    since = F.when(is_served, F.col("leased_ms") - F.col("turn_ms")).otherwise(F.col("ready_ms"))
-    until = F.when(day_of("stop_ms") == F.col("day"), F.col("stop_ms"))
-    return spread.where(is_served | ~F.col("is_throttled")).select(
-        *_KEY_DAY,
-        since.alias("since_ms"),
-        F.greatest(since, starts_ms).alias("from_ms"),
-        until.alias("until_ms"),
-        is_served.alias("is_served"),
-        "cost",
+
+
+def _turns() -> Column:
+    """Return the intervals in which a message waited for its turn, as a day knew it.
+
+    Of one that was served the broker told how long that was in all: what throttles, caps and pauses took is cut off,
+    and the rest is taken to come last. Most messages were never paused, and have one interval.
+    """
+    ready_ms, limit_ms, turn_ms = F.col("ready_ms"), F.col("limit_ms"), F.col("turn_ms")
+    nothing = F.lit(None).cast("long")
+    since_ms = F.when(F.col("is_served"), F.col("leased_ms") - turn_ms).otherwise(ready_ms)
+    plain = F.array(_turn(since_ms, limit_ms, nothing))
+    free = unpaused(F.col("fairness_key"), ready_ms, limit_ms)
+    own = F.when(F.col("is_served"), last_of(free, turn_ms)).otherwise(free)
+    # What was served at the very instant at which its pause ended was served all the same, after no wait at all.
+    at_once = F.array(F.struct(limit_ms.alias("since_ms"), limit_ms.alias("until_ms"))).cast(INTERVALS)
+    ends_early = F.coalesce(F.try_element_at(own, F.lit(-1))["until_ms"] < limit_ms, F.lit(True))  # noqa: FBT003 - a literal
+    whole = F.when(F.col("is_served") & ends_early, F.concat(own, at_once)).otherwise(own)
+    cut = F.transform(
+        whole, lambda each, at: _turn(each["since_ms"], each["until_ms"], F.get(whole, at - 1)["until_ms"])
+    )
+    may_be_cut = F.col("pauses").isNotNull() & (~F.col("is_served") | (F.col("paused_ms") > 0))
+    return F.when(may_be_cut, cut).otherwise(plain)
+
+
+def _turn(since_ms: Column, until_ms: Column, before_ms: Column) -> Column:
+    return F.struct(
+        since_ms.cast("long").alias("since_ms"),
+        until_ms.cast("long").alias("until_ms"),
+        before_ms.cast("long").alias("before_ms"),
     )
 
 
@@ -126,17 +173,19 @@ def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
     sign = F.col("sign")
     is_arrival = sign > 0
     moves = pieces.select(
-        *("queue", "top_key", "cost", "is_served", "from_ms", "until_ms"),
+        *("queue", "top_key", "cost", "is_served", "from_ms", "until_ms", "before_ms"),
         F.explode(F.array(F.lit(1), F.lit(-1))).alias("sign"),
     ).withColumn("at_ms", F.when(is_arrival, F.col("from_ms")).otherwise(F.col("until_ms")))
     window = F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))
     told = moves.where(F.col("at_ms").isNotNull()).withColumn("window_ms", window)
     is_service = ~is_arrival & F.col("is_served")
+    # A message that was paused and resumed within one window is work of that window once.
+    is_new = F.coalesce(F.col("before_ms") < F.col("window_ms"), F.lit(True))  # noqa: FBT003 - a literal
     area_ms = _end(F.col("window_ms"), span, length_ms) - F.col("at_ms")
     summed = told.groupBy("queue", "top_key", "window_ms").agg(
         F.sum(sign).alias("change"),
         F.sum(sign * F.col("cost")).alias("change_cost"),
-        F.sum(F.when(is_arrival, F.col("cost")).otherwise(0)).alias("came_cost"),
+        F.sum(F.when(is_arrival & is_new, F.col("cost")).otherwise(0)).alias("came_cost"),
         F.sum(F.when(is_service, F.col("cost")).otherwise(0)).alias("served_cost"),
         F.count_if(is_service).alias("handed_out"),
         F.sum(sign * area_ms).alias("area_ms"),

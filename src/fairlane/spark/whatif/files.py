@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,19 @@ import pyarrow.parquet as pq
 
 from fairlane.errors import JournalIncomplete, QueueNotFound
 from fairlane.journal.arrow import SCHEMA
+from fairlane.journal.schema import NAMES
+from fairlane.journal.segments import gaps, segments_in
 from fairlane.model.names import is_dlq
 
-_NAME = re.compile(r"journal-(\d{20})-(\d{20})\.parquet", re.ASCII)
 MESSAGE_KINDS = ("enqueued", "published", "leased", "acked", "returned", "dead", "removed", "redriven")
 STAGING_KIND = "staged"
 """Messages that are not yet in their queue; when they are, they are told again."""
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
-_COLUMNS = (
-    *("sequence", "at_ms", "kind", "record", "queue", "message_id", "fairness_key", "weight", "cost", "priority"),
-    *("throttles", "due_ms", "deadline_ms", "cap", "reason", "ended", "target", "name", "value", "is_paused"),
-    *("policy_json", "throttled_ms", "capped_ms", "asked", "position"),
+COLUMNS_UNUSED = frozenset(
+    ("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "error", "by", "claim")
 )
+"""The columns that don't influence the order of hand-outs. All others are read, those to come included."""
+COLUMNS_READ = tuple(name for name in NAMES if name not in COLUMNS_UNUSED)
 
 
 def journal_files(folder: Path | str) -> list[Path]:
@@ -34,17 +34,12 @@ def journal_files(folder: Path | str) -> list[Path]:
         JournalIncomplete: there are none, or sequences between them are missing.
     """
     folder = Path(folder)
-    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    matches = [match for name in names if (match := _NAME.fullmatch(name)) is not None]
-    if not matches:
+    found = segments_in(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    if not found:
         raise JournalIncomplete(f"The folder {folder} holds no exported journal: no file is named journal-….parquet.")
-    covered = int(matches[0][1]) - 1
-    for match in matches:
-        if int(match[1]) > covered + 1:
-            missing = f"sequences {covered + 1} to {int(match[1]) - 1}"
-            raise JournalIncomplete(f"The exported journal in {folder} has a gap: {missing} are missing.")
-        covered = max(covered, int(match[2]))
-    return [folder / match[0] for match in matches]
+    for first, last in gaps(covers for covers, _ in found):
+        raise JournalIncomplete(f"The exported journal in {folder} has a gap: sequences {first} to {last} are missing.")
+    return [folder / name for _, name in found]
 
 
 def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Table:
@@ -62,11 +57,11 @@ def read_events(files: Sequence[Path], *, queues: Iterable[str] | None) -> pa.Ta
 
 def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
     present = pq.read_schema(path).names
-    table = pq.read_table(path, columns=[name for name in _COLUMNS if name in present])
-    for name in _COLUMNS:
+    table = pq.read_table(path, columns=[name for name in COLUMNS_READ if name in present])
+    for name in COLUMNS_READ:
         if name not in present:  # an older version of the journal did not tell it
             table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return selected(table.select(list(_COLUMNS)), wanted)
+    return selected(table.select(list(COLUMNS_READ)), wanted)
 
 
 def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:

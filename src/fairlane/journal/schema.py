@@ -1,0 +1,99 @@
+"""The columns of the journal's events: each is defined here once.
+
+Everything that names event columns derives from ``COLUMNS``: the rows of ``journal/events.py``, the Arrow schema, the
+Parquet files, the Spark source and tables, what-if, and the table in ``docs/reference/journal.md``
+(``tools/sync_tables.py`` writes that one).
+
+To add a column, append it with ``since`` one above ``EVENTS_VERSION``, and fill it in ``journal/events.py``. A column
+never changes its meaning, and is never removed: a reader ignores the columns that it does not know, and reads a column
+that an older file lacks as null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ColumnType = Literal["int64", "string", "list of strings", "bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the events.
+
+    Attributes:
+        name: the column's name in every format.
+        type: the type of its values.
+        meaning: one sentence for people, in Markdown.
+        is_required: whether every event fills the column. Otherwise it is null where a kind does not use it.
+        since: the version of the events table that introduced the column.
+    """
+
+    name: str
+    type: ColumnType
+    meaning: str
+    is_required: bool = False
+    since: int = 1
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("sequence", "int64", "the sequence number of the event", is_required=True),
+    Column("at_ms", "int64", "when the broker decided it", is_required=True),
+    Column("kind", "string", "what happened, see [Kinds](#kinds)", is_required=True),
+    Column(
+        "record", "int64", "the sequence of the first event that was decided together with this one", is_required=True
+    ),
+    Column("queue", "string", "the queue; for a dead letter, its dead-letter queue"),
+    Column("message_id", "string", "the message"),
+    Column("fairness_key", "list of strings", "the fairness key as a path; a plain key is a path of one name"),
+    Column("weight", "int64", "the weight the message brought for its key; null leaves the key's weight unchanged"),
+    Column("cost", "int64", "the estimate at `enqueued` and `redriven`, the true cost at `acked` if reported"),
+    Column("priority", "string", "`high`, `normal` or `low`"),
+    Column(
+        "throttles",
+        "list of strings",
+        "the throttles that the message needs a token of; `QUEUE/NAME` if the policy's `throttle_scope` is `queue`",
+    ),
+    Column("due_ms", "int64", "the earliest instant of delivery; null for immediately"),
+    Column("deadline_ms", "int64", "the instant after which the message is no longer delivered"),
+    Column("cap", "int64", "the cap the message brought for its key"),
+    Column("size_bytes", "int64", "the size of the payload, of the workflow state, or of the segment"),
+    Column("dedup_id", "string", "the dedup id"),
+    Column("correlation_id", "string", "the correlation id, if the producer set one"),
+    Column(
+        "cause_id",
+        "string",
+        "the message whose acknowledgement enqueued this one; the first, if several were acknowledged together",
+    ),
+    Column("token", "int64", "the fencing token, equal to `sequence`"),
+    Column("expires_ms", "int64", "when the lease ends unless it is extended; null for a lease under a claim"),
+    Column("owner", "string", "the lease's owner, if the consumer named one; under a claim, the registered consumer"),
+    Column("reason", "string", "why it happened, see [Reasons](#reasons)"),
+    Column("ended", "string", "for `dead`: how the last attempt failed, as in the reasons of `returned`"),
+    Column("error", "string", "the error text of the failed attempt"),
+    Column("target", "string", "the queue that the message moved to"),
+    Column("name", "string", "the config key, journal reader, registered consumer or sink"),
+    Column("value", "string", "the config value, the part of a batch, or details as JSON"),
+    Column("position", "int64", "a position in the journal, or the batch of a sink"),
+    Column("is_paused", "bool", "true for a pause, false for a resume"),
+    Column("policy_json", "string", "the queue's whole policy as JSON, defaults included"),
+    Column("by", "string", "the caller who requested the change, if known"),
+    Column("throttled_ms", "int64", "how long the message waited for a throttle's token; null for not at all"),
+    Column(
+        "capped_ms",
+        "int64",
+        "how long the message waited because its key, or a key above it, was at its cap; null for not at all",
+    ),
+    Column("asked", "int64", "how many messages the consumer requested"),
+    Column("claim", "int64", "the number of a registered consumer's claim"),
+    Column(
+        "paused_ms",
+        "int64",
+        "how long the message waited because its queue, its key or a key above it was paused; null for not at all",
+        since=2,
+    ),
+)
+
+NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+EVENTS_VERSION = max(column.since for column in COLUMNS)
+"""The version of the events table: that of its newest column."""

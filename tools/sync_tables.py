@@ -1,0 +1,86 @@
+"""Writes the column tables of the reference pages from the schemas in the source.
+
+``docs/reference/journal.md`` gets the columns of events, ``docs/reference/tables.md`` those of the pipeline's tables.
+With ``--check`` nothing is written, and the exit code is 1 if a page differs from the schemas.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlane.journal.schema import COLUMNS
+from fairlane.spark.tables import TABLES
+from fairlane.spark.tables.table import DATE, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+HEAD = "| column | type | meaning |\n|---|---|---|\n"
+TYPE_NAMES: list[tuple[DataType, str]] = [
+    *((TEXT, "string"), (LONG, "int64"), (INT, "int32"), (REAL, "float64"), (FLAG, "bool"), (DATE, "date")),
+    *((TEXTS, "list of strings"), (HISTOGRAM, "histogram")),
+]
+
+
+def journal_columns() -> str:
+    """Return the columns of events as a Markdown table."""
+    rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in COLUMNS]
+    return HEAD + "\n".join(rows)
+
+
+def table_columns(name: str) -> str:
+    """Return the columns of one of the pipeline's tables as a Markdown table."""
+    rows = [
+        f"| `{field.name}` | {_type_name(field.dataType)} | {field.metadata['comment']} |"
+        for field in TABLES[name].schema
+        if name != "events" or field.name == "day"
+    ]
+    kept = ["| all columns of the [journal](journal.md#columns) | | as there |"] if name == "events" else []
+    return HEAD + "\n".join([*kept, *rows])
+
+
+def _type_name(kind: DataType) -> str:
+    return next(name for known, name in TYPE_NAMES if known == kind)
+
+
+def synced(page: str, heading: str, table: str) -> str:
+    """Return a page whose first table below a heading is another one.
+
+    Raises:
+        ValueError: the page has no such heading, or no table below it.
+    """
+    before, found, after = page.partition(f"\n## {heading}\n")
+    section, rule, rest = after.partition("\n## ")
+    changed, count = re.subn(r"\| column \|[^\n]*\n(?:\|[^\n]*\n)+", lambda _: table + "\n", section, count=1)
+    if not found or not count:
+        raise ValueError(f"There is no table of columns below the heading {heading!r}.")
+    return before + found + changed + rule + rest
+
+
+def pages() -> dict[Path, str]:
+    """Return the reference pages as they should be."""
+    journal, tables = REFERENCE / "journal.md", REFERENCE / "tables.md"
+    page = tables.read_text()
+    for name in TABLES:
+        page = synced(page, f"`{name}`", table_columns(name))
+    return {journal: synced(journal.read_text(), "Columns", journal_columns()), tables: page}
+
+
+def main() -> int:
+    """Write or check the pages."""
+    stale = [path for path, text in pages().items() if path.read_text() != text]
+    if "--check" not in sys.argv:
+        for path, text in pages().items():
+            path.write_text(text)
+        return 0
+    for path in stale:
+        print(f"{path.name} differs from the schemas: run tools/sync_tables.py.")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
