@@ -17,6 +17,7 @@ from typing import Final
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
 from fairlane.server.doors import Doors
+from fairlane.verbs.leases import LeasedMessages
 
 QUIET_S: Final = 2.0
 """After so long without a call nobody is there who has no connection of the stream."""
@@ -43,7 +44,7 @@ def dismiss_waiters(doors: Doors) -> None:
     """Let everybody go with nothing who waits for messages."""
     for waiter in [waiter for broker in doors.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
-            waiter.reply.set_result([])
+            waiter.reply.set_result(LeasedMessages(deliveries=[]))
 
 
 async def _leased(doors: Doors) -> int:
