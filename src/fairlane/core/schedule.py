@@ -400,9 +400,9 @@ class Schedule:
         """Tell why a message waits."""
         line = self._lines[message.queue.name]
         self._touched[line] = None
-        stirrings = line.kernel.stirrings()
+        time_releases = line.kernel.time_releases()
         explanation = line.kernel.explain(message, now_ms)
-        self._note_stirrings(line, stirrings, now_ms)
+        self._note_time_releases(line, time_releases, now_ms)
         return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -428,16 +428,16 @@ class Schedule:
             kernel = line.kernel
             if kernel.now_ms >= now_ms and not kernel.departures:
                 continue  # whatever touched it has moved it to this instant already
-            stirrings = kernel.stirrings()
+            time_releases = kernel.time_releases()
             expired = [departure.item for departure in kernel.reap(now_ms)]
-            self._note_stirrings(line, stirrings, now_ms)
+            self._note_time_releases(line, time_releases, now_ms)
             if expired:
                 found.append((line.queue.name, expired))
         return found
 
-    def _note_stirrings(self, line: Line, before: int, now_ms: int) -> None:
+    def _note_time_releases(self, line: Line, before: int, now_ms: int) -> None:
         """Note that time alone has let something go on, if it has: no record will tell."""
-        if line.kernel.stirrings() != before:
+        if line.kernel.time_releases() != before:
             self._note_move(line, now_ms, asked=0)
 
     def _note_move(self, line: Line, now_ms: int, *, asked: int) -> None:
@@ -485,8 +485,13 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest = self.presence.next_at() if self.presence.consumers or self.presence.sinks else None
+        timers: tuple[Timers[Any], ...] = (self._events, self._leases)
+        for one in timers:
+            at_ms = one.next_at() if one.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def touched(self) -> list[str]:
         """Return the queues in which something may have become ready since events were settled."""

@@ -1,45 +1,24 @@
-"""Check rights and decode requests, for all interfaces."""
+"""From a verb's name and its request to its answer: the one table behind HTTP and the stream."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
 from fairlane.server.suggestions import meant
-from fairlane.verbs.batches import Stage
-from fairlane.verbs.keys import EVERY
-from fairlane.verbs.leases import Forward
-from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
 
 Answer: TypeAlias = msgspec.Struct
+Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
 T = TypeVar("T")
 
 _PATH = re.compile(r" - at `\$(.*)`$")
-
-
-def check_rights(name: str, request: Shape, caller: Caller) -> None:
-    """Refuse what a caller has no right to. A verb that is about no queue needs its right on all of them.
-
-    Raises:
-        Forbidden: it has no right to it.
-    """
-    if caller.grants is None:
-        return
-    if isinstance(request, (Enqueue, Stage)):
-        caller.check_producing(request.queue, request.messages)
-        return
-    verb = VERBS[name]
-    caller.check(verb.right, request.queue if verb.about == "queue" else EVERY)  # type: ignore[attr-defined]  # it names one
-    if isinstance(request, Forward):
-        for queue, news in request.messages.items():
-            caller.check_producing(queue, news)
 
 
 def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) -> T:

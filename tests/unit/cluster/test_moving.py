@@ -10,7 +10,8 @@ import msgspec
 import websockets
 
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
 from tests.unit.server.house import run
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.cluster.in_process import PATIENCE_S, Cluster, Member, cluster_of, until
+from tests.kit.waiting import PATIENCE_S, until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.server.house import run
 
 HELLO = {"payload": "aGVsbG8="}

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlane.broker.handlers import batches, config, internal, messages, queues
 from fairlane.broker.handlers.checks import check_author, check_taking
+from fairlane.broker.handlers.queues import start_redrive
 from fairlane.broker.requests import Call, Read, Reply, Submission, Waiter
 from fairlane.core.commands import Command
 from fairlane.core.decide import DECIDERS
 from fairlane.errors import InvalidArgument
+from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Request
 
@@ -59,8 +61,10 @@ def submission_of(
     read = READS.get(kind)
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
-    check_author(by)
-    return Read(partial(read, engine, request) if by is None else partial(read, engine, request, by=by), reply)
+    if isinstance(request, Redrive):  # the only one of these that the journal records
+        check_author(by)
+        read = partial(start_redrive, by=by)
+    return Read(partial(read, engine, request), reply)
 
 
 def _waiter(request: Lease, reply: Reply) -> Waiter:

@@ -36,7 +36,8 @@ def _inspect(engine: Engine, request: InspectQueue) -> QueueView:
 # --------------------------------------------------------------------------------------------------------- dead letters
 
 
-def _redrive(engine: Engine, request: Redrive, *, by: str | None = None) -> RedriveView:
+def start_redrive(engine: Engine, request: Redrive, *, by: str | None = None) -> RedriveView:
+    """Start moving dead letters back, on behalf of a caller."""
     return engine.redrives.start(
         engine.ledger,
         request.queue,
@@ -86,7 +87,7 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
     ListQueues: _queues,
     GetStats: _stats,
     InspectQueue: _inspect,
-    Redrive: _redrive,
+    Redrive: start_redrive,
     GetRedrive: _get_redrive,
     ListRedrives: _redrives,
     StopRedrive: _stop_redrive,

@@ -7,8 +7,8 @@ from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import NOTHING_GIVEN, Given
-from fairlane.core.decide.room import Room, fits
-from fairlane.core.decision import Deciders, Decision, known_queue, refuse
+from fairlane.core.decide.room import Room, fits, is_limited
+from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
@@ -33,15 +33,14 @@ def enqueue(
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
 ) -> Decision[Outcome]:
-    """Take in each message that is valid, new and within the limits. The outcome has an id or an error for each.
+    """Take in each message that is valid, not known already and within the limits. The outcome has an id or error each.
 
-    For a forward the record has a later sequence, after some messages have left and others have come.
+    An enqueue that is part of a forward says which sequence its record will have, what caused it, which messages have
+    left before it and which have come.
     """
-    if sequence is None:
-        sequence = ledger.next_sequence
-    queue = known_queue(ledger, request.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
+    queue = ledger.queues.get(request.queue)
+    if queue is None:
+        return refuse(no_queue(request.queue))
     messages: Sequence[NewMessage] = request.messages
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
@@ -53,21 +52,23 @@ def enqueue(
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    room = Room(ledger, queue, leaving=leaving, coming=coming)
-    refused = refusals(room, messages, terms)
-    if refused:
-        _note_refusals(outcome, rows, refused)
-        kept = [at for at in range(len(rows)) if at not in refused]
-        rows = [rows[at] for at in kept]
-        messages = [messages[at] for at in kept]
-        terms = take_rows(terms, kept)
+    if is_limited(ledger, queue):
+        room = Room(ledger, queue, leaving=leaving, coming=coming)
+        refused = refusals(room, messages, terms)
+        if refused:
+            _note_refusals(outcome, rows, refused)
+            kept = [at for at in range(len(rows)) if at not in refused]
+            rows = [rows[at] for at in kept]
+            messages = [messages[at] for at in kept]
+            terms = take_rows(terms, kept)
+    first = ledger.next_sequence if sequence is None else sequence
     if not rows:
-        return Decision([], _with_ids(outcome, rows, sequence))
-    sizes, starts, bodies = packed(messages, sequence, is_plain=is_plain)
-    record = Enqueued(sequence, queue.name, sizes, starts, terms)
+        return Decision([], _with_ids(outcome, rows, first))
+    sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
+    record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, sequence), bodies)
+    return Decision([record], _with_ids(outcome, rows, first), bodies)
 
 
 def _sound(
@@ -164,7 +165,7 @@ def needs_room(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int) -
 
 def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
     """Return the messages there is no room for, each with why."""
-    if not room.is_limited or room.has_for(len(messages), sum(len(message.payload) for message in messages)):
+    if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}
     tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}

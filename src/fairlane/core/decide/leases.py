@@ -12,7 +12,7 @@ from typing import Final
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import NOTHING_GIVEN, Given, LeasePicked, Remove
 from fairlane.core.decide.enqueue import enqueue
-from fairlane.core.decision import Deciders, Decision, known_queue, refuse
+from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
     FairlaneError,
@@ -128,9 +128,9 @@ def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Me
 
 def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Results]:
     """Acknowledge leased messages. The outcome has an empty result or an error for each."""
-    queue = known_queue(ledger, request.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
+    queue = ledger.queues.get(request.queue)
+    if queue is None:
+        return refuse(no_queue(request.queue))
     receipts = request.receipts
     costs = [receipt.cost for receipt in receipts]
     is_plain = costs.count(None) == len(costs)
