@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.caller import Caller
-from fairlane.server.suggestions import meant
+from fairlane.server.suggestions import suggestion
 from fairlane.verbs.table import VERBS
 
 Answer: TypeAlias = msgspec.Struct
-Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
 T = TypeVar("T")
 
 _PATH = re.compile(r" - at `\$(.*)`$")
@@ -40,7 +37,7 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
-    question = meant(VERBS[name].request, fault, field) if name in VERBS else ""
+    question = suggestion(VERBS[name].request, fault, field) if name in VERBS else ""
     if path is None:
         return f"The request of {name} is not as it should be: {fault}.{question}"
     return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"
