@@ -12,7 +12,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.verbs.methods.conversions import only
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_enqueue
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_enqueue
 
 LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
     ({"waiting_max": 2}, Settings(), QueueFull),

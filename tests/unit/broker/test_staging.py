@@ -26,7 +26,7 @@ from fairlane.model.staging import Published, Staged
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Stage
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 
 def stage(broker: SteppedBroker, *bodies: bytes, part: str = "p", batch: int = 1, at: int = 0, **more: Any) -> int:
