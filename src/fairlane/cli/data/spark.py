@@ -13,7 +13,7 @@ from fairlane.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fairlane.spark.source.place import Place
+    from fairlane.spark.source.server_address import ServerAddress
 
 T = TypeVar("T")
 
@@ -57,18 +57,18 @@ def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
     return interruptible(spark, work)
 
 
-def place_of(session: Session) -> Place:
+def place_of(session: Session) -> ServerAddress:
     """Return the server as Spark's tasks reach it.
 
     Raises:
         InvalidArgument: the broker is a folder, which only this process could open.
     """
-    from fairlane.spark.source.place import Place
+    from fairlane.spark.source.server_address import ServerAddress
 
     place = session.place
     if place.is_embedded:
         raise InvalidArgument("Spark reaches a broker through a server: start 'fairlane serve', or export the journal.")
-    return Place(
+    return ServerAddress(
         server=place.server,
         api_key=place.api_key,
         ca=place.ca,
