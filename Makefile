@@ -1,19 +1,25 @@
-# Everything a fresh machine needs is set up in .venv by the first target that wants it.
+# The first target that needs it sets up .venv, so a fresh checkout needs nothing but Python and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INSIDE := tests/architecture tests/unit tests/property tests/contract  # suites that run in the test process
+PYTEST := $(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they compute
 
-.PHONY: help setup demo demo-cluster dashboard screenshots test test-long lint bench clean
+.PHONY: help setup demo demo-cluster dashboard screenshots test test-wheel test-versions test-long lint docs tidy bench clean
 
 help:
-	@echo "make demo       see a noisy neighbour in a browser, and in the terminal a queue that crashes and what Spark makes of a journal"
-	@echo "make demo-cluster  see three nodes over one PostgreSQL go on with the work when one of them is killed"
-	@echo "make dashboard  see a noisy neighbour in a browser, at an address that it prints"
-	@echo "make test       run the whole gate: lint, types, imports, tests, examples in the docs"
-	@echo "make test-long  kill Spark's drivers and workers, and stop nodes of a cluster, which takes minutes"
-	@echo "make bench      run the benchmarks"
-	@echo "make setup      only set up .venv"
+	@echo "make demo           show a noisy neighbour in the browser, a crash and a Spark report in the terminal"
+	@echo "make demo-cluster   kill one of three nodes over one PostgreSQL while work goes on"
+	@echo "make dashboard      show a noisy neighbour in the browser only"
+	@echo "make test           run the whole gate: lint, types, imports, docs, wheel, tests, coverage"
+	@echo "make test-versions  run the in-process tests on every supported Python on this machine"
+	@echo "make test-long      run the tests that take minutes: killed Spark drivers, stopped cluster nodes"
+	@echo "make docs           build the documentation site into site/"
+	@echo "make tidy           record tidiness counts that have shrunk"
+	@echo "make bench          run the benchmarks"
+	@echo "make screenshots    update the dashboard pictures in docs/images (needs Chromium)"
+	@echo "make setup          create .venv only"
 
 setup: $(READY)
 
@@ -41,11 +47,26 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
-	$(BIN)/pytest -m "not long" --numprocesses 3 --dist loadfile  # most tests wait more than they work
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+test-wheel: $(READY)
+	$(BIN)/python tools/check_versions.py --smoke
+
+# A tracer would slow down what is timed, so only the in-process suites run under coverage.
+test: lint docs test-wheel
+	$(PYTEST) $(INSIDE) --timeout 300 --cov --cov-report=
+	$(PYTEST) $(addprefix --ignore=,$(INSIDE)) tests
+	$(BIN)/python tools/print_coverage.py
+
+test-versions: $(READY)
+	$(BIN)/python tools/check_versions.py
 
 test-long: $(READY)
 	$(BIN)/pytest -m long
+
+tidy: $(READY)
+	$(BIN)/python -m tests.architecture.tidiness --lower
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.scheduler
@@ -56,4 +77,4 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.stores
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-* site .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

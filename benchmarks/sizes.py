@@ -22,7 +22,8 @@ from benchmarks.nodes import cpu_s
 from benchmarks.report import Options, Report, parse_options
 from fairlane.client import AsyncClient, NewMessage, Retries
 from tests.kit.servers.nodes import Cluster, Node
-from tests.kit.servers.stores import PostgresServer, wait_until
+from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import wait_until
 
 HEARTBEAT_TIMEOUT_MS = 5_000
 BATCH = 500

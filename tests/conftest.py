@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.kit.servers.stores import PostgresServer, S3Server, ServerMissing
 
 BUCKET = "fairlane-tests"
+
+# How long an example takes says more about the machine, and about coverage's tracer, than about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

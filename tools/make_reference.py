@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import grpc
 
 from fairlane import errors
+from fairlane.cli.main import SECTIONS, cli
 from fairlane.errors import FairlaneError, RequestError, UnavailableError
 from fairlane.wire.errors import HTTP_STATUS, grpc_status
 
@@ -50,9 +52,78 @@ def unavailable_errors() -> str:
     return _error_table(_leaves(UnavailableError))
 
 
+def _leaf_commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command, or the commands of a group, with their full names."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for part, inner in command.commands.items():
+        yield from _leaf_commands(f"{name} {part}", inner)
+
+
+def _arguments(command: click.Command, context: click.Context) -> str:
+    return "".join(
+        f" {parameter.make_metavar(context)}" for parameter in command.params if isinstance(parameter, click.Argument)
+    )
+
+
+def _option_row(option: click.Option, context: click.Context) -> str:
+    flags = [*option.opts, *option.secondary_opts]
+    if not option.is_flag:
+        flags[0] += f" {_value_name(option.make_metavar(context))}"
+    notes = [option.help or ""]
+    if option.show_default is True and option.default is not None:
+        notes.append(f"Default: `{option.default}`.")
+    if option.envvar is not None:
+        notes.append(f"Environment: `{option.envvar}`.")
+    if option.required:
+        notes.append("Required.")
+    return f"| {', '.join(f'`{flag}`' for flag in flags)} | {' '.join(notes)} |"
+
+
+def _value_name(metavar: str) -> str:
+    """Return the placeholder of an option's value: a number is N, and the bars between choices are escaped."""
+    if metavar.removesuffix(" RANGE") in ("INTEGER", "FLOAT"):
+        return "N"
+    choices = metavar[1:-1] if metavar.startswith("[") else metavar
+    return choices.replace("|", r"\|").replace("FOREVER", "forever")
+
+
+def _command_section(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"fairlane {name}")
+    paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n")]
+    text = [f"### `fairlane {name}{_arguments(command, context)}`", *paragraphs]
+    if options := [parameter for parameter in command.params if isinstance(parameter, click.Option)]:
+        text.append("\n".join(["| option | meaning |", "|---|---|", *(_option_row(one, context) for one in options)]))
+    if command.epilog:
+        text.append("```text\n" + command.epilog.replace("\b\n", "").strip() + "\n```")
+    return "\n\n".join(text)
+
+
+def global_options() -> str:
+    """Return the table of the options before the command."""
+    context = click.Context(cli, info_name="fairlane")
+    options = [parameter for parameter in cli.params if isinstance(parameter, click.Option)]
+    return "\n".join(["| option | meaning |", "|---|---|", *(_option_row(one, context) for one in options)])
+
+
+def commands() -> str:
+    """Return a section for each command, under the topics of the help."""
+    context, text = click.Context(cli), []
+    for title, section in SECTIONS.items():
+        text.append(f"## {title}")
+        for name in section:
+            command = cli.get_command(context, name)
+            if command is not None:
+                text += [_command_section(*leaf) for leaf in _leaf_commands(name, command)]
+    return "\n\n".join(text)
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "request errors": ("errors.md", request_errors),
     "unavailable errors": ("errors.md", unavailable_errors),
+    "options": ("cli.md", global_options),
+    "commands": ("cli.md", commands),
 }
 """For each generated part its page and the function that returns its text."""
 

@@ -9,7 +9,8 @@ import pytest
 from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.testing.store_samples import commit_of, page_of
-from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
+from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.waiting import wait_until
 
 from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
 

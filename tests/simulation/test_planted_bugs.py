@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
 from fairlane.core import schedule as schedule_module
 from fairlane.core.apply import journal as apply_journal
@@ -117,7 +117,7 @@ def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
 
 def forget_to_give_credit_back(patch: pytest.MonkeyPatch) -> None:
     """A consumer that acks gets nothing more."""
-    patch.setattr(Dispatcher, "note", do_nothing)
+    patch.setattr(WaitingConsumers, "free", do_nothing)
 
 
 def forget_consumers_at_the_base(patch: pytest.MonkeyPatch) -> None:

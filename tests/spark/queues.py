@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlane.client import Client, NewMessage
+from tests.kit.waiting import wait_until
 from tests.system.server_process import ServerProcess
 
 
@@ -48,7 +47,4 @@ def each_batch(
 
 def until(holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        threading.Event().wait(0.05)
+    wait_until(holds, what="the condition", patience_s=seconds)

@@ -21,8 +21,9 @@ from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.patience import Patience
 from fairlane.spark.source.ranges import ReadRange
 from fairlane.spark.source.server_address import ServerAddress
+from tests.kit.waiting import until
 from tests.unit.client.nodes import nodes
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, made
 from tests.unit.server.house import run
 
@@ -160,7 +161,7 @@ def test_a_node_that_knows_less_than_was_planned_is_asked_again() -> None:
             end = await fill(cluster, 20)
             journal = journal_at(cluster["a"])
             reading = asyncio.create_task(read(journal, ReadRange(after=0, until=end + 5)))
-            calls = owner_in(cluster).doors.tally.calls
+            calls = owner_in(cluster).server.tally.calls
             await until(lambda: calls["read_journal"] > 3, "it asks again")
             await more(cluster, 10)
             assert await reading == list(range(1, end + 6))

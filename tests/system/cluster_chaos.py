@@ -23,7 +23,8 @@ from typing import Final
 
 from fairlane.model.partitions import queue_of
 from tests.kit.servers.nodes import Cluster, Node
-from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
+from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.waiting import wait_until
 
 from .cluster_audit import Findings, audit
 from .cluster_cut import Cut

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from fairlane.client.conversions import Leased
 from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
+from tests.kit.waiting import until, until_answered
 
 from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle
 
@@ -24,6 +26,7 @@ LIMIT: Final = Throttle(rate=100, burst=20)
 BATCH, THROTTLED_BATCH = 10, 3
 """How many messages are sent at once; what two throttled queues get in a second is more than the throttle lets go."""
 PAUSE_S: Final = 0.05
+"""Paces the clients, so that a cluster on one machine is busy and not saturated."""
 FORGOTTEN: Final = 0.05
 """Which part of the messages is not acked in time, so that it comes again and the ack is stale."""
 _REFUSED: Final = (LeaseMismatch, MessageNotFound, QueueMoving, QueueElsewhere)
@@ -97,10 +100,8 @@ class Load:
         """Produce no more, and wait until nothing is left in the queues."""
         self._is_producing = False
         operator = await self._client()
-        async with asyncio.timeout(patience_s):
-            for queue in self.queues:
-                while not await self._is_empty(operator, queue):  # noqa: ASYNC110 - it is a server that empties
-                    await asyncio.sleep(PAUSE_S)
+        for queue in self.queues:
+            await until_answered(partial(self._is_empty, operator, queue), f"{queue} is empty", patience_s=patience_s)
 
     async def stop(self) -> None:
         """End, whatever is left."""
@@ -115,14 +116,14 @@ class Load:
 
     async def until(self, is_so: Callable[[], bool], *, what: str, patience_s: float = 30.0) -> None:
         """Wait for something, for a limited time; a client that breaks down is told at once."""
-        end = _now() + patience_s
-        while not is_so():
+
+        def is_so_or_broken() -> bool:
             for task in self._tasks:
                 if task.done():
                     task.result()
-            if _now() > end:
-                raise TimeoutError(f"{what}: not within {patience_s:.0f} s.")
-            await asyncio.sleep(PAUSE_S / 2)
+            return is_so()
+
+        await until(is_so_or_broken, what, patience_s=patience_s)
 
     async def goes_on(self, *queues: str, acks: int = 30, patience_s: float = 30.0) -> None:
         """Wait until so much of what is enqueued from now on is acked in each queue, all of them by default."""

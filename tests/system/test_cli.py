@@ -91,16 +91,16 @@ fairlane redrive jobs
 while job=$(fairlane dequeue jobs); do eval "$job"; cat "$FAIRLANE_QUEUE_PAYLOAD_PATH"; fairlane ack; done
 """
 SAID = [
-    "Queue jobs is there.",
-    "3 messages enqueued.",
+    'Created queue "jobs".',
+    "Enqueued 3 messages.",
     "first job",
-    "The lease of message",
-    "Message",
+    "Extended the lease of message",
+    "Acknowledged message",
     'second "job"',
-    "Message",
+    "Returned message",
     "third",
-    "1 message moved from jobs.dlq.",
-    'second "job"Message',
+    "Moved 1 message from jobs.dlq.",
+    'second "job"Acknowledged message',
 ]
 
 
@@ -172,7 +172,7 @@ def test_lines_go_as_they_come(server: str) -> None:
         process.stdin.flush()
         assert fairlane("consume", "orders", "--count", "1", "--follow", FAIRLANE_SERVER=server) == "first\n"
         out, _ = process.communicate(b"second", timeout=30)
-    assert out == b"2 messages enqueued.\n"
+    assert out == b"Enqueued 2 messages.\n"
 
 
 def test_a_server_that_asks_for_keys(tmp_path: Path) -> None:

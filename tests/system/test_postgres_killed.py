@@ -8,7 +8,8 @@ from typing import IO
 import psycopg
 import pytest
 
-from tests.kit.servers.stores import PostgresServer, ServerMissing, wait_until
+from tests.kit.servers.stores import PostgresServer, ServerMissing
+from tests.kit.waiting import wait_until
 
 from .broker_lives import Lives, audit_what_is_left
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BUCKET
-from tests.kit.servers.stores import PostgresServer, S3Server, wait_until
+from tests.kit.servers.stores import PostgresServer, S3Server
+from tests.kit.waiting import wait_until
 
 from .server_process import ROOT, HttpClient, ServerProcess, serving
 

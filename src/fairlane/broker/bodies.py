@@ -24,11 +24,13 @@ class Bodies:
         self._chunks: OrderedDict[int, Chunk | bytes] = OrderedDict()
         self._size = 0
 
-    def keep(self, number: int, data: bytes) -> None:
-        """Remember a body that has just been written, since it is likely to be read soon."""
-        self._chunks[number] = data
-        self._size += len(data)
-        self._shrink()
+    def keep(self, chunks: Iterable[tuple[int, bytes]]) -> None:
+        """Remember chunks that have just been written, since they are likely to be read soon."""
+        for number, data in chunks:
+            self._chunks[number] = data
+            self._size += len(data)
+        if self._size > self._cache_bytes_max:
+            self._shrink()
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Forget chunks that are no longer needed."""

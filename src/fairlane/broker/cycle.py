@@ -1,12 +1,11 @@
-"""A cycle of the engine: what happens together, and what is needed to take part in it."""
+"""One cycle of the engine: what is committed together, and the part of the engine that its participants use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fairlane.broker.bodies import Bodies
-from fairlane.broker.hook_calls import HookCalls
 from fairlane.broker.measurements import EngineMetrics
 from fairlane.broker.requests import Consumer, HandOut, Read, Reply, Request, Submission
 from fairlane.core.commands import Command
@@ -14,10 +13,27 @@ from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
 from fairlane.journal.records import AnyRecord
 
+if TYPE_CHECKING:
+    from fairlane.broker.hook_calls import HookCalls
+    from fairlane.broker.waiting.consumers import WaitingConsumers
+
 
 @dataclass(slots=True)
 class Cycle:
-    """What is committed together, and what is answered and delivered once it is durable."""
+    """What one cycle commits, and what it answers and delivers once the commit is durable.
+
+    Attributes:
+        now_ms: the one instant of the cycle; time does not pass within it.
+        sequence: the sequence of its first record.
+        dropped: the chunks and workflow states whose last message is gone.
+        reads: questions about the present, answered after everything else.
+        claims: the claims for which messages are yet to be picked.
+        begun, ended: the consumers that were attached or detached in this cycle.
+        handed_out: how many messages it has leased.
+        checked: how many of its records waiting producers have looked at for new capacity.
+        current: the request that is being decided.
+        own: what the broker asked of itself; it is asked again if the cycle fails, since no caller would repeat it.
+    """
 
     now_ms: int
     sequence: int
@@ -25,51 +41,55 @@ class Cycle:
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     answers: list[tuple[Reply, object]] = field(default_factory=list)
-    questions: list[Read] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
     claims: list[Request] = field(default_factory=list)
-    """Those for which something is yet to be picked."""
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     handed_out: int = 0
-    looked_at: int = 0
+    checked: int = 0
     current: Submission | None = None
     own: list[Submission] = field(default_factory=list)
 
     def answer(self, reply: Reply | None, outcome: object) -> None:
-        """Answer with an outcome, an error being a refusal, once the cycle is durable."""
+        """Answer with an outcome once the cycle is durable; an error is a refusal."""
         if reply is not None:
             self.answers.append((reply, outcome))
 
 
 class Executor(Protocol):
-    """What those need of the engine who take part in its cycles."""
+    """The part of the engine that takes part in deciding: what is true, who is next, and how commands run."""
 
     @property
     def ledger(self) -> Ledger:
-        """What is true."""
+        """The current truth. Only ``execute`` changes it."""
 
     @property
     def schedule(self) -> Schedule:
-        """Who is next."""
+        """What follows from the ledger and the time. Only ``execute`` and picking change it."""
 
     @property
     def bodies(self) -> Bodies:
-        """Headers and payloads."""
+        """The bodies of messages that are durable; those of the present cycle are not among them."""
 
     @property
     def hook_calls(self) -> HookCalls:
-        """Hooks and dice."""
+        """The hooks of queues, asked before a command is decided."""
 
     @property
-    def meters(self) -> EngineMetrics:
-        """What is measured."""
+    def consumers(self) -> WaitingConsumers:
+        """The consumers that wait, and what they hold."""
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Counts for operators; nothing depends on them."""
 
     def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command and make it so, within a cycle. Returns its outcome."""
+        """Decide a command, apply its records, and return its outcome.
 
-    def run_command(self, command: Command, cycle: Cycle) -> object:
-        """Ask the hooks what they have to say about a command, decide it, and make it so. Returns its outcome."""
+        Commands within a cycle see what the ones before them did. An exception before anything is applied leaves
+        memory as it was.
+        """
 
-    def submit(self, asked: Submission) -> None:
-        """Put a request in line for the next cycle."""
+    def submit(self, submission: Submission) -> None:
+        """Add a request for the next cycle."""

@@ -1,29 +1,29 @@
-"""The commands ``consumers …`` and ``sinks …``."""
+"""The commands ``consumers`` and ``sinks``."""
 
 from __future__ import annotations
 
 import click
 
 from fairlane.cli import tables
+from fairlane.cli.formatting import message_count
 from fairlane.cli.interaction import confirm
 from fairlane.cli.output import answer
-from fairlane.cli.queue_names import QUEUE
-from fairlane.cli.queues import YES
+from fairlane.cli.parameters import QUEUE, YES
 from fairlane.cli.session import Session, pass_session
 
 
 @click.group(name="consumers")
 def consumers_command() -> None:
-    """Look at registered consumers, and release them."""
+    """List and release registered consumers."""
 
 
 @consumers_command.command(name="list")
 @QUEUE
 @pass_session
 def list_consumers(session: Session, queue: str) -> None:
-    """Show the registered consumers of a queue, and what they have claimed."""
-    with session.door() as door:
-        views = door.consumers(queue)
+    """Show the registered consumers of a queue and their claims."""
+    with session.broker() as broker:
+        views = broker.consumers(queue)
     answer(views, [tables.of_consumers(views)], is_json=session.is_json)
 
 
@@ -33,26 +33,29 @@ def list_consumers(session: Session, queue: str) -> None:
 @YES
 @pass_session
 def release(session: Session, queue: str, name: str, *, is_sure: bool) -> None:
-    """Forget a consumer. What it has claimed waits again, as no failed attempt."""
-    confirm(f"Forget consumer {name} of queue {queue}, and give back what it has claimed?", is_sure=is_sure)
-    with session.door() as door:
-        count = door.release_consumer(queue, name)
-    said = {"queue": queue, "consumer": name, "given_back": count}
-    answer(said, f"Consumer {name} is forgotten; {tables.messages(count)} given back.", is_json=session.is_json)
+    """Remove a registered consumer and return its claimed messages.
+
+    The messages wait again, without a failed attempt. A process that still uses the name cannot claim any more.
+    """
+    confirm(f'Release consumer "{name}" of queue "{queue}" and return its claimed messages?', is_sure=is_sure)
+    with session.broker() as broker:
+        count = broker.release_consumer(queue, name)
+    facts = {"queue": queue, "consumer": name, "returned": count}
+    answer(facts, f'Released consumer "{name}" and returned {message_count(count)}.', is_json=session.is_json)
 
 
 @click.group(name="sinks")
 def sinks_command() -> None:
-    """Look at sinks, and drop them."""
+    """List and drop sinks."""
 
 
 @sinks_command.command(name="list")
 @QUEUE
 @pass_session
 def list_sinks(session: Session, queue: str) -> None:
-    """Show the sinks of a queue, and what is staged for them."""
-    with session.door() as door:
-        views = door.sinks(queue)
+    """Show the sinks of a queue and their staged messages."""
+    with session.broker() as broker:
+        views = broker.sinks(queue)
     answer(views, [tables.of_sinks(views)], is_json=session.is_json)
 
 
@@ -62,10 +65,10 @@ def list_sinks(session: Session, queue: str) -> None:
 @YES
 @pass_session
 def drop(session: Session, queue: str, name: str, *, is_sure: bool) -> None:
-    """Forget a sink and the batches it has published, and drop what is staged for it."""
-    question = f"Forget sink {name} of queue {queue}, which batches it has published, and what is staged for it?"
+    """Remove a sink, its record of published batches, and its staged messages."""
+    question = f'Drop sink "{name}" of queue "{queue}", its record of published batches and its staged messages?'
     confirm(question, is_sure=is_sure)
-    with session.door() as door:
-        count = door.drop_sink(queue, name)
-    said = {"queue": queue, "sink": name, "dropped": count}
-    answer(said, f"Sink {name} is forgotten; {tables.messages(count)} dropped.", is_json=session.is_json)
+    with session.broker() as broker:
+        count = broker.drop_sink(queue, name)
+    facts = {"queue": queue, "sink": name, "dropped": count}
+    answer(facts, f'Dropped sink "{name}" and {message_count(count)} staged for it.', is_json=session.is_json)

@@ -1,69 +1,105 @@
-"""The commands ``config …``: values that act on a running broker, and the settings a server starts with."""
+"""The commands ``config``: values that operators change at run time, and the settings that a server starts with."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fairlane.cli.errors import NOTHING, Stop
 from fairlane.cli.output import Table, answer
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.settings import SETTINGS_FILE, facts_of, load_settings
 
-_SECRET = "auth:"  # noqa: S105 - where the hashes of keys are kept
+if TYPE_CHECKING:  # the other commands need no server
+    from fairlane.server.settings import ServerSettings
+
+_API_KEYS = "auth:"
+"""The prefix under which the hashes of API keys are stored."""
+_CONFIG_KEYS = """\b
+Config keys:
+  throttle:NAME:rate     tokens per second of a throttle
+  throttle:NAME:burst    most tokens that a throttle accumulates
+  weight:QUEUE:KEY       weight of a fairness key
+  cap:QUEUE:KEY          most messages of a fairness key in flight
+  any other              read by hooks
+"""
+SETTINGS_FILE = click.option(
+    "--config",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="FAIRLANE_CONFIG",
+    show_envvar=True,
+    help="TOML file with settings; the environment and options override it.",
+)
+
+
+def load_settings(path: Path | None, flags: Mapping[str, object]) -> ServerSettings:
+    """Return the server settings from a file, the environment and command-line options.
+
+    Raises:
+        InvalidArgument: a setting is not valid.
+    """
+    from fairlane.server.settings import load
+
+    return load(None if path is None else path.read_text(), os.environ, flags)
+
+
+def settings_by_name(settings: ServerSettings) -> dict[str, object]:
+    """Return all settings by name, without passwords."""
+    from fairlane.assembly import shown_url
+    from fairlane.server.settings import NAMES
+
+    owners = {name: settings if owner is None else getattr(settings, owner) for name, (owner, _) in NAMES.items()}
+    values = {name: getattr(owner, name) for name, owner in owners.items()}
+    return values if settings.store is None else values | {"store": shown_url(settings.store)}
 
 
 @click.group(name="config")
 def config_command() -> None:
-    """Set, get and list config values; check the settings of a server."""
+    """Set, get and list config values; check a server's settings."""
 
 
-@config_command.command(name="set")
+@config_command.command(name="set", epilog=_CONFIG_KEYS)
 @click.argument("key")
 @click.argument("value", required=False)
 @click.option("--unset", is_flag=True, help="Remove the value.")
 @pass_session
 def set_value(session: Session, key: str, value: str | None, *, unset: bool) -> None:
-    r"""Set a config value. It acts at once.
-
-    \b
-    throttle:NAME:rate     tokens a second of a throttle
-    throttle:NAME:burst    the most tokens it saves up
-    weight:QUEUE:KEY       the weight of a fairness key
-    cap:QUEUE:KEY          how many messages of a key may be leased at once
-    anything else          is for hooks
-    """
+    """Set a config value. It takes effect at once, for waiting messages too."""
     if unset == (value is not None):
-        raise click.UsageError("Say a VALUE, or --unset.")
-    _refuse_secrets(key)
-    with session.door() as door:
-        door.set_config(key, value)
-    words = f"{key} is removed." if value is None else f"{key} is {value}."
-    answer({"key": key, "value": value}, words, is_json=session.is_json)
+        raise click.UsageError("Pass either a VALUE or --unset.")
+    _refuse_api_keys(key)
+    with session.broker() as broker:
+        broker.set_config(key, value)
+    text = f"Removed {key}." if value is None else f"Set {key} to {value}."
+    answer({"key": key, "value": value}, text, is_json=session.is_json)
 
 
 @config_command.command()
 @click.argument("key")
 @pass_session
 def get(session: Session, key: str) -> None:
-    """Print a config value; exit code 4 if there is none."""
-    _refuse_secrets(key)
-    with session.door() as door:
-        value = door.list_config(key).get(key)
+    """Print a config value. Exit code 4 means that it is not set."""
+    _refuse_api_keys(key)
+    with session.broker() as broker:
+        value = broker.list_config(key).get(key)
     if value is None:
         raise Stop(NOTHING)
     answer({"key": key, "value": value}, value, is_json=session.is_json)
 
 
 @config_command.command(name="list")
-@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--prefix", default="", help="Only config keys with this prefix.")
 @pass_session
 def list_values(session: Session, *, prefix: str) -> None:
-    """Show config values by key."""
-    with session.door() as door:
-        found = door.list_config(prefix)
-    values = {key: value for key, value in found.items() if not key.startswith(_SECRET)}
+    """Show config values."""
+    with session.broker() as broker:
+        found = broker.list_config(prefix)
+    values = {key: value for key, value in found.items() if not key.startswith(_API_KEYS)}
     answer(values, [Table(["key", "value"], [list(pair) for pair in values.items()])], is_json=session.is_json)
 
 
@@ -71,19 +107,19 @@ def list_values(session: Session, *, prefix: str) -> None:
 @SETTINGS_FILE
 @pass_session
 def check(session: Session, *, path: Path | None) -> None:
-    """Check the settings with which a server would start, and show them.
+    """Check and show the settings that a server would start with.
 
-    They come from the file, the environment (FAIRLANE_PORT and so on) and the defaults; nothing is started.
+    Settings come from the file, the environment (FAIRLANE_PORT and so on) and the defaults. No server is started.
     """
     from fairlane.server.settings import check as check_settings
 
-    settings = load_settings(path, {"data": session.place.data})
+    settings = load_settings(path, {"data": session.endpoint.data})
     check_settings(settings)
-    found = facts_of(settings)
+    found = settings_by_name(settings)
     rows = [[name, "-" if value is None else str(value)] for name, value in found.items()]
     answer(found, [Table(["setting", "value"], rows)], is_json=session.is_json)
 
 
-def _refuse_secrets(key: str) -> None:
-    if key.startswith(_SECRET):
-        raise click.UsageError("API keys have commands of their own: fairlane key.")
+def _refuse_api_keys(key: str) -> None:
+    if key.startswith(_API_KEYS):
+        raise click.UsageError(f"Config keys that begin with {_API_KEYS} store API keys; use `fairlane key` instead.")

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from fairlane.cli.door import Door
-from fairlane.cli.durations import DURATION, PATIENCE, Patience
 from fairlane.cli.errors import REFUSED, Stop
-from fairlane.cli.output import as_json, raw_output
-from fairlane.cli.patience import lease
-from fairlane.cli.queue_names import QUEUE
+from fairlane.cli.formatting import as_json, message_count
+from fairlane.cli.interaction import stoppable
+from fairlane.cli.leases import lease
+from fairlane.cli.output import raw_output
+from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME, WaitTime
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.stopping import stoppable
-from fairlane.cli.tables import messages
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
+
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
 
 _BATCH = 32
 
 
 @click.command(name="consume")
 @QUEUE
-@click.option("--follow", "-f", is_flag=True, help="Go on waiting for messages until interrupted.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many.")
-@click.option("--wait", type=PATIENCE, default=0, help="How long to wait for the next before it ends; not at all.")
-@click.option("--ack/--no-ack", "is_acking", default=True, help="Ack what was printed, or leave it leased.")
-@click.option("--visibility", type=DURATION, help="How long the leases last; by default what the policy says.")
-@click.option("--owner", help="Who leases them, for those who look.")
+@click.option("--follow", "-f", is_flag=True, help="Keep waiting for messages until interrupted.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for the next message. Default: do not wait.")
+@click.option(
+    "--ack/--no-ack",
+    "is_acking",
+    default=True,
+    help="Acknowledge printed messages, or leave them leased. Default: ack.",
+)
+@click.option("--visibility", type=DURATION, help="How long the leases last. Default: the queue's visibility timeout.")
+@click.option("--owner", help="Name of the consumer, shown to operators.")
 @pass_session
 def consume_command(
     session: Session,
@@ -43,40 +49,43 @@ def consume_command(
     visibility: int | None,
     owner: str | None,
 ) -> None:
-    """Print the payloads of messages, a line each, and ack them.
+    """Print the payloads of messages, one per line, and acknowledge them.
 
-    A message is acked once it has been written. It ends when nothing is left, unless told to --follow or to --wait.
-    With --output json each line is a whole message; with --no-ack its id and token are there to ack it later.
+    Each message is acknowledged after it has been written. The command ends when the queue is empty, unless --follow
+    or --wait is given. With --output json each line is a complete message; with --no-ack, use its id and token to
+    acknowledge it later.
     """
-    wait_ms = Patience.forever_ms if follow else wait
-    with stoppable(), session.door() as door:
-        consuming = Consuming(door, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
+    wait_ms = WaitTime.forever_ms if follow else wait
+    with stoppable(), session.broker() as broker:
+        printer = MessagePrinter(broker, queue, raw_output(), is_json=session.is_json, is_acking=is_acking)
         left = count
         while left is None or left > 0:
-            most = _BATCH if left is None else min(_BATCH, left)
-            deliveries = lease(door, queue, most, wait_ms=wait_ms, visibility_ms=visibility, owner=owner)
+            batch = _BATCH if left is None else min(_BATCH, left)
+            deliveries = lease(broker, queue, batch, wait_ms=wait_ms, visibility_ms=visibility, owner=owner)
             if not deliveries:
                 break
-            consuming.take(deliveries)
+            printer.take(deliveries)
             left = None if left is None else left - len(deliveries)
-    if consuming.lost:
-        click.echo(f"{messages(consuming.lost)} printed but not acked: their leases had ended.", err=True)
+    if printer.lost:
+        lost = message_count(printer.lost)
+        click.echo(f"{lost} printed but not acknowledged, because their leases had ended.", err=True)
         raise Stop(REFUSED)
 
 
 @dataclass(slots=True)
-class Consuming:
-    """Messages on their way to standard output."""
+class MessagePrinter:
+    """Prints leased messages and settles them."""
 
-    door: Door
+    broker: Broker
     queue: str
     output: BinaryIO
     is_json: bool
     is_acking: bool
     lost: int = 0
+    """How many messages were printed but could not be acknowledged."""
 
     def take(self, deliveries: list[Delivery]) -> None:
-        """Print messages, and ack those that were printed; what could not be printed is given back."""
+        """Print messages and acknowledge them; return those that could not be printed to the queue."""
         printed = 0
         try:
             for delivery in deliveries:
@@ -90,12 +99,12 @@ class Consuming:
         self.output.write(content + b"\n")
         self.output.flush()
 
-    def _settle(self, printed: list[Delivery], unseen: list[Delivery]) -> None:
-        if unseen:
+    def _settle(self, printed: list[Delivery], unprinted: list[Delivery]) -> None:
+        if unprinted:
             with suppress(FairlaneError):
-                self.door.nack_many(self.queue, _receipts(unseen), intent="defer", delay_ms=0)
+                self.broker.nack_many(self.queue, _receipts(unprinted), intent="defer", delay_ms=0)
         if printed and self.is_acking:
-            results = self.door.ack_many(self.queue, _receipts(printed))
+            results = self.broker.ack_many(self.queue, _receipts(printed))
             self.lost += sum(result is not None for result in results)
 
 

@@ -1,41 +1,54 @@
-"""The commands ``dlq …``."""
+"""The commands ``dlq`` and ``redrive``. QUEUE is a queue or its dead-letter queue."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from fairlane.cli import tables
-from fairlane.cli.durations import DURATION
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
+from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.formatting import message_count, printable
+from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.messages import AFTER, COUNT
 from fairlane.cli.output import answer
-from fairlane.cli.parameters import KEY
-from fairlane.cli.queue_names import QUEUE
+from fairlane.cli.parameters import DURATION, KEY, QUEUE
 from fairlane.cli.session import Session, pass_session
+from fairlane.model.limits import BATCH_MAX
 from fairlane.model.names import dlq_of, is_dlq
-from fairlane.model.views import DeadLetterFilter
+from fairlane.model.views import DeadLetterFilter, RedriveView
 
-FILTERS = (
-    click.option("--newer-than", type=DURATION, help="Only those dead at most so long."),
-    click.option("--older-than", type=DURATION, help="Only those dead at least so long."),
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
+
+_FILTERS = (
+    click.option("--newer-than", type=DURATION, help="Only messages that died at most this long ago."),
+    click.option("--older-than", type=DURATION, help="Only messages that died at least this long ago."),
     click.option(
-        "--reason", type=click.Choice(["max_attempts", "hook", "deadline", "requested"]), help="Only what died of this."
+        "--reason",
+        type=click.Choice(["max_attempts", "hook", "deadline", "requested"]),
+        help="Only messages that died for this reason.",
     ),
-    click.option("--error", metavar="TEXT", help="Only those with this text in one of their errors."),
-    click.option("--key", type=KEY, help="Only this fairness key."),
+    click.option("--error", metavar="TEXT", help="Only messages with this text in one of their errors."),
+    click.option("--key", type=KEY, help="Only messages of this fairness key."),
 )
+_POLL_S = 0.1
+_ERRORS_SHOWN = 10
 
 
 def filter_options(command: Any) -> Any:  # noqa: ANN401 - as click's decorators
-    """Add the options that say which dead letters are meant."""
-    for option in FILTERS:
+    """Add the options that select dead letters."""
+    for option in _FILTERS:
         command = option(command)
     return command
 
 
-def wanted_by(options: dict[str, Any]) -> DeadLetterFilter:
-    """Return the filter that options say."""
+def filter_of(options: dict[str, Any]) -> DeadLetterFilter:
+    """Return the filter that the options select."""
     return DeadLetterFilter(
         fairness_key=options["key"],
         error=options["error"],
@@ -45,14 +58,14 @@ def wanted_by(options: dict[str, Any]) -> DeadLetterFilter:
     )
 
 
-def dlq_meant(queue: str) -> str:
-    """Return the dead-letter queue that is meant: itself, or that of the queue."""
+def dlq_name(queue: str) -> str:
+    """Return the dead-letter queue of a queue; a dead-letter queue itself is returned as it is."""
     return queue if is_dlq(queue) else dlq_of(queue)
 
 
 @click.group(name="dlq")
 def dlq_command() -> None:
-    """Look at dead letters. QUEUE is the queue or its dead-letter queue."""
+    """List and show dead letters. QUEUE is a queue or its dead-letter queue."""
 
 
 @dlq_command.command(name="list")
@@ -61,10 +74,10 @@ def dlq_command() -> None:
 @AFTER
 @filter_options
 @pass_session
-def list_dead(session: Session, /, queue: str, *, count: int, after: str | None, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Show dead letters, in the order they died."""
-    with session.door() as door:
-        views = door.peek(dlq_meant(queue), count, after=after, wanted=wanted_by(options), with_body=True)
+def list_dead(session: Session, /, queue: str, *, count: int, after: str | None, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Show dead letters, in the order in which they died."""
+    with session.broker() as broker:
+        views = broker.peek(dlq_name(queue), count, after=after, wanted=filter_of(options), with_body=True)
     answer(views, [tables.of_messages(views)], is_json=session.is_json)
 
 
@@ -74,6 +87,96 @@ def list_dead(session: Session, /, queue: str, *, count: int, after: str | None,
 @pass_session
 def show(session: Session, queue: str, message_id: str) -> None:
     """Show one dead letter with its headers, errors and payload."""
-    with session.door() as door:
-        view = door.get(dlq_meant(queue), message_id)
+    with session.broker() as broker:
+        view = broker.get(dlq_name(queue), message_id)
     answer(view, tables.of_message(view), is_json=session.is_json)
+
+
+@click.command(name="redrive")
+@QUEUE
+@click.option("--count", type=click.IntRange(min=1), help="Most messages to move.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Most messages per second.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count the messages.")
+@click.option(
+    "--wait/--no-wait", default=True, help="Wait until it is done (an interrupt stops it), or return at once."
+)
+@click.option("--where", metavar="SQL", help="Only messages that meet this condition, which Spark evaluates.")
+@MASTER
+@filter_options
+@pass_session
+def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Move dead letters back to their queue. QUEUE is the queue or its dead-letter queue.
+
+    Messages that have moved stay moved, even if the redrive is stopped. With --data the command always waits, because
+    it runs the broker itself.
+    """
+    if options["where"] is not None:
+        _redrive_selected(session, queue, options)
+        return
+    with stoppable(), session.broker() as broker:
+        view = broker.redrive(
+            dlq_name(queue),
+            wanted=filter_of(options),
+            count=options["count"],
+            rate=options["rate"],
+            is_dry_run=options["is_dry_run"],
+        )
+        if options["wait"] or view.is_dry_run or session.endpoint.is_embedded:
+            view = _follow(broker, view)
+    answer(view, _summary(view), is_json=session.is_json)
+    if view.status == "failed":
+        raise Stop(REFUSED)
+
+
+def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> None:
+    """Select dead letters with Spark, print what was selected, and redrive them by id in batches."""
+    place, spark = server_address_of(session), begin_spark(options["master"])
+    from fairlane.spark.bulk.choosing import choose
+
+    chosen = on_spark(spark, partial(choose, spark, place, queue, options["where"]))
+    for reason, error, count in chosen.by_error[:_ERRORS_SHOWN]:
+        click.echo(f"{count:>8,}  {reason}  {printable(error)}", err=True)
+    ids = chosen.ids if options["count"] is None else chosen.ids[: options["count"]]
+    moved = 0
+    with stoppable(), session.broker() as broker:
+        for batch in (ids[at : at + BATCH_MAX] for at in range(0, len(ids), BATCH_MAX)):
+            if options["is_dry_run"]:
+                break
+            wanted = msgspec.structs.replace(filter_of(options), ids=batch)
+            view = _follow(broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"]))
+            moved += view.moved
+            if view.status != "done":
+                raise Stop(REFUSED)
+    facts = {"total": chosen.total, "matched": len(ids), "moved": moved, "is_dry_run": options["is_dry_run"]}
+    selected = f"{message_count(len(ids))} of {chosen.total:,} in {dlq_name(queue)}"
+    text = f"Would move {selected}." if options["is_dry_run"] else f"Selected {selected}; moved {moved:,}."
+    answer(facts, text, is_json=session.is_json)
+
+
+def _follow(broker: Broker, view: RedriveView) -> RedriveView:
+    """Show the progress of a redrive until it ends; an interrupt stops it."""
+    pause = Event()
+    try:
+        with progress(f"Redriving {view.queue}") as bar:
+            while view.status == "running":
+                bar.set(view.scanned, view.total)
+                pause.wait(_POLL_S)
+                view = broker.redrive_view(view.id)
+    except KeyboardInterrupt:
+        click.echo(f"\n{_summary(broker.stop_redrive(view.id))}", err=True)
+        raise
+    return view
+
+
+def _summary(view: RedriveView) -> str:
+    if view.is_dry_run:
+        return f"Would move {message_count(view.matched)} of {view.total} in {view.queue}."
+    moved = f"{message_count(view.moved)} from {view.queue}"
+    match view.status:
+        case "running":
+            return f"Started redrive {view.id} of {view.queue}."
+        case "failed":
+            return f"Redrive failed after moving {moved}: {printable(view.error or '')}"
+        case "stopped":
+            return f"Redrive stopped after moving {moved}."
+    return f"Moved {moved}."

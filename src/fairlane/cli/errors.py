@@ -1,4 +1,4 @@
-"""How a command fails: exit codes, and errors for people and for programs."""
+"""Exit codes, and error messages for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ USAGE: Final = 2
 UNAVAILABLE: Final = 3
 NOTHING: Final = 4
 INTERRUPTED: Final = 130
-_NO_SERVER: Final = "Start a server with fairlane serve, or name another with --server."
+_NO_SERVER: Final = "Start a server with `fairlane serve`, or pass the address of a running one with --server."
 
 
 class Stop(click.exceptions.Exit):
-    """The command is over, with this exit code; whatever there was to say has been said."""
+    """Ends the command with an exit code. The command has already printed its message."""
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the exit code that an error means."""
+    """Return the exit code for an error."""
     match error:
         case click.ClickException():
             return error.exit_code
@@ -36,7 +36,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def facts_of(error: BaseException) -> dict[str, object]:
-    """Return an error as programs read it."""
+    """Return the code, the cause and the remedy of an error, as programs read them."""
     match error:
         case FairlaneError():
             remedy = f"{_NO_SERVER} {error.remedy}" if isinstance(error, Disconnected) else error.remedy
@@ -44,50 +44,47 @@ def facts_of(error: BaseException) -> dict[str, object]:
             retry_after_ms = getattr(error, "retry_after_ms", None)
             return facts if retry_after_ms is None else facts | {"retry_after_ms": retry_after_ms}
         case click.ClickException():
-            return {"code": _click_code(error), "cause": error.format_message(), "remedy": _remedy_of(error)}
+            code = "usage" if isinstance(error, click.UsageError) else "file"
+            return {"code": code, "cause": error.format_message(), "remedy": _usage_remedy(error)}
         case ConnectionError() | TimeoutError():
-            return {"code": "disconnected", "cause": f"The server can't be reached: {error}.", "remedy": _NO_SERVER}
+            return {"code": "disconnected", "cause": f"Cannot reach the server: {error}.", "remedy": _NO_SERVER}
         case ModuleNotFoundError():
-            remedy = "Install it; the extras of fairlane bring what they need."
-            return {
-                "code": "missing",
-                "cause": f"This needs the package {error.name}, which is missing.",
-                "remedy": remedy,
-            }
+            cause = f"This command needs the Python package {error.name}, which is not installed."
+            remedy = "Install the package, or the extra of fairlane that includes it."
+            return {"code": "missing", "cause": cause, "remedy": remedy}
         case OSError():
-            return {"code": "file", "cause": f"{error}.", "remedy": "Look after the file and its folder."}
-    return {"code": "internal", "cause": f"{error}", "remedy": "Report it."}
+            return {"code": "file", "cause": f"{error}.", "remedy": "Check the path and its permissions."}
+    return {"code": "internal", "cause": f"{error}", "remedy": "Report this as a bug."}
 
 
-def _remedy_of(error: click.ClickException) -> str:
-    """Return what to do about what was not understood; many write options of all commands behind one of them."""
+def _usage_remedy(error: click.ClickException) -> str:
+    """Return what to do about a usage error.
+
+    Users often write an option of ``fairlane`` itself after the command, so that mistake gets a remedy of its own.
+    """
     context: click.Context | None = getattr(error, "ctx", None)
     if context is None:
-        return "Correct it and call again."
+        return "Correct it and run the command again."
     root = context.find_root()
     options = {name for parameter in root.command.params for name in parameter.opts}
     if isinstance(error, click.NoSuchOption) and context is not root and error.option_name in options:
         command = context.command_path.removeprefix(root.command_path).strip()
-        return f"It comes before the command: {root.command_path} {error.option_name} ... {command} ..."
+        return f"Write it before the command: {root.command_path} {error.option_name} ... {command} ..."
     return f"See {context.command_path} --help."
 
 
-def _click_code(error: click.ClickException) -> str:
-    return "usage" if isinstance(error, click.UsageError) else "file"
-
-
 def report(error: BaseException, *, is_json: bool) -> None:
-    """Say on standard error what went wrong, and what to do; to whoever named no command, which there are."""
+    """Print an error to standard error. Without a command, print the help instead."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         if not is_json:
             error.show()
             return
         error = click.UsageError("Missing command.", error.ctx)
-    tell(facts_of(error), is_json=is_json)
+    report_facts(facts_of(error), is_json=is_json)
 
 
-def tell(facts: Mapping[str, object], *, is_json: bool) -> None:
-    """Write the facts of an error to standard error."""
+def report_facts(facts: Mapping[str, object], *, is_json: bool) -> None:
+    """Print the facts of an error to standard error."""
     if is_json:
         click.echo(json.dumps({"error": facts}, ensure_ascii=False), err=True)
         return
@@ -97,7 +94,7 @@ def tell(facts: Mapping[str, object], *, is_json: bool) -> None:
 
 
 def wants_json(error: BaseException, arguments: list[str]) -> bool:
-    """Tell whether whoever called wants JSON, also where its options were not understood."""
+    """Return whether the caller asked for JSON, even if its arguments could not be parsed."""
     context = getattr(error, "ctx", None)
     if context is not None and "output" in context.find_root().params:
         return bool(context.find_root().params["output"] == "json")

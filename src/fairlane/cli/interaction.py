@@ -1,29 +1,65 @@
-"""Questions to whoever sits at the terminal."""
+"""The person at the terminal: confirmation, progress, and interrupts."""
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from fairlane.cli.errors import REFUSED, Stop
 
+if TYPE_CHECKING:  # rich is imported only for terminals
+    from fairlane.cli.terminal import Bar
+
 
 def confirm(question: str, *, is_sure: bool) -> None:
-    """Go on only if somebody says yes, or has said so with ``--yes``.
+    """Return if the user passed ``--yes`` or answers the question with yes.
 
     Raises:
-        Stop: somebody said no.
-        click.UsageError: nobody is there to be asked.
+        Stop: the user answered no.
+        click.UsageError: there is no terminal to ask on.
     """
     if is_sure:
         return
     try:
-        is_meant = click.confirm(question, err=True)
+        is_confirmed = click.confirm(question, err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError("Nobody is there to be asked. Say --yes if you mean it.") from None
-    if not is_meant:
-        click.echo("Nothing was done.", err=True)
+        raise click.UsageError("No terminal for confirmation; pass --yes.") from None
+    if not is_confirmed:
+        click.echo("Cancelled; nothing was changed.", err=True)
         raise Stop(REFUSED)
+
+
+class _NoBar:
+    def set(self, done: int, total: int | None) -> None:
+        """Show nothing."""
+
+
+@contextmanager
+def _no_bar() -> Iterator[Bar]:
+    yield _NoBar()
+
+
+def progress(title: str) -> AbstractContextManager[Bar]:
+    """Return a progress bar on standard error; an invisible one if that is not a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return _no_bar()
+    from fairlane.cli.terminal import bar
+
+    return bar(title)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Treat SIGTERM like an interrupt inside the block, so that commands return their leases before they end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

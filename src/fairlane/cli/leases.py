@@ -1,70 +1,109 @@
-"""The commands for one message at a time in a shell: ``dequeue``, ``ack``, ``nack``, ``extend``."""
+"""The commands ``dequeue``, ``ack``, ``nack``, ``extend`` and ``state``: one leased message at a time, in a shell."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli import shell as handover
-from fairlane.cli.door import Door
-from fairlane.cli.durations import DURATION, PATIENCE
+from fairlane.cli import shell
 from fairlane.cli.errors import NOTHING, Stop, exit_code_of
-from fairlane.cli.output import answer, as_json, instant
-from fairlane.cli.patience import lease
-from fairlane.cli.queue_names import QUEUE
+from fairlane.cli.formatting import as_json, instant
+from fairlane.cli.output import answer, raw_output
+from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import FairlaneError
 from fairlane.model.limits import BATCH_MAX
-from fairlane.model.message import Receipt
+from fairlane.model.message import Delivery, Receipt
+
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Result = TypeVar("Result")
+_REQUEST_WAIT_MS = 20_000
+"""How long one lease request waits; a longer wait is several requests."""
+_DEQUEUE_EXAMPLE = """\b
+Example:
+  while job=$(fairlane dequeue orders --wait 10s); do
+    eval "$job"
+    ./handle "$FAIRLANE_QUEUE_PAYLOAD_PATH" && fairlane ack || fairlane nack --error "exit $?"
+  done
+"""
 
 
-@click.command(name="dequeue")
+def lease(
+    broker: Broker,
+    queue: str,
+    count: int,
+    *,
+    wait_ms: int,
+    visibility_ms: int | None = None,
+    owner: str | None = None,
+    with_state: bool = False,
+) -> list[Delivery]:
+    """Lease messages and return them, waiting for the first one up to ``wait_ms``."""
+    until = monotonic() + wait_ms / 1000
+    rest_ms = wait_ms
+    while True:
+        leased = broker.lease(
+            queue,
+            count,
+            wait_ms=min(rest_ms, _REQUEST_WAIT_MS),
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+        )
+        if leased or rest_ms <= _REQUEST_WAIT_MS:
+            return [one if isinstance(one, Delivery) else one.delivery for one in leased]
+        rest_ms = max(0, int((until - monotonic()) * 1000))
+
+
+@click.command(name="dequeue", epilog=_DEQUEUE_EXAMPLE)
 @QUEUE
-@click.option("--wait", type=PATIENCE, default=0, help="How long to wait for a message; by default not at all.")
-@click.option("--visibility", type=DURATION, help="How long the lease lasts; by default what the queue's policy says.")
-@click.option("--count", type=click.IntRange(1, BATCH_MAX), default=1, help="How many; several only as JSON lines.")
-@click.option("--owner", help="Who leases it, for those who look.")
-@click.option("--with-state", is_flag=True, help="Take the workflow state along.")
+@click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for a message. Default: do not wait.")
+@click.option("--visibility", type=DURATION, help="How long the lease lasts. Default: the queue's visibility timeout.")
+@click.option(
+    "--count", type=click.IntRange(1, BATCH_MAX), default=1, help="Number of messages; above 1 only with --output json."
+)
+@click.option("--owner", help="Name of the consumer, shown to operators.")
+@click.option("--with-state", is_flag=True, help="Include the workflow state.")
 @click.option(
     "--payload-out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to write the payload; by default a new temporary file, which ack and nack remove.",
+    help="File for the payload. Default: a new temporary file, which ack and nack remove.",
 )
 @pass_session
-def dequeue_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
-    r"""Lease a message and print the lines that export what ack, nack and extend need.
+def dequeue_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Lease a message and print it as shell variables.
 
-    \b
-    while job=$(fairlane dequeue orders --wait 10s); do
-      eval "$job"
-      work-on "$FAIRLANE_QUEUE_PAYLOAD_PATH" && fairlane ack || fairlane nack --error "exit $?"
-    done
+    Evaluate the output to set the variables that ack, nack and extend read. Exit code 4 means that no message was
+    available.
     """
     if options["count"] > 1 and (options["payload_out"] is not None or not session.is_json):
-        raise click.UsageError("A shell has room for one message. For several say --output json, no --payload-out.")
+        raise click.UsageError("--count above 1 needs --output json and does not work with --payload-out.")
     try:
-        with session.door() as door:
-            is_found = _hand_over(session, door, queue, options)
+        with session.broker() as broker:
+            is_found = _lease_and_print(session, broker, queue, options)
     except (FairlaneError, OSError) as error:
         if not session.is_json:
-            handover.take_back(exit_code_of(error))
+            shell.export_failure(exit_code_of(error))
         raise
     if not is_found:
         if not session.is_json:
-            handover.take_back(NOTHING)
+            shell.export_failure(NOTHING)
         raise Stop(NOTHING)
 
 
-def _hand_over(session: Session, door: Door, queue: str, options: dict[str, Any]) -> bool:
-    """Lease what is asked for and print it; tell whether there was anything."""
+def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict[str, Any]) -> bool:
+    """Lease messages and print them; return whether there were any."""
     deliveries = lease(
-        door,
+        broker,
         queue,
         options["count"],
         wait_ms=options["wait"],
@@ -74,78 +113,75 @@ def _hand_over(session: Session, door: Door, queue: str, options: dict[str, Any]
     )
     if not deliveries:
         return False
-    with handover.or_given_back(door, deliveries):
+    with shell.returned_on_error(broker, deliveries):
         if session.is_json and options["payload_out"] is None:
             click.echo("\n".join(as_json(delivery) for delivery in deliveries))
         else:
-            handover.give(deliveries[0], options["payload_out"], is_json=session.is_json)
+            shell.export_message(deliveries[0], options["payload_out"], is_json=session.is_json)
     return True
 
 
-def _named(flag: str, variable: str, words: str, kind: type) -> Callable[[Command], Command]:
-    return click.option(flag, envvar=variable, required=True, show_envvar=True, type=kind, help=words)
+def _from_environment(flag: str, variable: str, text: str, kind: type) -> Callable[[Command], Command]:
+    return click.option(flag, envvar=variable, required=True, show_envvar=True, type=kind, help=text)
 
 
 def message_options(command: Command) -> Command:
-    """Add the options that say which message is meant."""
-    command = _named("--id", handover.MESSAGE_ID, "The message.", str)(command)
-    return _named("--queue", handover.NAME, "The queue it was leased from.", str)(command)
+    """Add the options that name a message."""
+    command = _from_environment("--id", shell.MESSAGE_ID, "Id of the message.", str)(command)
+    return _from_environment("--queue", shell.NAME, "Queue that it was leased from.", str)(command)
 
 
 def receipt_options(command: Command) -> Command:
-    """Add the options that say which leased message is meant."""
-    return message_options(_named("--token", handover.TOKEN, "The token of its lease.", int)(command))
+    """Add the options that name a leased message."""
+    return message_options(_from_environment("--token", shell.TOKEN, "Fencing token of its lease.", int)(command))
 
 
 @click.command(name="ack")
 @receipt_options
-@click.option("--cost", type=int, help="What it did cost; its key is charged for that.")
+@click.option("--cost", type=int, help="Actual cost of the message, charged to its fairness key.")
 @pass_session
 def ack_command(session: Session, *, queue: str, id: str, token: int, cost: int | None) -> None:
-    """Let a leased message be done."""
-    with session.door() as door:
-        _only(door.ack_many(queue, [Receipt(id, token)], costs=None if cost is None else [cost]))
-    handover.remove_payload()
-    answer({"id": id, "queue": queue, "acked": True}, f"Message {id} is done.", is_json=session.is_json)
+    """Acknowledge a leased message. The broker deletes it together with its state."""
+    with session.broker() as broker:
+        _only(broker.ack_many(queue, [Receipt(id, token)], costs=None if cost is None else [cost]))
+    shell.remove_temporary_files()
+    answer({"id": id, "queue": queue, "acked": True}, f"Acknowledged message {id}.", is_json=session.is_json)
 
 
 @click.command(name="nack")
 @receipt_options
-@click.option("--error", default="", help="What went wrong; dead letters keep it.")
+@click.option("--error", default="", help="What went wrong; kept with the message.")
 @click.option(
     "--intent",
     type=click.Choice(["failure", "defer", "dead"]),
     default="failure",
     show_default=True,
-    help="It failed, or is deferred without a failure, or goes to the dead letters at once.",
+    help="Count a failed attempt, defer without one, or move the message to the dead letters at once.",
 )
-@click.option("--delay", type=DURATION, help="When it comes back; by default the policy's backoff.")
+@click.option("--delay", type=DURATION, help="Time until it can be leased again. Default: the queue's backoff.")
 @pass_session
-def nack_command(session: Session, /, *, queue: str, id: str, token: int, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Give a leased message back."""
-    with session.door() as door:
-        results = door.nack_many(
+def nack_command(session: Session, /, *, queue: str, id: str, token: int, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Return a leased message to its queue, because it failed or to defer it."""
+    with session.broker() as broker:
+        results = broker.nack_many(
             queue, [Receipt(id, token)], error=options["error"], intent=options["intent"], delay_ms=options["delay"]
         )
         _only(results)
-    handover.remove_payload()
-    said = {"id": id, "queue": queue, "nacked": True, "intent": options["intent"]}
-    answer(said, f"Message {id} is given back.", is_json=session.is_json)
+    shell.remove_temporary_files()
+    facts = {"id": id, "queue": queue, "nacked": True, "intent": options["intent"]}
+    answer(facts, f"Returned message {id}.", is_json=session.is_json)
 
 
 @click.command(name="extend")
 @receipt_options
-@click.option("--visibility", type=DURATION, help="How long from now; by default what the queue's policy says.")
+@click.option("--visibility", type=DURATION, help="New duration from now. Default: the queue's visibility timeout.")
 @pass_session
 def extend_command(session: Session, *, queue: str, id: str, token: int, visibility: int | None) -> None:
-    """Let a lease last longer, counted from now."""
-    with session.door() as door:
-        expires_ms = _only(door.extend_many(queue, [Receipt(id, token)], visibility_ms=visibility))
-    said = {"id": id, "queue": queue, "expires_ms": expires_ms}
-    answer(said, f"The lease of message {id} lasts until {instant(expires_ms)} UTC.", is_json=session.is_json)
-
-
-Result = TypeVar("Result")
+    """Extend the lease of a message, counted from now."""
+    with session.broker() as broker:
+        expires_ms = _only(broker.extend_many(queue, [Receipt(id, token)], visibility_ms=visibility))
+    facts = {"id": id, "queue": queue, "expires_ms": expires_ms}
+    answer(facts, f"Extended the lease of message {id} until {instant(expires_ms)} UTC.", is_json=session.is_json)
 
 
 def _only(results: list[Result | FairlaneError]) -> Result:
@@ -153,3 +189,62 @@ def _only(results: list[Result | FairlaneError]) -> Result:
     if isinstance(result, FairlaneError):
         raise result
     return result
+
+
+@click.group(name="state")
+def state_command() -> None:
+    """Read and write the workflow state of a leased message."""
+
+
+@state_command.command()
+@message_options
+@pass_session
+def get(session: Session, *, queue: str, id: str) -> None:
+    """Print the workflow state of a message. Exit code 4 means that it has none."""
+    with session.broker() as broker:
+        state, etag = broker.get_state(queue, id)
+    if state is None:
+        raise Stop(NOTHING)
+    if session.is_json:
+        answer({"state": state, "etag": etag}, "", is_json=True)
+        return
+    raw_output().write(state)
+
+
+@state_command.command()
+@receipt_options
+@click.option("--file", "path", metavar="FILE", default="-", help="File with the state. Default: standard input.")
+@click.option("--remove", "is_removing", is_flag=True, help="Remove the state instead.")
+@click.option(
+    "--etag",
+    envvar=shell.STATE_ETAG,
+    show_envvar=True,
+    help="Version that you expect to replace. Default: no state exists yet.",
+)
+@pass_session
+def put(session: Session, *, queue: str, id: str, token: int, path: str, is_removing: bool, etag: str | None) -> None:
+    """Write the workflow state of a leased message.
+
+    The state is written only if its version is still the expected one. Evaluate the output to set the new version.
+    """
+    state = None if is_removing else sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    with session.broker() as broker:
+        new_etag = broker.set_state(_receipt_only(queue, id, token), state, etag=etag or None)
+    line = f"unset {shell.STATE_ETAG}" if new_etag is None else f"export {shell.STATE_ETAG}={new_etag}"
+    answer({"id": id, "queue": queue, "etag": new_etag}, line, is_json=session.is_json)
+
+
+def _receipt_only(queue: str, message_id: str, token: int) -> Delivery:
+    """Return a delivery that holds only the receipt, which is all that ``set_state`` reads."""
+    return Delivery(
+        id=message_id,
+        queue=queue,
+        token=token,
+        payload=b"",
+        headers={},
+        fairness_key="",
+        attempt=1,
+        expires_ms=0,
+        enqueued_ms=0,
+        correlation_id="",
+    )

@@ -1,4 +1,4 @@
-"""The command ``fairlane``: its options, its commands, and how it ends."""
+"""The command ``fairlane``: its options, its commands and its exit codes."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from typing import Any
 try:
     import click
 except ImportError as missing:
-    raise SystemExit("The command line is an extra: pip install 'fairlane[cli]'.") from missing
+    raise SystemExit("The command line needs an extra: pip install 'fairlane[cli]'.") from missing
 
 from fairlane import __version__
 from fairlane.cli.errors import INTERRUPTED, exit_code_of, report, wants_json
-from fairlane.cli.session import DEFAULT_SERVER, Place, Session
+from fairlane.cli.session import DEFAULT_SERVER, Endpoint, Session
 from fairlane.cli.session import connect as connect_to
 from fairlane.errors import FairlaneError
 
 SECTIONS = {
     "Server": {
         "serve": ("serve", "Run a server."),
-        "key": ("api_keys", "Make, list and revoke API keys of a server."),
-        "config": ("config", "Set, get and list config values; check the settings of a server."),
-        "cluster": ("cluster", "Look at the nodes of a cluster, move and split queues, and drain nodes."),
+        "key": ("api_keys", "Create, list and revoke API keys."),
+        "config": ("config", "Set, get and list config values; check a server's settings."),
+        "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {
         "worker": ("worker", "Run the handlers of a worker."),
     },
     "Queues": {
-        "queue": ("queues", "Make, change, look at and remove queues."),
-        "stats": ("stats", "Show how queues do, or the fairness keys of one queue."),
-        "top": ("stats", "Watch all queues."),
-        "hook": ("hooks", "Try Lua hooks on samples."),
+        "queue": ("queues", "Create, change, inspect and delete queues."),
+        "stats": ("queues", "Show statistics of all queues, or of one queue and its fairness keys."),
+        "top": ("queues", "Watch all queues live."),
+        "hook": ("hooks", "Test Lua hooks on sample messages."),
     },
     "Messages": {
         "enqueue": ("enqueue", "Enqueue a message, or many from a file or standard input."),
-        "consume": ("consume", "Print the payloads of messages, a line each, and ack them."),
-        "peek": ("messages", "Look at messages without leasing them."),
-        "explain": ("messages", "Tell why a message waits."),
+        "consume": ("consume", "Print the payloads of messages, one per line, and acknowledge them."),
+        "peek": ("messages", "Show messages without leasing them."),
+        "explain": ("messages", "Explain why a message is waiting."),
     },
-    "Messages, one at a time, in a shell": {
-        "dequeue": ("leases", "Lease a message and print the lines that export what ack, nack and extend need."),
-        "ack": ("leases", "Let a leased message be done."),
-        "nack": ("leases", "Give a leased message back."),
-        "extend": ("leases", "Let a lease last longer."),
-        "state": ("states", "Read and write the workflow state of a leased message."),
+    "One message at a time, in a shell": {
+        "dequeue": ("leases", "Lease a message and print it as shell variables."),
+        "ack": ("leases", "Acknowledge a leased message."),
+        "nack": ("leases", "Return a leased message to its queue."),
+        "extend": ("leases", "Extend the lease of a message."),
+        "state": ("leases", "Read and write the workflow state of a leased message."),
     },
     "Batches": {
-        "consumers": ("batches", "Look at registered consumers, and release them."),
-        "sinks": ("batches", "Look at sinks, and drop them."),
+        "consumers": ("batches", "List and release registered consumers."),
+        "sinks": ("batches", "List and drop sinks."),
     },
     "Dead letters": {
-        "dlq": ("dead_letters", "Look at dead letters."),
-        "redrive": ("redrive", "Move dead letters back to their queue."),
+        "dlq": ("dead_letters", "List and show dead letters."),
+        "redrive": ("dead_letters", "Move dead letters back to their queue."),
     },
     "Data": {
-        "journal": ("data.journal", "Export the journal, for the pipeline and for what-if."),
-        "pipeline": ("data.pipeline", "Make tables of the journal, with Spark: usage, waits, fairness, failures."),
+        "journal": ("data.journal", "Export the journal for the pipeline and for what-if."),
+        "pipeline": ("data.pipeline", "Turn the journal into tables with Spark: usage, waits, fairness, failures."),
         "whatif": ("data.whatif", "Replay an exported journal against another policy."),
-        "advise": ("data.advise", "Look for the setting that would have met targets at the least cost to the rest."),
-        "backfill": ("data.backfill", "Fill QUEUE with the rows of files or of a table, each once."),
-        "archive": ("data.archive", "Archive finished days of the journal and of acked messages as Parquet."),
-        "report": ("data.reports", "Write a report of who waited and why, from the tables of the pipeline."),
+        "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
+        "backfill": ("data.backfill", "Enqueue the rows of files or of a table, each once."),
+        "archive": ("data.archive", "Archive finished days of the journal and of acknowledged messages as Parquet."),
+        "report": ("data.reports", "Write a report of waits and their causes."),
     },
     "Shell": {
-        "completion": ("completing", "Print the script that completes commands in a shell."),
+        "completion": ("shell", "Print a shell completion script."),
     },
 }
-"""Where each command is, and what it does; so the help needs to import none of them."""
+"""The module and the summary of each command, so that the help imports none of them."""
 
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
@@ -78,7 +78,7 @@ FILE = click.Path(exists=True, dir_okay=False)
 
 
 class Fairlane(click.Group):
-    """The group of all commands. Commands are imported when they are called, and errors become exit codes."""
+    """The group of all commands. It imports a command when it is called, and turns errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
@@ -92,18 +92,20 @@ class Fairlane(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - see above
-        """Write the commands by topic."""
+        """Write the list of commands, grouped by topic."""
         width = max(map(len, _COMMANDS))
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, (_, text) in section.items()])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command; if whoever reads its output goes away, it ends without a word."""
+        """Run a command; end silently if the reader of its output goes away."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still held back can go nowhere else
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), 1
+            )  # the interpreter flushes its buffer on exit, and must not fail then
             return None
 
     def main(
@@ -115,7 +117,7 @@ class Fairlane(click.Group):
         windows_expand_args: bool = True,  # noqa: FBT001, FBT002 - click's signature
         **extra: Any,  # noqa: ANN401 - click's signature
     ) -> Any:  # noqa: ANN401 - click's signature
-        """Run a command; whatever is expected to go wrong ends as an exit code and a few words."""
+        """Run a command, and report expected errors with a message and an exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         name = prog_name or "fairlane"
         if not standalone_mode:
@@ -128,7 +130,7 @@ class Fairlane(click.Group):
             sys.exit(INTERRUPTED)
         except (FairlaneError, click.ClickException, OSError, ModuleNotFoundError) as error:
             if isinstance(error, ModuleNotFoundError) and (error.name or "fairlane").startswith("fairlane"):
-                raise  # a fault of ours, and not an extra that is missing
+                raise  # a bug of ours, not a missing extra
             report(error, is_json=wants_json(error, arguments))
             sys.exit(exit_code_of(error))
         sys.exit(result if isinstance(result, int) else 0)
@@ -142,20 +144,20 @@ class Fairlane(click.Group):
     default=DEFAULT_SERVER,
     show_default=True,
     show_envvar=True,
-    help="The server to talk to.",
+    help="Server to connect to; several nodes of a cluster, separated by commas.",
 )
 @click.option(
     "--api-key",
     metavar="KEY",
     envvar="FAIRLANE_API_KEY",
     show_envvar=True,
-    help="Who you are. Others can see your options: the environment is the better place.",
+    help="API key. Other users can see options; prefer the environment variable.",
 )
 @click.option(
     "--data",
     metavar="FOLDER",
     type=click.Path(file_okay=False),
-    help="Work on the data in a folder, without a server.",
+    help="Open the data in a folder instead of connecting to a server.",
 )
 @click.option(
     "--tls-ca",
@@ -163,7 +165,7 @@ class Fairlane(click.Group):
     type=FILE,
     envvar="FAIRLANE_CLIENT_CA",
     show_envvar=True,
-    help="The certificates that vouch for the server, if those of the system don't.",
+    help="CA certificates that verify the server. Default: those of the system.",
 )
 @click.option(
     "--tls-cert",
@@ -171,7 +173,7 @@ class Fairlane(click.Group):
     type=FILE,
     envvar="FAIRLANE_CLIENT_CERT",
     show_envvar=True,
-    help="Your certificate, for a server that asks for one.",
+    help="Client certificate, for a server that requires one.",
 )
 @click.option(
     "--tls-key",
@@ -179,17 +181,23 @@ class Fairlane(click.Group):
     type=FILE,
     envvar="FAIRLANE_CLIENT_KEY",
     show_envvar=True,
-    help="Its key, if that is in a file of its own.",
+    help="Private key of the client certificate, if it is in a separate file.",
 )
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Output format: tables for people, JSON for programs.",
+)
 @click.version_option(__version__, "--version", prog_name="fairlane", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, /, *, server: str, data: str | None, output: str, **known: str | None) -> None:
     """A durable, fair, multi-tenant message queue.
 
-    Exit codes: 0 done, 1 refused, 2 wrong usage, 3 unavailable for now, 4 nothing there, 130 interrupted.
+    Exit codes: 0 success, 1 refused, 2 usage error, 3 temporarily unavailable, 4 nothing found, 130 interrupted.
     """
-    place = Place(
+    endpoint = Endpoint(
         server=server,
         api_key=known["api_key"],
         data=data,
@@ -197,7 +205,7 @@ def cli(context: click.Context, /, *, server: str, data: str | None, output: str
         certificate=known["tls_cert"],
         certificate_key=known["tls_key"],
     )
-    context.obj = Session(place=place, is_json=output == "json", connect=context.obj or connect_to)
+    context.obj = Session(endpoint=endpoint, is_json=output == "json", connect=context.obj or connect_to)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fairlane.cli.durations import milliseconds
+from fairlane.cli.parameters import milliseconds
 from fairlane.errors import InvalidArgument
 from fairlane.model.message import NewMessage
 

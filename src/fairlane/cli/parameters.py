@@ -1,44 +1,127 @@
-"""Options that are neither text nor number: fairness keys, and names with values."""
+"""Types of options and arguments, and the options that several commands share."""
 
 from __future__ import annotations
 
+import re
+
 import click
+from click.shell_completion import CompletionItem
+
+from fairlane.cli.session import DEFAULT_SERVER, Endpoint, connect
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_COMPLETION_TIMEOUT_S = 2.0
 
 
-class KeyPath(click.ParamType):  # type: ignore[type-arg] # older versions of click know no argument
-    """A fairness key; slashes make a path of it."""
+def milliseconds(text: str) -> int:
+    """Return the milliseconds of a duration such as ``90s`` or ``1h30m``.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    if text == "0":
+        return 0
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(f"Invalid duration {text!r}; write a number with a unit, such as 500ms, 30s, 5m, 2h or 1d.")
+    total = sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    if total != int(total):
+        raise ValueError(f"Invalid duration {text!r}; it must be a whole number of milliseconds.")
+    return int(total)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
+    """A timespan with units, converted to milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the milliseconds."""
+        if isinstance(value, int):
+            return value
+        try:
+            return milliseconds(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class WaitTime(Duration):
+    """A timespan, or ``forever``."""
+
+    name = "duration|forever"
+    forever_ms = 366 * 24 * 3600 * 1000
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the milliseconds; a year stands for ``forever``."""
+        return self.forever_ms if value == "forever" else super().convert(value, param, ctx)
+
+
+class KeyPath(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
+    """A fairness key; slashes separate the names of a path."""
 
     name = "key"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str | tuple[str, ...]:
-        """Return the key that was written."""
+        """Return the fairness key."""
         if isinstance(value, tuple):
             return value
         names = tuple(str(value).split("/"))
         if not all(names):
-            self.fail(f"A key is a name, or names with slashes between them, unlike {str(value)!r}.", param, ctx)
+            self.fail(f"Invalid fairness key {str(value)!r}; write a name or a path such as acme/mobile.", param, ctx)
         return names[0] if len(names) == 1 else names
 
 
-class Pair(click.ParamType):  # type: ignore[type-arg] # older versions of click know no argument
-    """A name and a value, with an equals sign between them."""
+class Pair(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
+    """A name and a value, separated by an equals sign."""
 
     name = "name=value"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return name and value."""
+        """Return the name and the value."""
         if isinstance(value, tuple):
             return value
         name, sign, text = str(value).partition("=")
         if not sign or not name:
-            self.fail(f"Write NAME=VALUE, unlike {str(value)!r}.", param, ctx)
+            self.fail(f"Expected NAME=VALUE, got {str(value)!r}.", param, ctx)
         return name, text
 
 
+class QueueName(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
+    """The name of a queue, with shell completion. The broker checks whether the queue exists."""
+
+    name = "queue"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the server's queues that begin with the text; nothing if the server cannot be reached."""
+        options = ctx.find_root().params
+        if options.get("data") is not None:  # opening a folder could create it
+            return []
+        endpoint = Endpoint(
+            server=options.get("server") or DEFAULT_SERVER,
+            api_key=options.get("api_key"),
+            timeout_s=_COMPLETION_TIMEOUT_S,
+        )
+        try:
+            with connect(endpoint) as broker:
+                names = [view.name for view in broker.queues()]
+        except Exception:  # noqa: BLE001 - an error message would garble the line that the user is typing
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+DURATION = Duration()
+WAIT_TIME = WaitTime()
 KEY = KeyPath()
 PAIR = Pair()
 
+QUEUE = click.argument("queue", type=QueueName())
+"""The queue that a command is about."""
 
-def written(key: str | tuple[str, ...]) -> str:
-    """Return a key as people write it."""
-    return key if isinstance(key, str) else "/".join(key)
+YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+"""The option that answers the question of ``interaction.confirm``."""

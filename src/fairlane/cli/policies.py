@@ -1,4 +1,4 @@
-"""Queue policies as operators write them: ``--set name=value`` and files."""
+"""Queue policies as operators write them: ``--set name=value`` options and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import get_args
 import click
 import msgspec
 
-from fairlane.cli.durations import milliseconds
+from fairlane.cli.parameters import milliseconds
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.spelling import did_you_mean
 
@@ -20,14 +20,14 @@ _SCRIPTS = ("on_enqueue", "on_failure")
 
 
 def policy_fields(path: Path | None, pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """Return the fields that a file and ``--set`` name; what is set wins over the file.
+    """Return the fields from a file and from ``--set``, which overrides the file.
 
     Raises:
-        click.UsageError: the file or a value can't be understood.
+        click.UsageError: the file or a value is not valid.
     """
     fields = {} if path is None else _from_file(path)
-    for written, text in pairs:
-        name, dot, key = written.partition(".")
+    for setting, text in pairs:
+        name, dot, key = setting.partition(".")
         try:
             if dot:
                 table = fields.get(name, {})
@@ -36,19 +36,19 @@ def policy_fields(path: Path | None, pairs: Iterable[tuple[str, str]]) -> dict[s
                 name = _field(name)
                 fields[name] = _value(name, text)
         except (ValueError, OSError) as error:
-            raise click.UsageError(f"--set {written}: {error}") from error
+            raise click.UsageError(f"Invalid --set {setting}: {error}") from error
     return fields
 
 
 def _field(name: str) -> str:
-    """Return the field that is meant: a timespan may be named without its unit."""
+    """Return the name of a field; the unit ``_ms`` may be left out."""
     name = name.replace("-", "_")
     if name in _TYPES:
         return name
     if name + "_ms" in _TYPES:
         return name + "_ms"
     raise ValueError(
-        f"A queue policy has no field {name!r}.{did_you_mean(name, _TYPES)} Its fields are {', '.join(_TYPES)}."
+        f"Unknown policy field {name!r}.{did_you_mean(name, _TYPES)} Valid fields are {', '.join(_TYPES)}."
     )
 
 
@@ -75,9 +75,9 @@ def _from_file(path: Path) -> dict[str, object]:
         text = path.read_text()
         fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise click.UsageError(f"--policy {path}: {error}") from error
+        raise click.UsageError(f"Cannot read --policy {path}: {error}") from error
     if not isinstance(fields, dict):
-        raise click.UsageError(f"--policy {path}: a policy is a table of fields.")
+        raise click.UsageError(f"Invalid --policy {path}: expected a table of fields.")
     for name in _SCRIPTS:
         script = fields.get(name)
         if isinstance(script, str) and script.startswith("@"):

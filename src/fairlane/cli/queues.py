@@ -1,84 +1,92 @@
-"""The commands ``queue …``."""
+"""The commands ``queue``, ``stats`` and ``top``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
 
 import click
 
 from fairlane.cli import tables
+from fairlane.cli.formatting import key_text, message_count
 from fairlane.cli.interaction import confirm
-from fairlane.cli.output import answer
-from fairlane.cli.parameters import KEY, PAIR, written
+from fairlane.cli.output import Table, answer, is_terminal, show
+from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, YES, QueueName
 from fairlane.cli.policies import policy_fields
-from fairlane.cli.queue_names import QUEUE
 from fairlane.cli.session import Session, pass_session
 
-NEW_QUEUE = click.argument("queue")
-SETTINGS = click.option(
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
+
+_SETTINGS = click.option(
     "--set",
     "pairs",
     multiple=True,
     type=PAIR,
-    help="A field of the policy: max_attempts=3, visibility_timeout=1m, weights.acme=5, on_enqueue=@hook.lua, "
-    "deadline=none. May be repeated.",
+    help="A policy field: max_attempts=3, visibility_timeout=1m, weights.acme=5, on_enqueue=@hook.lua, "
+    "deadline=none. Repeatable.",
 )
-POLICY = click.option(
+_POLICY = click.option(
     "--policy",
     "path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A TOML or JSON file with fields of the policy.",
+    help="TOML or JSON file with policy fields; --set overrides it.",
 )
-ONLY_KEY = click.option("--key", type=KEY, help="Only this fairness key and those below it: acme, or acme/mobile.")
-YES = click.option("--yes", "-y", "is_sure", is_flag=True, help="Don't ask.")
+_ONLY_KEY = click.option("--key", type=KEY, help="Only this fairness key and those below it: acme, or acme/mobile.")
+_INTERVAL = click.option("--interval", type=DURATION, default="1s", show_default=True, help="Time between updates.")
+_ROUNDS = click.option("--rounds", type=click.IntRange(min=1), help="Stop after this many updates.")
+Snapshot = Callable[[], tuple[object, list[Table]]]
+"""Returns the current views, for JSON, and the same as tables."""
 
 
 @click.group(name="queue")
 def queue_command() -> None:
-    """Make, change, look at and remove queues."""
+    """Create, change, inspect and delete queues."""
 
 
 @queue_command.command()
-@NEW_QUEUE
-@SETTINGS
-@POLICY
-@click.option("--group", help="In a cluster, the group of queues that it joins; it may forward to those in one commit.")
+@click.argument("queue")
+@_SETTINGS
+@_POLICY
+@click.option("--group", help="In a cluster: group to create it in. Queues of one group can forward to each other.")
 @pass_session
 def create(
     session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None, group: str | None
 ) -> None:
-    """Make a queue, and its dead-letter queue with it."""
+    """Create a queue together with its dead-letter queue."""
     fields = policy_fields(path, pairs)
-    if group is not None and session.place.is_embedded:
-        raise click.UsageError("A folder has one broker and no groups: leave --group out.")
-    with session.door() as door:
-        door.create_queue(queue, fields, **({} if group is None else {"group": group}))
-    answer({"queue": queue, "created": True}, f"Queue {queue} is there.", is_json=session.is_json)
+    if group is not None and session.endpoint.is_embedded:
+        raise click.UsageError("--group needs a server: a data folder has no groups.")
+    with session.broker() as broker:
+        broker.create_queue(queue, fields, **({} if group is None else {"group": group}))
+    answer({"queue": queue, "created": True}, f'Created queue "{queue}".', is_json=session.is_json)
 
 
 @queue_command.command()
 @QUEUE
-@SETTINGS
-@POLICY
+@_SETTINGS
+@_POLICY
 @pass_session
 def update(session: Session, queue: str, *, pairs: tuple[tuple[str, str], ...], path: Path | None) -> None:
-    """Change fields of a queue's policy while it is in use."""
+    """Change fields of a queue's policy. Other fields keep their values."""
     fields = policy_fields(path, pairs)
     if not fields:
-        raise click.UsageError("Say with --set or --policy what is to change.")
-    with session.door() as door:
-        door.update_queue(queue, fields)
-    said = {"queue": queue, "changed": sorted(fields)}
-    answer(said, f"Queue {queue} has changed: {', '.join(sorted(fields))}.", is_json=session.is_json)
+        raise click.UsageError("Nothing to change; pass --set or --policy.")
+    with session.broker() as broker:
+        broker.update_queue(queue, fields)
+    facts = {"queue": queue, "changed": sorted(fields)}
+    answer(facts, f'Updated queue "{queue}": {", ".join(sorted(fields))}.', is_json=session.is_json)
 
 
 @queue_command.command(name="list")
 @pass_session
 def list_queues(session: Session) -> None:
     """Show all queues."""
-    with session.door() as door:
-        views = door.queues()
+    with session.broker() as broker:
+        views = broker.queues()
     answer(views, [tables.of_queues(views)], is_json=session.is_json)
 
 
@@ -87,31 +95,31 @@ def list_queues(session: Session) -> None:
 @pass_session
 def inspect(session: Session, queue: str) -> None:
     """Show a queue with its policy, fairness keys and throttles."""
-    with session.door() as door:
-        view = door.inspect(queue)
+    with session.broker() as broker:
+        view = broker.inspect(queue)
     answer(view, tables.of_queue(view), is_json=session.is_json)
 
 
 @queue_command.command()
 @QUEUE
-@ONLY_KEY
+@_ONLY_KEY
 @pass_session
 def pause(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -> None:
-    """Hand out nothing of a queue or a key until it is resumed."""
-    with session.door() as door:
-        door.pause(queue, key=key)
-    answer({"queue": queue, "key": key, "paused": True}, f"{_what(queue, key)} is paused.", is_json=session.is_json)
+    """Stop delivery from a queue or a fairness key. Enqueueing goes on."""
+    with session.broker() as broker:
+        broker.pause(queue, key=key)
+    answer({"queue": queue, "key": key, "paused": True}, f"Paused {_subject(queue, key)}.", is_json=session.is_json)
 
 
 @queue_command.command()
 @QUEUE
-@ONLY_KEY
+@_ONLY_KEY
 @pass_session
 def resume(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -> None:
-    """Undo a pause."""
-    with session.door() as door:
-        door.resume(queue, key=key)
-    answer({"queue": queue, "key": key, "paused": False}, f"{_what(queue, key)} goes on.", is_json=session.is_json)
+    """Resume delivery after a pause."""
+    with session.broker() as broker:
+        broker.resume(queue, key=key)
+    answer({"queue": queue, "key": key, "paused": False}, f"Resumed {_subject(queue, key)}.", is_json=session.is_json)
 
 
 @queue_command.command()
@@ -119,11 +127,11 @@ def resume(session: Session, queue: str, *, key: str | tuple[str, ...] | None) -
 @YES
 @pass_session
 def purge(session: Session, queue: str, *, is_sure: bool) -> None:
-    """Remove all messages of a queue that are not leased."""
-    confirm(f"Remove all messages of queue {queue} that are not leased?", is_sure=is_sure)
-    with session.door() as door:
-        count = door.purge(queue)
-    answer({"queue": queue, "purged": count}, f"{tables.messages(count)} removed.", is_json=session.is_json)
+    """Delete all messages of a queue that are not leased."""
+    confirm(f'Delete all messages of queue "{queue}" that are not leased?', is_sure=is_sure)
+    with session.broker() as broker:
+        count = broker.purge(queue)
+    answer({"queue": queue, "purged": count}, f"Deleted {message_count(count)}.", is_json=session.is_json)
 
 
 @queue_command.command()
@@ -131,12 +139,84 @@ def purge(session: Session, queue: str, *, is_sure: bool) -> None:
 @YES
 @pass_session
 def delete(session: Session, queue: str, *, is_sure: bool) -> None:
-    """Remove a queue with everything in it, its dead letters included."""
-    confirm(f"Remove queue {queue} with all its messages and dead letters?", is_sure=is_sure)
-    with session.door() as door:
-        door.delete_queue(queue)
-    answer({"queue": queue, "deleted": True}, f"Queue {queue} is gone.", is_json=session.is_json)
+    """Delete a queue with all its messages and dead letters."""
+    confirm(f'Delete queue "{queue}" with all its messages and dead letters?', is_sure=is_sure)
+    with session.broker() as broker:
+        broker.delete_queue(queue)
+    answer({"queue": queue, "deleted": True}, f'Deleted queue "{queue}".', is_json=session.is_json)
 
 
-def _what(queue: str, key: str | tuple[str, ...] | None) -> str:
-    return f"Queue {queue}" if key is None else f"Key {written(key)} of queue {queue}"
+def _subject(queue: str, key: str | tuple[str, ...] | None) -> str:
+    return f'queue "{queue}"' if key is None else f'key "{key_text(key)}" of queue "{queue}"'
+
+
+@click.command(name="stats")
+@click.argument("queue", required=False, type=QueueName())
+@click.option("--watch", "-w", is_flag=True, help="Keep updating until interrupted.")
+@_INTERVAL
+@_ROUNDS
+@pass_session
+def stats_command(session: Session, queue: str | None, *, watch: bool, interval: int, rounds: int | None) -> None:
+    """Show statistics of all queues, or of one queue and its fairness keys.
+
+    A key's share is its entitled share among the keys that have messages. Its wait p99 covers the messages that were
+    leased in the last one to two minutes.
+    """
+    with session.broker() as broker:
+        _watch(session, _snapshot(broker, queue), interval_ms=interval, rounds=rounds if watch else 1)
+
+
+@click.command(name="top")
+@_INTERVAL
+@_ROUNDS
+@pass_session
+def top_command(session: Session, *, interval: int, rounds: int | None) -> None:
+    """Watch all queues live, busiest first."""
+    with session.broker() as broker:
+        _watch(session, _snapshot(broker, None), interval_ms=interval, rounds=rounds)
+
+
+def _snapshot(broker: Broker, queue: str | None) -> Snapshot:
+    def all_queues() -> tuple[object, list[Table]]:
+        views = sorted(broker.queues(), key=lambda view: (-view.waiting - view.leased, view.name))
+        return views, [tables.of_queues(views)]
+
+    def one_queue() -> tuple[object, list[Table]]:
+        view = broker.inspect(queue or "")
+        return view, [tables.of_queues([view]), *tables.of_keys(view)]
+
+    return all_queues if queue is None else one_queue
+
+
+def _watch(session: Session, snapshot: Snapshot, *, interval_ms: int, rounds: int | None) -> None:
+    """Print snapshots until interrupted, or a given number of them. On a terminal each replaces the one before."""
+    pause = Event()
+    if rounds == 1:
+        views, found = snapshot()
+        answer(views, found, is_json=session.is_json)
+        return
+    if is_terminal() and not session.is_json:
+        _watch_on_screen(snapshot, pause, interval_ms=interval_ms, rounds=rounds)
+        return
+    for at in _counted(rounds):
+        if at:
+            pause.wait(interval_ms / 1000)
+        views, found = snapshot()
+        answer(views, found, is_json=session.is_json)
+
+
+def _watch_on_screen(snapshot: Snapshot, pause: Event, *, interval_ms: int, rounds: int | None) -> None:
+    from fairlane.cli.terminal import screen
+
+    found: list[Table] = []
+    with screen() as drawn:
+        for at in _counted(rounds):
+            if at:
+                pause.wait(interval_ms / 1000)
+            _, found = snapshot()
+            drawn.show(found)
+    show(found)  # the screen is gone with its content, so leave the last tables behind
+
+
+def _counted(rounds: int | None) -> range:
+    return range(rounds if rounds is not None else 1 << 62)

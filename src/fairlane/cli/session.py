@@ -1,4 +1,4 @@
-"""What all commands of one call share: where the broker is, how to answer, and the way to the door."""
+"""What the options before the command set: where the broker is, how to connect to it, and the output format."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-if TYPE_CHECKING:  # the help needs none of these
+if TYPE_CHECKING:  # the help imports none of these
     import ssl
 
     from fairlane.cli.door import Door
 
+    Broker: TypeAlias = Door
+    """A broker that the commands call: embedded, or a client of a server."""
+
 DEFAULT_SERVER = "http://127.0.0.1:7420"
-STORE = "store"
+STORE_FOLDER = "store"
+"""The folder below a server's data folder that holds its store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the broker is: a folder if one is named, otherwise a server."""
+class Endpoint:
+    """Where the broker is: the folder ``data`` if it is set, otherwise a server."""
 
     server: str = DEFAULT_SERVER
     api_key: str | None = field(default=None, repr=False)
@@ -33,20 +37,23 @@ class Place:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the broker lives only as long as this command."""
+        """Whether the command opens the broker itself."""
         return self.data is not None
 
     @property
     def store(self) -> Path | None:
-        """The folder of the store: that of a server is one deeper than that of a program with its own broker."""
+        """The folder of the store.
+
+        A server keeps its store one folder deeper than a program that embeds a broker. Both kinds of folder work.
+        """
         if self.data is None:
             return None
         folder = Path(self.data)
-        is_programs = folder.is_dir() and any(folder.iterdir()) and not (folder / STORE).exists()
-        return folder if is_programs else folder / STORE
+        is_of_a_program = folder.is_dir() and any(folder.iterdir()) and not (folder / STORE_FOLDER).exists()
+        return folder if is_of_a_program else folder / STORE_FOLDER
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return how to know the server, and show who we are, if that is not as usual."""
+        """Return the TLS context for the given certificates; None for the system's defaults."""
         if self.ca is None and self.certificate is None:
             return None
         from fairlane.wire.tls import client_context
@@ -54,31 +61,31 @@ class Place:
         return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)
 
 
-Connect = Callable[[Place], AbstractContextManager["Door"]]
+Connect = Callable[[Endpoint], AbstractContextManager["Broker"]]
 
 
-def connect(place: Place) -> AbstractContextManager[Door]:
-    """Open the door to the broker of a place."""
-    if place.data is not None:
+def connect(endpoint: Endpoint) -> AbstractContextManager[Broker]:
+    """Open the broker in a folder, or connect to a server."""
+    if endpoint.data is not None:
         from fairlane.assembly import open_broker
 
-        return open_broker(place.store)
+        return open_broker(endpoint.store)
     from fairlane.client import Client
 
-    return Client(place.server, api_key=place.api_key, tls=place.tls(), timeout=place.timeout_s)
+    return Client(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls(), timeout=endpoint.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What the options before the command say."""
+    """The options before the command, shared by all commands."""
 
-    place: Place
+    endpoint: Endpoint
     is_json: bool = False
     connect: Connect = connect
 
-    def door(self) -> AbstractContextManager[Door]:
-        """Open the door to the broker."""
-        return self.connect(self.place)
+    def broker(self) -> AbstractContextManager[Broker]:
+        """Return the broker as a context manager."""
+        return self.connect(self.endpoint)
 
 
 pass_session = click.make_pass_decorator(Session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.cli.parameters import written
+from fairlane.cli.formatting import key_text
 from fairlane.model.message import Key
 from fairlane.model.views import QueueView
 
@@ -22,7 +22,7 @@ def shares_of(view: QueueView) -> list[float]:
             below.setdefault(path[:depth], {})[path[: depth + 1]] = None
 
     def weight(path: Path) -> int:
-        return leaves.get(path, view.policy.weights.get(written(path), 1))
+        return leaves.get(path, view.policy.weights.get(key_text(path), 1))
 
     def share(path: Path) -> float:
         part = 1.0

@@ -1,4 +1,8 @@
-"""How a leased message is handed to a shell and back: lines of ``export``, and files for payload and state."""
+"""What a shell evaluates: the variables of a leased message, and completion scripts.
+
+``fairlane dequeue`` hands a message to a shell script as ``export`` lines, with payload and workflow state in files.
+``ack``, ``nack``, ``extend`` and ``state`` read those variables back.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.shell_completion import get_completion_class
 
-from fairlane.cli.door import Door
-from fairlane.cli.output import as_json
-from fairlane.cli.parameters import written
+from fairlane.cli.formatting import as_json, key_text
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
+
+if TYPE_CHECKING:
+    from fairlane.cli.session import Broker
 
 NAME: Final = "FAIRLANE_QUEUE_NAME"
 MESSAGE_ID: Final = "FAIRLANE_QUEUE_MESSAGE_ID"
@@ -30,23 +36,28 @@ CORRELATION_ID: Final = "FAIRLANE_QUEUE_CORRELATION_ID"
 VARIABLES: Final = (
     NAME, MESSAGE_ID, TOKEN, PAYLOAD_PATH, STATE_PATH, STATE_ETAG, KEY, ATTEMPT, CORRELATION_ID,
 )  # fmt: skip
-_PREFIX = "fairlane-"
+_TEMPORARY_PREFIX = "fairlane-"
+_STARTUP_FILES = {
+    "bash": "~/.bashrc",
+    "zsh": "~/.zshrc",
+    "fish": "~/.config/fish/completions/fairlane.fish",
+}
 
 
 @contextmanager
-def or_given_back(door: Door, deliveries: list[Delivery]) -> Iterator[None]:
-    """Defer leased messages if they can't be handed over, so that nobody waits for their leases to end."""
+def returned_on_error(broker: Broker, deliveries: list[Delivery]) -> Iterator[None]:
+    """Return leased messages to the queue if the block fails, so that they need not wait until the leases end."""
     try:
         yield
     except BaseException:
         receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
         with suppress(FairlaneError):
-            door.nack_many(deliveries[0].queue, receipts, intent="defer", delay_ms=0)
+            broker.nack_many(deliveries[0].queue, receipts, intent="defer", delay_ms=0)
         raise
 
 
-def give(delivery: Delivery, path: Path | None, *, is_json: bool) -> None:
-    """Write the payload, and the state if there is one, to files, and print what a shell or a program needs."""
+def export_message(delivery: Delivery, path: Path | None, *, is_json: bool) -> None:
+    """Write payload and state to files, and print the variables of the message, or the same facts as JSON."""
     payload_path = _write(delivery.payload, path)
     state_path = None if delivery.state is None else _write(delivery.state, None)
     if is_json:
@@ -60,36 +71,66 @@ def give(delivery: Delivery, path: Path | None, *, is_json: bool) -> None:
         MESSAGE_ID: delivery.id,
         TOKEN: str(delivery.token),
         PAYLOAD_PATH: str(payload_path),
-        KEY: written(delivery.fairness_key),
+        KEY: key_text(delivery.fairness_key),
         ATTEMPT: str(delivery.attempt),
         CORRELATION_ID: delivery.correlation_id,
     }
     if state_path is not None and delivery.state_etag is not None:
         values |= {STATE_PATH: str(state_path), STATE_ETAG: delivery.state_etag}
     click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items()))
-    if unsaid := [name for name in VARIABLES if name not in values]:
-        click.echo(f"unset {' '.join(unsaid)}")
+    # A previous message may have set variables that this one does not have.
+    if unset := [name for name in VARIABLES if name not in values]:
+        click.echo(f"unset {' '.join(unset)}")
 
 
-def take_back(exit_code: int) -> None:
-    """Print lines that let ``eval`` forget the message before, and fail with an exit code."""
+def export_failure(exit_code: int) -> None:
+    """Print lines that unset the variables of the previous message and make ``eval`` fail with an exit code."""
     click.echo(f"unset {' '.join(VARIABLES)}\n(exit {exit_code})")
 
 
 def _write(content: bytes, path: Path | None) -> Path:
-    """Write to a file, or to a new temporary one that only its owner can read."""
+    """Write a file; without a path, a new temporary file that only its owner can read."""
     if path is not None:
         path.write_bytes(content)
         return path.absolute()
-    handle, name = tempfile.mkstemp(prefix=_PREFIX)
+    handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
     return Path(name)
 
 
-def remove_payload() -> None:
-    """Remove the temporary files that ``dequeue`` made; those that it was told to write stay."""
+def remove_temporary_files() -> None:
+    """Remove the temporary files that ``dequeue`` created. Files that the user chose stay."""
     for variable in (PAYLOAD_PATH, STATE_PATH):
         path = Path(os.environ.get(variable, ""))
-        if path.name.startswith(_PREFIX) and path.parent == Path(tempfile.gettempdir()):
+        if path.name.startswith(_TEMPORARY_PREFIX) and path.parent == Path(tempfile.gettempdir()):
             path.unlink(missing_ok=True)
+
+
+_COMPLETION_USAGE = """\b
+Enable completion in the current shell:
+  bash, zsh   eval "$(fairlane completion bash)"
+  fish        fairlane completion fish | source
+
+\b
+Add that line to your startup file to enable it for good:
+"""
+
+
+@click.command(
+    name="completion",
+    epilog=_COMPLETION_USAGE + "\n".join(f"  {shell:<10}  {file}" for shell, file in _STARTUP_FILES.items()),
+)
+@click.argument("shell", type=click.Choice(list(_STARTUP_FILES)))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print a shell completion script.
+
+    It completes commands, options and the names of queues.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"Completion for {shell} is not available.")
+    root = context.find_root()
+    script = kind(root.command, {}, "fairlane", "_FAIRLANE_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

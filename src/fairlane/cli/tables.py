@@ -1,15 +1,13 @@
-"""What people see of queues, keys and messages."""
+"""Views of the broker as tables: queues, fairness keys, throttles, messages, consumers and sinks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
-from fairlane.cli.durations import words
-from fairlane.cli.output import Table, excerpt, instant
-from fairlane.cli.parameters import written
+from fairlane.cli.formatting import age, duration, excerpt, instant, key_text, now_ms, size
+from fairlane.cli.output import Table
 from fairlane.cli.shares import shares_of
 from fairlane.model.claims import ConsumerView
 from fairlane.model.message import MessageView
@@ -21,23 +19,8 @@ _QUEUE_NUMBERS = frozenset({"waiting", "leased", "dead", "waiters", "size", "par
 _KEY_NUMBERS = frozenset({"share", "weight", "waiting", "leased", "cap", "wait p99"})
 
 
-def messages(count: int) -> str:
-    """Return a number of messages in words."""
-    return f"{count} message{'' if count == 1 else 's'}"
-
-
-def now_ms() -> int:
-    """Return the instant at which somebody looks."""
-    return int(datetime.now(UTC).timestamp() * 1000)
-
-
-def age(at_ms: int | None, at: int) -> str:
-    """Return how long ago something was."""
-    return "-" if at_ms is None else words(max(0, at - at_ms))
-
-
 def of_queues(views: Sequence[QueueView]) -> Table:
-    """Return a table of queues; if one of them is split, with their partitions."""
+    """Return a table of queues, with the number of partitions if one of them is split."""
     at, is_split = now_ms(), any(view.partitions > 1 for view in views)
     rows = [
         [
@@ -58,18 +41,8 @@ def of_queues(views: Sequence[QueueView]) -> Table:
     return Table(columns, rows, numbers=_QUEUE_NUMBERS)
 
 
-def size(count: int) -> str:
-    """Return a number of bytes for people."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:  # noqa: PLR2004 - what the units mean
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
 def of_queue(view: QueueView) -> list[Table]:
-    """Return the tables of one queue: facts, what its policy says, keys and throttles."""
+    """Return the tables of one queue: facts, policy, fairness keys and throttles."""
     facts = [
         ["queue", view.name],
         ["state", "paused" if view.is_paused else "open"],
@@ -81,14 +54,14 @@ def of_queue(view: QueueView) -> list[Table]:
         ["size", size(view.size)],
         ["oldest", age(view.oldest_ms, now_ms())],
         ["waiters", str(view.waiters + view.consumers)],
-        ["made", instant(view.created_ms)],
-        *([["paused keys", ", ".join(map(written, view.paused_keys))]] if view.paused_keys else []),
+        ["created", instant(view.created_ms)],
+        *([["paused keys", ", ".join(map(key_text, view.paused_keys))]] if view.paused_keys else []),
     ]
     return [Table([], facts), Table([], _policy(view.policy), title="Policy"), *of_keys(view)]
 
 
 def _policy(policy: QueuePolicy) -> list[list[str]]:
-    """Return the fields of a policy that are not what they are by default, or that say so much about a queue."""
+    """Return the fields of a policy that differ from the default, and the two that matter for every queue."""
     default, always = QueuePolicy(), ("visibility_timeout_ms", "max_attempts")
     fields = msgspec.structs.asdict(policy).items()
     return [[name, _value(name, value)] for name, value in fields if name in always or value != getattr(default, name)]
@@ -96,16 +69,16 @@ def _policy(policy: QueuePolicy) -> list[list[str]]:
 
 def _value(name: str, value: object) -> str:
     if name.startswith("on_") and isinstance(value, str):
-        return f"a script of {len(value.splitlines())} lines"
+        return f"script of {len(value.splitlines())} lines"
     if name.endswith("_ms") and isinstance(value, int):
-        return words(value)
+        return duration(value)
     if isinstance(value, dict):
         return ", ".join(f"{key}={part}" for key, part in value.items())
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def of_keys(view: QueueView) -> list[Table]:
-    """Return tables of a queue's fairness keys and of the throttles its messages name."""
+    """Return the tables of a queue's fairness keys and of the throttles that its messages name."""
     found = []
     if view.keys:
         at = now_ms()
@@ -124,24 +97,24 @@ def of_keys(view: QueueView) -> list[Table]:
 def _key(view: KeyView, share: float, at_ms: int) -> list[str]:
     is_capped = view.cap is not None and view.leased >= view.cap
     return [
-        written(view.key),
+        key_text(view.key),
         f"{share:.1%}",
         str(view.weight),
         str(view.messages - view.leased),
         str(view.leased),
         "-" if view.cap is None else str(view.cap),
-        "-" if view.wait_p99_ms is None else words(view.wait_p99_ms),
-        _holdup(view, at_ms),
+        "-" if view.wait_p99_ms is None else duration(view.wait_p99_ms),
+        _throttled(view, at_ms),
         "paused" if view.is_paused else "capped" if is_capped else "throttled" if view.throttle is not None else "open",
     ]
 
 
-def _holdup(view: KeyView, at_ms: int) -> str:
+def _throttled(view: KeyView, at_ms: int) -> str:
     if view.throttle is None:
         return "-"
     if view.throttled_until_ms is None:
         return f"by {view.throttle}"
-    return f"by {view.throttle} for {words(max(1, view.throttled_until_ms - at_ms))}"
+    return f"by {view.throttle} for {duration(max(1, view.throttled_until_ms - at_ms))}"
 
 
 def _throttle(view: ThrottleView) -> list[str]:
@@ -165,11 +138,11 @@ def of_consumers(views: Sequence[ConsumerView]) -> Table:
             str(view.done),
             str(view.open_messages),
             age(view.heard_ms, at),
-            "never" if view.idle_ms is None else words(view.idle_ms),
+            "never" if view.idle_ms is None else duration(view.idle_ms),
         ]
         for view in views
     ]
-    columns = ["consumer", "epoch", "claimed", "done", "open", "heard", "idle after"]
+    columns = ["consumer", "epoch", "claimed", "done", "open", "last seen", "idle after"]
     return Table(columns, rows, numbers=frozenset({"epoch", "claimed", "done", "open"}))
 
 
@@ -186,31 +159,31 @@ def of_sinks(views: Sequence[SinkView]) -> Table:
         ]
         for view in views
     ]
-    return Table(["sink", "batch", "staged", "size", "heard"], rows, numbers=frozenset({"batch", "staged", "size"}))
+    return Table(["sink", "batch", "staged", "size", "last seen"], rows, numbers=frozenset({"batch", "staged", "size"}))
 
 
 def of_messages(views: Sequence[MessageView]) -> Table:
-    """Return a table of messages; of dead ones also why they died."""
+    """Return a table of messages; for dead letters, with the reason."""
     at = now_ms()
     is_dead = any(view.dead is not None for view in views)
     columns = ["id", "key", "state", "age", "failures", "size", "payload"]
     rows = [
         [
             view.id,
-            written(view.fairness_key),
+            key_text(view.fairness_key),
             view.status,
             age(view.enqueued_ms, at),
             str(view.failures),
             size(view.size),
             excerpt(view.payload),
-            *([_death(view), view.errors[-1].error if view.errors else ""] if is_dead else []),
+            *([_reason(view), view.errors[-1].error if view.errors else ""] if is_dead else []),
         ]
         for view in views
     ]
-    return Table(columns + ["died of", "last error"] * is_dead, rows, numbers=frozenset({"failures", "size"}))
+    return Table(columns + ["reason", "last error"] * is_dead, rows, numbers=frozenset({"failures", "size"}))
 
 
-def _death(view: MessageView) -> str:
+def _reason(view: MessageView) -> str:
     return view.dead.reason if view.dead is not None else "-"
 
 
@@ -220,7 +193,7 @@ def of_message(view: MessageView) -> list[Table]:
         ["id", view.id],
         ["queue", view.queue],
         ["state", view.status],
-        ["key", written(view.fairness_key)],
+        ["key", key_text(view.fairness_key)],
         ["weight, cost", f"{view.weight}, {view.cost}"],
         ["priority", view.priority],
         ["throttles", ", ".join(view.throttles) or "-"],
@@ -228,10 +201,10 @@ def of_message(view: MessageView) -> list[Table]:
         ["attempts", f"{view.attempts}, {view.failures} failed"],
         ["size", size(view.size)],
         ["correlation id", view.correlation_id or "-"],
-        *([["leased by", _holder(view)]] if view.status == "leased" else []),
+        *([["leased by", _lessee(view)]] if view.status == "leased" else []),
         *([["due", instant(view.due_ms)]] if view.due_ms is not None else []),
         *([["deadline", instant(view.deadline_ms)]] if view.deadline_ms is not None else []),
-        *([["died of", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
+        *([["died", f"{view.dead.reason}, {instant(view.dead.at_ms)}"]] if view.dead is not None else []),
         ["payload", excerpt(view.payload, 400)],
     ]
     found = [Table([], facts)]
@@ -243,6 +216,6 @@ def of_message(view: MessageView) -> list[Table]:
     return found
 
 
-def _holder(view: MessageView) -> str:
+def _lessee(view: MessageView) -> str:
     end = f"until {instant(view.expires_ms)}" if view.claim is None else f"under claim {view.claim}"
     return f"{view.owner or '-'} {end}"

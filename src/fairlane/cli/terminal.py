@@ -1,4 +1,7 @@
-"""What is drawn on terminals, with rich. Imported only where there is one, since rich takes its time."""
+"""Tables, progress bars and live screens on a terminal, drawn with rich.
+
+Import this module only when there is a terminal: importing rich takes a noticeable time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from fairlane.cli.formatting import printable
 from fairlane.cli.output import Table
 
 
-def picture(table: Table) -> RichTable:
-    """Return a table as rich draws it. Cells are text and never markup."""
+def rich_table(table: Table) -> RichTable:
+    """Return a table for rich. Cells are plain text, never markup."""
     drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, show_header=bool(table.columns))
     for name in table.columns or ("",) * len(table.rows[0]):
         drawn.add_column(name, justify="right" if name in table.numbers else "left", overflow="fold")
@@ -28,29 +31,29 @@ def picture(table: Table) -> RichTable:
 
 
 def draw(table: Table) -> None:
-    """Draw a table."""
-    Console().print(picture(table))
+    """Print a table."""
+    Console().print(rich_table(table))
 
 
 class Bar(Protocol):
-    """Progress that is shown to somebody."""
+    """A progress bar."""
 
     def set(self, done: int, total: int | None) -> None:
-        """Show how far it is."""
+        """Show how much is done; the total is None while it is unknown."""
 
 
-class _Bar:
-    def __init__(self, progress: Progress, words: str) -> None:
+class _RichBar:
+    def __init__(self, progress: Progress, title: str) -> None:
         self._progress = progress
-        self._task = progress.add_task(words, total=None)
+        self._task = progress.add_task(title, total=None)
 
     def set(self, done: int, total: int | None) -> None:
         self._progress.update(self._task, completed=done, total=total)
 
 
 @contextmanager
-def bar(words: str) -> Iterator[Bar]:
-    """Show a bar on standard error while something goes on, and leave nothing behind."""
+def bar(title: str) -> Iterator[Bar]:
+    """Show a progress bar on standard error inside the block, and remove it afterwards."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -59,22 +62,22 @@ def bar(words: str) -> Iterator[Bar]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, words)
+        yield _RichBar(progress, title)
 
 
 class Screen:
-    """Tables that are drawn over those before."""
+    """A full-screen display of tables that are replaced in place."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     def show(self, tables: list[Table]) -> None:
-        """Draw these tables now."""
-        self._live.update(Group(*(picture(table) for table in tables)), refresh=True)
+        """Replace the tables on the screen."""
+        self._live.update(Group(*(rich_table(table) for table in tables)), refresh=True)
 
 
 @contextmanager
 def screen() -> Iterator[Screen]:
-    """Take the terminal for tables that change, and give it back."""
+    """Take over the terminal for tables that change, and restore it afterwards."""
     with Live(console=Console(), auto_refresh=False, screen=True) as live:
         yield Screen(live)

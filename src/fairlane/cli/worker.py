@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlane.cli.durations import DURATION
 from fairlane.cli.errors import Stop, exit_code_of, report
-from fairlane.cli.session import Place, Session, pass_session
+from fairlane.cli.parameters import DURATION
+from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.errors import Forbidden, Unauthenticated
 
-if TYPE_CHECKING:  # the help needs none of these
+if TYPE_CHECKING:  # the help imports none of these
     from fairlane.client import AsyncClient
     from fairlane.worker import Worker
 
@@ -27,14 +27,14 @@ _THREAD_S = 1.0
 
 @click.command(name="worker")
 @click.argument("app", metavar="MODULE:APP")
-@click.option("--processes", type=click.IntRange(1, 1_024), default=1, show_default=True, help="How many to run.")
-@click.option("--grace", type=DURATION, help="How long handlers may go on after SIGTERM; by default as the app says.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Lines for people or machines.")
+@click.option("--processes", type=click.IntRange(1, 1_024), default=1, show_default=True, help="Processes to run.")
+@click.option("--grace", type=DURATION, help="How long handlers may run after SIGTERM. Default: set by the app.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    help="The least that is logged.",
+    help="Lowest level to log.",
 )
 @pass_session
 def worker_command(
@@ -42,8 +42,8 @@ def worker_command(
 ) -> None:
     """Run the handlers of a worker, such as tasks:app.
 
-    Interrupt it, or send it SIGTERM, and it finishes what it has begun and gives back the rest; a second time, and it
-    gives back all. Processes that crash are started again.
+    On an interrupt or SIGTERM the worker finishes the handlers that are running and returns its other messages. On a
+    second one it returns all messages at once. Processes that crash are restarted.
     """
     from fairlane.worker.logs import set_up_logs
 
@@ -54,9 +54,9 @@ def worker_command(
     if processes == 1:
         _work(session, worker)
         return
-    if session.place.is_embedded:
-        raise click.UsageError("Only one process can have the data in a folder; run a server.")
-    raise Stop(_supervise(session.place, processes))
+    if session.endpoint.is_embedded:
+        raise click.UsageError("Only one process can open a data folder; use --processes 1, or run a server.")
+    raise Stop(_supervise(session.endpoint, processes))
 
 
 def _load(reference: str) -> Worker:
@@ -64,16 +64,16 @@ def _load(reference: str) -> Worker:
 
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
-        raise click.BadParameter(f"It is a module and a name in it, as in tasks:app, not {reference!r}.")
+        raise click.BadParameter(f"Expected MODULE:APP such as tasks:app, got {reference!r}.")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as for python -m: modules of the folder one is in
+        sys.path.insert(0, "")  # like python -m: find modules of the current folder
     try:
         found = import_module(module_name)
     except ModuleNotFoundError as error:
         raise click.BadParameter(f"{error}.") from error
     worker = getattr(found, name, None)
     if not isinstance(worker, Worker):
-        raise click.BadParameter(f"{reference!r} is no Worker.")
+        raise click.BadParameter(f"{reference!r} is not a fairlane.Worker.")
     return worker
 
 
@@ -81,7 +81,7 @@ def _work(session: Session, worker: Worker) -> None:
     """Run the worker in this process."""
     is_child = os.environ.get(_CHILD) is not None
     try:
-        _run(_until_signalled(session.place, worker))
+        _run(_until_signalled(session.endpoint, worker))
     except (Unauthenticated, Forbidden) as error:
         from fairlane.worker.processes import FATAL_CODE
 
@@ -90,11 +90,11 @@ def _work(session: Session, worker: Worker) -> None:
     finally:
         sys.stderr.flush()
     if _has_threads_left():
-        os._exit(0)  # a handler that outlasted its grace does not keep the process
+        os._exit(0)  # a handler that ignores the end of the grace period must not keep the process alive
 
 
 def _has_threads_left() -> bool:
-    """Tell whether there are handlers that go on; threads that have nothing to do end in a moment."""
+    """Return whether handlers are still running; idle threads get a moment to end."""
     import threading
 
     from fairlane.worker.running import THREAD_PREFIX
@@ -105,10 +105,10 @@ def _has_threads_left() -> bool:
     return any(thread.is_alive() for thread in threads)
 
 
-async def _until_signalled(place: Place, worker: Worker) -> None:
+async def _until_signalled(endpoint: Endpoint, worker: Worker) -> None:
     if os.environ.get(_CHILD) is not None:
         _stop_with_parent(worker)
-    client = _client(place, worker)
+    client = _client(endpoint, worker)
     if client is None:
         await worker.run_until_signalled()
         return
@@ -117,23 +117,23 @@ async def _until_signalled(place: Place, worker: Worker) -> None:
 
 
 def _stop_with_parent(worker: Worker) -> None:
-    """Drain when the parent is gone, and with it the other end of our standard input."""
+    """Drain the worker when the parent process ends, which closes our standard input."""
     loop = asyncio.get_running_loop()
 
-    def gone() -> None:
+    def on_end() -> None:
         loop.remove_reader(sys.stdin.fileno())
         worker.stop()
 
-    loop.add_reader(sys.stdin.fileno(), gone)
+    loop.add_reader(sys.stdin.fileno(), on_end)
 
 
-def _client(place: Place, worker: Worker) -> AsyncClient | None:
-    """Return the client of a folder; a server is left to the worker, which waits for it."""
-    if place.data is not None:
+def _client(endpoint: Endpoint, worker: Worker) -> AsyncClient | None:
+    """Return a client of the data folder; None for a server, to which the worker connects itself and retries."""
+    if endpoint.data is not None:
         from fairlane.client import AsyncClient
 
-        return AsyncClient.embedded(place.store)
-    worker.use_server(place.server, api_key=place.api_key, tls=place.tls())
+        return AsyncClient.embedded(endpoint.store)
+    worker.use_server(endpoint.server, api_key=endpoint.api_key, tls=endpoint.tls())
     return None
 
 
@@ -145,13 +145,13 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
-def _supervise(place: Place, count: int) -> int:
-    """Run children of this very command, each with one process."""
+def _supervise(endpoint: Endpoint, count: int) -> int:
+    """Run this command in child processes and restart those that crash."""
     from fairlane.worker.processes import Processes
 
     command = [sys.executable, "-m", "fairlane", *sys.argv[1:], "--processes", "1"]
-    keys = {} if place.api_key is None else {"FAIRLANE_API_KEY": place.api_key}
-    environment = os.environ | {_CHILD: "1", "FAIRLANE_SERVER": place.server} | keys
+    keys = {} if endpoint.api_key is None else {"FAIRLANE_API_KEY": endpoint.api_key}
+    environment = os.environ | {_CHILD: "1", "FAIRLANE_SERVER": endpoint.server} | keys
 
     async def supervise() -> int:
         return await Processes(command, count, environment=environment).run()

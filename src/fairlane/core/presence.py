@@ -34,8 +34,8 @@ class Presence:
         self._ledger = ledger
         self._opened_ms = now_ms
         self._heard: dict[Name, int] = {}
-        self._consumers: dict[Name, int] = {}
-        self._sinks: dict[Name, int] = {}
+        self.consumers: dict[Name, int] = {}
+        self.sinks: dict[Name, int] = {}
         for queue in ledger.queues.values():
             for name in queue.consumers:
                 self._look_at_consumer((queue.name, name))
@@ -65,7 +65,7 @@ class Presence:
         elif isinstance(record, (SinkSet, SinkRemoved)):
             self._look_at_sink((record.queue, record.name))
         elif isinstance(record, QueueRemoved):
-            for known in (self._heard, self._consumers, self._sinks):
+            for known in (self._heard, self.consumers, self.sinks):
                 for name in [name for name in known if name[0] == record.queue]:
                     del known[name]
 
@@ -74,31 +74,31 @@ class Presence:
         if consumer is None:
             self._heard.pop(name, None)
         if consumer is None or consumer.idle_ms is None or consumer.claim is None:
-            self._consumers.pop(name, None)
+            self.consumers.pop(name, None)
         else:
-            self._consumers[name] = max(self._opened_ms, self.heard_ms(*name)) + consumer.idle_ms
+            self.consumers[name] = max(self._opened_ms, self.heard_ms(*name)) + consumer.idle_ms
 
     def _look_at_sink(self, name: Name) -> None:
         sink = self._ledger.queues[name[0]].sinks.get(name[1])
         if sink is None or not sink.parts:
-            self._sinks.pop(name, None)
+            self.sinks.pop(name, None)
         else:
-            self._sinks[name] = max(self._opened_ms, sink.heard_ms) + SINK_SILENCE_MS_MAX
+            self.sinks[name] = max(self._opened_ms, sink.heard_ms) + SINK_SILENCE_MS_MAX
 
     # ---------------------------------------------------------------------------------------------------------- time
 
     def next_at(self) -> int | None:
         """Return when somebody's time may be over next, None for never."""
-        if not self._consumers and not self._sinks:
+        if not self.consumers and not self.sinks:
             return None
-        return min((*self._consumers.values(), *self._sinks.values()))
+        return min((*self.consumers.values(), *self.sinks.values()))
 
     def idle_consumers(self, now_ms: int) -> list[Name]:
         """Return the consumers that have claimed something and were not heard of for as long as they said."""
-        for name in [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]:
+        for name in [name for name, at_ms in self.consumers.items() if at_ms <= now_ms]:
             self._look_at_consumer(name)
-        return [name for name, at_ms in self._consumers.items() if at_ms <= now_ms]
+        return [name for name, at_ms in self.consumers.items() if at_ms <= now_ms]
 
     def silent_sinks(self, now_ms: int) -> list[Name]:
         """Return the sinks for which something is staged and that were not heard of for too long."""
-        return [name for name, at_ms in self._sinks.items() if at_ms <= now_ms]
+        return [name for name, at_ms in self.sinks.items() if at_ms <= now_ms]

@@ -228,9 +228,9 @@ class Schedule:
     def explain(self, message: Message, now_ms: int) -> Explanation:
         """Return why a message waits."""
         schedule = self._of(message.queue.name)
-        stirrings = schedule.kernel.stirrings()
+        time_releases = schedule.kernel.time_releases()
         explanation = schedule.kernel.explain(message, now_ms)
-        self._note_stirrings(schedule, stirrings, now_ms)
+        self._note_time_releases(schedule, time_releases, now_ms)
         return explanation
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
@@ -245,22 +245,27 @@ class Schedule:
 
     def departed(self, now_ms: int) -> list[tuple[str, list[Message]]]:
         """Move time forward, and return the messages whose deadlines have passed, by queue."""
-        due = self._events.pop_due(now_ms)
-        for schedule in due:
-            schedule.next_at = None
-        self._touched.update(dict.fromkeys(due))
+        events = self._events.entries
+        if events and events[0][0] <= now_ms:
+            due = self._events.pop_due(now_ms)
+            for schedule in due:
+                schedule.next_at = None
+            self._touched.update(dict.fromkeys(due))
         found = []
-        for schedule in list(self._touched):
-            stirrings = schedule.kernel.stirrings()
-            expired = [departure.item for departure in schedule.kernel.reap(now_ms)]
-            self._note_stirrings(schedule, stirrings, now_ms)
+        for schedule in self._touched:
+            kernel = schedule.kernel
+            if kernel.now_ms >= now_ms and not kernel.departures:
+                continue  # whatever touched it has moved it to this instant already
+            time_releases = kernel.time_releases()
+            expired = [departure.item for departure in kernel.reap(now_ms)]
+            self._note_time_releases(schedule, time_releases, now_ms)
             if expired:
                 found.append((schedule.queue.name, expired))
         return found
 
-    def _note_stirrings(self, schedule: MessageSchedule, before: int, now_ms: int) -> None:
+    def _note_time_releases(self, schedule: MessageSchedule, before: int, now_ms: int) -> None:
         """Remember if the passing of time alone has moved parked lanes: no record will tell."""
-        if schedule.kernel.stirrings() != before:
+        if schedule.kernel.time_releases() != before:
             schedule.note_move(self._ledger.next_sequence, now_ms, asked=0)
 
     def expired_leases(self, now_ms: int, *, most: int) -> list[tuple[str, list[Message]]]:
@@ -273,15 +278,26 @@ class Schedule:
                 by_queue.setdefault(message.queue.name, {})[message] = None
         return [(queue, list(messages)) for queue, messages in by_queue.items()]
 
-    def settle_events(self) -> None:
-        """Note when the queues that were touched next need attention."""
+    def settle_events(self) -> int:
+        """Note when the queues that were touched next need attention, and return when anything does.
+
+        That instant may be too early, because of something that is gone, but is never too late.
+        """
         for schedule in self._touched:
-            at_ms = 0 if schedule.kernel.has_departures() else schedule.kernel.next_event_at()
+            at_ms = 0 if schedule.kernel.departures else schedule.kernel.next_event_at()
             if at_ms != schedule.next_at:
                 schedule.next_at = at_ms
                 if at_ms is not None:
                     self._events.push(at_ms, schedule)
         self._touched.clear()
+        due_ms = NEVER_MS
+        for entries in (self._events.entries, self._leases.entries):
+            if entries and entries[0][0] < due_ms:
+                due_ms = entries[0][0]
+        presence = self.presence
+        if presence.consumers or presence.sinks:
+            due_ms = min(due_ms, presence.next_at() or 0)
+        return due_ms
 
     def held_up(self) -> dict[str, int]:
         """Return for each throttle that holds something back how many messages wait in those queues."""
@@ -293,8 +309,13 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest = self.presence.next_at() if self.presence.consumers or self.presence.sinks else None
+        timers: tuple[Timers[Any], ...] = (self._events, self._leases)
+        for one in timers:
+            at_ms = one.next_at() if one.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def touched(self) -> list[str]:
         """Return the queues in which something may have become ready since events were settled."""

@@ -1,7 +1,7 @@
-"""Fair picking as a library that stands alone: who is next, and whether it may go.
+"""A standalone fair scheduler: it decides which item goes next and whether it may go now.
 
-``Scheduler`` is the face for threads, ``AsyncScheduler`` the one for asyncio. ``Kernel`` is the scheduler itself, pure,
-for those who bring their own clock and loop.
+``Scheduler`` is the front end for threads, ``AsyncScheduler`` the one for asyncio. ``Kernel`` is the pure scheduler
+underneath, for programs that bring their own clock and loop.
 """
 
 from fairlane.scheduler.aio import AsyncScheduler

@@ -1,4 +1,13 @@
-"""Limits on what may wait, and who makes room when one is reached."""
+"""Limits on waiting items, and which item is dropped when a limit is reached.
+
+Theory of operation
+-------------------
+Two kinds of limit exist: on one key (its policy's ``waiting_max``, which counts everything below the key, or the
+kernel's ``key_waiting_max``, which counts the key's own items), and on everything (``waiting_max``). Finding the victim
+of a dropping policy at the global limit means finding the outermost key with the most items. That is the one question
+here that is not local, so it has a structure of its own: a heap of lengths that is built when first needed and
+corrected lazily. Kernels that never reach the global limit never pay for it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +27,10 @@ _DROPPING = (Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST)
 class Admission:
     """Decides whether an item may wait.
 
-    With a dropping policy the victim comes from the key that is at its limit, or, when it is the limit on everything,
-    from the outermost key with the most items; below that, at each level, again from the one with the most. If that one
-    has none to give, the newcomer is refused: a flood never pushes out the quiet. Victims are of the lowest priority
-    first, and never of a higher one than the newcomer. Items that are not due yet are not dropped.
+    With a dropping policy the victim comes from the key that is at its limit or, at the global limit, from the
+    outermost key with the most items, and below that, level by level, again from the child with the most. If that key
+    has no item to drop, the new item is refused: a flood never pushes out the work of a quiet tenant. Victims have the
+    lowest priority first, and never a higher priority than the new item. Items that are not due yet are never dropped.
     """
 
     def __init__(
@@ -41,18 +50,20 @@ class Admission:
         self.backpressure = backpressure
 
     def admit(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
-        """Make room for an item of a leaf. Returns a refusal, with nothing changed, if there is none to be made."""
-        refusal = self._make_room(leaf, item, waiting)
+        """Make space for an item of a leaf. Return a refusal, with nothing changed, if that is not possible."""
+        refusal = self._make_space(leaf, item, waiting)
         if refusal is None and self._longest:
             name = path_of(item.key)[0]
             self._push(name, self._length(name) + 1)
         return refusal
 
-    def has_room_for(self, count: int, waiting: int) -> bool:
-        """Tell whether so many items more may wait in all, and nobody needs to know which keys grow by them."""
+    def has_capacity_for(self, count: int, waiting: int) -> bool:
+        """Return whether ``count`` more items fit under the global limit and no per-key bookkeeping is needed for
+        them.
+        """
         return not self._longest and (self.waiting_max is None or waiting + count <= self.waiting_max)
 
-    def _make_room(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
+    def _make_space(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)
         if full is not None:
             node, limit, twins = full
@@ -68,8 +79,8 @@ class Admission:
     def _full_key(self, leaf: KeyNode) -> tuple[KeyNode, int, list[KeyNode]] | None:
         """Return the first node, from a leaf up, that is at its limit, with the limit and the twins it counts.
 
-        To make room there is to make room above it too. The general limit is on a key's own items, in place of a
-        policy's, which counts those below as well.
+        Space made there is space at every limit above it too. The general limit counts a key's own items and applies
+        only where the policy sets no limit of its own, which counts the items below the key as well.
         """
         named = leaf.parent if leaf.name is None else leaf
         general = self._keys.key_waiting_max
@@ -87,7 +98,7 @@ class Admission:
         return None
 
     def _replace(self, item: Item, policy: Backpressure, twins: list[KeyNode], refusal: Refusal) -> Refusal | None:
-        """Drop an item under these nodes in favour of a new one, if the policy is to and there is one."""
+        """Drop an item under these nodes in favour of a new one, if the policy drops and there is a victim."""
         if policy not in _DROPPING:
             return replace(refusal, should_wait=policy is Backpressure.WAIT)
         victim = self._victim_under(twins, item, policy)
@@ -97,7 +108,9 @@ class Admission:
         return None
 
     def victim_for(self, item: Item, policy: Backpressure, key: Key | None) -> Item | None:
-        """Return who would have to make room for an item, under a key or with None under the one with the most."""
+        """Return the item that would be dropped for another: one under ``key``, or with None one under the longest
+        key.
+        """
         twins = self._keys.find(key) if key is not None else self._longest_twins()
         return self._victim_under(twins, item, policy)
 
@@ -109,7 +122,7 @@ class Admission:
         return next((victim for victim in victims if victim is not None), None)
 
     def _policy(self, node: KeyNode | None) -> Backpressure:
-        """Return what the nearest key from here up says, or the general rule."""
+        """Return the policy of the nearest key from here up that sets one, else the general policy."""
         while node is not None:
             if node.backpressure is not None:
                 return node.backpressure
@@ -127,6 +140,8 @@ class Admission:
         lengths = self._longest
         if not lengths:
             return []
+        # Lengths shrink without notice (items are taken, expire, are cancelled) but never grow without a push. So an
+        # entry is an upper bound: if the top entry is still exact, no key is longer; if not, correct it and look again.
         while (length := self._length(lengths[0][2])) != -lengths[0][0]:
             _, _, name = heappop(lengths)
             self._push(name, length)
@@ -137,14 +152,14 @@ class Admission:
 
     def _push(self, name: str, length: int) -> None:
         if len(self._longest) >= self._rebuild_at:
-            self._longest = []  # mostly out of date by now: looked for anew when needed
+            self._longest = []  # most entries are stale by now; the heap is rebuilt when it is needed again
             return
         self._pushed += 1
         heappush(self._longest, (-length, self._pushed, name))
 
 
 def _victim_of(leaf: KeyNode, item: Item, policy: Backpressure) -> Item | None:
-    """Return who of a leaf must go for a new item, or None if all that wait rank above it."""
+    """Return the item of a leaf to drop for a new item, or None if all waiting items have a higher priority."""
     lanes = leaf.lanes()
     ranks = {lane.priority for lane in lanes if lane.head is not None and lane.priority >= item.priority}
     if not ranks:

@@ -1,4 +1,4 @@
-"""The scheduler in an event loop."""
+"""The front end for asyncio."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MS_NS = 1_000_000
 class AsyncScheduler(FrontEnd[P]):
     """A fair queue between the coroutines of one event loop. Not thread-safe.
 
-    Nobody polls: a waiting consumer is woken by a change, or by one timer set for the next instant at which something
-    becomes eligible by itself. A consumer that is cancelled loses nothing: it is woken first and takes its task itself,
-    and if it is gone by then, the wake-up goes to the next.
+    It never polls: a waiting consumer is woken by a change, or by a single timer set for the next instant at which an
+    item becomes eligible by itself. A cancelled consumer loses nothing: a consumer is woken first and then takes its
+    task itself, so if it is gone by then, the wake-up goes to the next one.
     """
 
     def __init__(self, *, clock_ns: Callable[[], int] = time.monotonic_ns, **options: Unpack[Options]) -> None:
-        """Make an empty scheduler.
+        """Create an empty scheduler.
 
         Args:
             clock_ns: a clock that never runs backwards, in nanoseconds.
@@ -51,7 +51,7 @@ class AsyncScheduler(FrontEnd[P]):
         payload: P,
         **options: Unpack[TaskOptions],
     ) -> Task[P]:
-        """Let a task wait its turn; like ``enqueue``, but never waits for room.
+        """Enqueue a task like ``enqueue``, but raise instead of waiting for capacity.
 
         Raises:
             KeyFull, GlobalFull: a limit is reached.
@@ -69,10 +69,10 @@ class AsyncScheduler(FrontEnd[P]):
         key: Key,
         payload: P,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - per-call, as in the thread face; None asks the policy
+        timeout: float | None = None,  # noqa: ASYNC109 - the same per-call argument as in Scheduler; None means by policy
         **options: Unpack[TaskOptions],
     ) -> Task[P]:
-        """Let a task wait its turn. Arguments, result and errors are those of ``Scheduler.enqueue``.
+        """Enqueue a task. Arguments, result and errors are those of ``Scheduler.enqueue``.
 
         A cancelled call has enqueued nothing.
         """
@@ -81,20 +81,20 @@ class AsyncScheduler(FrontEnd[P]):
         give_up = asyncio.get_running_loop().time() + seconds
         woken_at: Key | EllipsisType | None = ...
         while (refusal := self._held_back(task, timeout, woken_at)) is not None:
-            if not await self._wait_for_room(refusal.key, give_up):
+            if not await self._wait_for_capacity(refusal.key, give_up):
                 raise self._gave_up(refusal, seconds)
             woken_at = refusal.key
         return task
 
-    async def dequeue(self, timeout: float | None = None) -> Task[P]:  # noqa: ASYNC109 - as in the thread face
+    async def dequeue(self, timeout: float | None = None) -> Task[P]:  # noqa: ASYNC109 - as in Scheduler
         """Return the next task, waiting until one may go. A cancelled call has taken nothing.
 
         Args:
-            timeout: how many seconds to wait at most; None for as long as it takes.
+            timeout: the longest wait in seconds; None waits without limit.
 
         Raises:
-            WaitTimedOut: none could go in time.
-            Closed: the scheduler is closed, and drained if that was asked for.
+            WaitTimedOut: no task could go in time.
+            Closed: the scheduler is closed and, if it was closed with ``drain``, empty.
         """
         if tasks := self._take(1):
             return tasks[0]
@@ -108,7 +108,7 @@ class AsyncScheduler(FrontEnd[P]):
             raise WaitTimedOut(f"No task could go within {timeout} s.") from None
 
     async def __aiter__(self) -> AsyncIterator[Task[P]]:
-        """Yield tasks as they may go, until the scheduler is closed."""
+        """Yield tasks as they become eligible, until the scheduler is closed."""
         while True:
             try:
                 task = await self.dequeue()
@@ -125,21 +125,21 @@ class AsyncScheduler(FrontEnd[P]):
     ) -> None:
         """Run a handler for every task, at most ``in_flight`` at once, until the scheduler is closed and all are done.
 
-        A task is taken only when there is a place to run it, so that its turn is decided as late as can be. When its
-        handler ends, however it ends, the task is done. Cancelling the dispatcher cancels the handlers that run; tasks
-        that wait stay where they are.
+        A task is taken only when a slot is free to run it, so its turn is decided as late as possible. The task is done
+        when its handler ends, successfully or not. Cancelling the dispatcher cancels the running handlers; waiting
+        tasks stay in the scheduler.
 
         Args:
             handler: called with each task.
             in_flight: how many handlers may run at once.
-            on_error: called with what a handler raised; without it the event loop's exception handler is. What it
-                raises itself ends the dispatcher.
+            on_error: called with the exception of a handler; by default the event loop's exception handler is. An
+                exception raised by ``on_error`` itself ends the dispatcher.
 
         Raises:
             InvalidArgument: ``in_flight`` is below 1.
         """
         if type(in_flight) is not int or in_flight < 1:
-            raise InvalidArgument(f"in_flight must be a whole number of at least 1, not {in_flight!r}.")
+            raise InvalidArgument(f"in_flight must be an integer of at least 1, got {in_flight!r}.")
         places = asyncio.Semaphore(in_flight)
         async with asyncio.TaskGroup() as running:
             while True:
@@ -152,7 +152,8 @@ class AsyncScheduler(FrontEnd[P]):
                 handling.add_done_callback(partial(self._finish, task, places))
 
     def _finish(self, task: Task[P], places: asyncio.Semaphore, _: asyncio.Task[None]) -> None:
-        # Not in the coroutine itself: one that is cancelled before its first step never gets to its end.
+        # A callback, not a finally in the coroutine: a coroutine cancelled before its first step never reaches its
+        # finally.
         if task.is_out:
             self.done(task)
         places.release()
@@ -165,25 +166,25 @@ class AsyncScheduler(FrontEnd[P]):
     ) -> None:
         try:
             await handler(task)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and the others must go on
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; the other handlers must go on
             if on_error is not None:
                 on_error(task, error)
             else:
                 self._report(error)
 
-    async def _wait_for_room(self, limit: Key | None, give_up: float) -> bool:
-        """Wait at a limit until there may be room. Returns False when it is time to give up."""
-        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _wait_for_capacity(self, limit: Key | None, give_up: float) -> bool:
+        """Wait at a limit until there may be capacity. Return False when it is time to give up."""
+        capacity: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
-            if not room.done():
-                room.set_result(None)
+            if not capacity.done():
+                capacity.set_result(None)
 
         self._producers.join(limit, wake)
         self._set_timer()
         try:
             async with asyncio.timeout_at(give_up):
-                await room
+                await capacity
         except BaseException as error:
             self._producers.quit(limit, wake)
             if isinstance(error, TimeoutError):
@@ -210,11 +211,11 @@ class AsyncScheduler(FrontEnd[P]):
     def _take(self, count: int) -> list[Task[P]]:
         tasks = super()._take(count)
         if self._consumers:
-            self._set_timer()  # to find nothing, or something else, may have parked what others wait for
+            self._set_timer()  # this take may have parked a lane, which sets a new next event for the waiting consumers
         return tasks
 
     def _set_timer(self) -> None:
-        """Have those who wait looked after at the next instant at which something changes by itself."""
+        """Set the timer to the next instant at which the kernel changes by itself, while anyone waits."""
         at_ms = self._kernel.next_event_at() if self._consumers or self._producers else None
         if at_ms == self._timer_ms and self._timer is not None:
             return
@@ -233,7 +234,7 @@ class AsyncScheduler(FrontEnd[P]):
         self._set_timer()
 
     def _report(self, error: Exception) -> None:
-        message = f"A callback of {self!r} raised."
+        message = f"A callback of {self!r} raised an exception."
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _wake_consumer(self) -> None:
@@ -243,7 +244,7 @@ class AsyncScheduler(FrontEnd[P]):
                 consumer.set_result(None)
                 return
 
-    def _wake_everybody(self) -> None:
+    def _wake_all_consumers(self) -> None:
         for consumer in self._consumers:
             if not consumer.done():
                 consumer.set_result(None)

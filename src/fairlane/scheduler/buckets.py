@@ -1,7 +1,14 @@
-"""Throttles: token buckets by name.
+"""Throttles: named token buckets.
 
-Arithmetic is in whole numbers (billionths of a token, milliseconds), so that a bucket never lets through more than
-``rate * t + burst`` in any window of length t, and a replay of the same calls gives the same answers on any machine.
+Theory of operation
+-------------------
+A bucket is not filled by a timer. It remembers its level at an instant and works out what has been earned since when
+it is read. All arithmetic is in integers (billionths of a token, milliseconds), for two reasons: no rounding error can
+accumulate, so a bucket never lets more than ``rate * t + burst`` through in any window of length t; and a replay of the
+same calls gives the same answers on any machine.
+
+Several kernels may share one table of throttles. A kernel that parks work behind a bucket registers as a watcher, so
+that a change of the rate acts on waiting work at once.
 """
 
 from __future__ import annotations
@@ -17,14 +24,14 @@ _RATE_STEPS = 1_000_000  # billionths of a token a millisecond, for a rate of on
 
 
 class Watcher(Protocol):
-    """Whoever parks work behind a bucket and wants to hear that its rate has changed."""
+    """Something that parks work behind a bucket and must learn when its rate changes."""
 
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
-        """Look again at what waits for the bucket."""
+        """Re-evaluate the work that waits for the bucket."""
 
 
 class Bucket:
-    """One throttle. Without a rate it is open: an unknown throttle limits nothing."""
+    """A throttle. Without a rate it is open: an unknown throttle limits nothing."""
 
     __slots__ = (
         "at_ms",
@@ -50,10 +57,11 @@ class Bucket:
         self.burst_steps = 0
         self.level = 0
         self.at_ms = 0
-        self.passed = 0  # items that it let pass while it had a rate
-        self.held_back = 0  # times a lane was parked for want of a token
-        self.lanes = 0  # how many lanes name this throttle: an open one that nobody names is forgotten
-        # A kernel that is gone needs not be told; those that are there are told in the order they came.
+        self.passed = 0  # items let through while it had a rate
+        self.held_back = 0  # how often a lane was parked because there was no token
+        self.lanes = 0  # lanes that name this throttle; an open throttle that no lane names is forgotten
+        # Weak, so that a table shared by kernels does not keep a discarded kernel alive. Notified in order of
+        # registration.
         self.watchers: WeakKeyDictionary[Watcher, None] = WeakKeyDictionary()
 
     def limit(self, rate: float, burst: float, tokens: float | None, now_ms: int) -> None:
@@ -63,7 +71,7 @@ class Bucket:
         else:
             self.at_ms = now_ms
         self.rate, self.burst = rate, burst
-        self.rate_steps = math.floor(rate * _RATE_STEPS) if burst else 0  # never faster than asked
+        self.rate_steps = math.floor(rate * _RATE_STEPS) if burst else 0  # rounded down: never faster than configured
         self.burst_steps = round(burst * TOKEN)
         if tokens is not None:
             self.level = round(tokens * TOKEN)
@@ -73,50 +81,52 @@ class Bucket:
         self.is_limited = True
 
     def unlimit(self) -> None:
-        """Let everything through."""
+        """Remove the limit, so that everything passes."""
         self.is_limited = False
         self.rate = self.burst = math.inf
 
     def refill(self, now_ms: int) -> None:
-        """Add what has been earned since the last look."""
+        """Add the tokens earned since the last refill."""
         elapsed_ms = now_ms - self.at_ms
         if elapsed_ms > 0:
             self.at_ms = now_ms
             self.level = min(self.level + elapsed_ms * self.rate_steps, self.burst_steps)
 
     def tokens(self, now_ms: int) -> int:
-        """Return the whole tokens to be had now; meaningless while the bucket is open."""
+        """Return the number of whole tokens available now; meaningless while the bucket is open."""
         self.refill(now_ms)
         return self.level // TOKEN
 
     def has_token(self, now_ms: int) -> bool:
-        """Tell whether an item may pass now."""
+        """Return whether an item may pass now."""
         if not self.is_limited:
             return True
         self.refill(now_ms)
         return self.level >= TOKEN
 
     def take(self, count: int = 1) -> None:
-        """Spend tokens; the caller has seen with ``has_token`` that they are there."""
+        """Spend tokens. The caller has checked with ``has_token`` that they are there."""
         if self.is_limited:
             self.level -= count * TOKEN
             self.passed += count
 
     def token_at(self, now_ms: int) -> int | None:
-        """Return the first instant with a token, or None when there will never be one."""
+        """Return the first instant with a token, or None if there will never be one."""
         if self.has_token(now_ms):
             return now_ms
         if self.rate_steps == 0:
             return None
+        # Floor division of a negative number rounds away from zero, so negating it gives the ceiling: an instant that
+        # is never early. A gate that opened a millisecond early would find no token and arm its timer again.
         return self.at_ms + -((self.level - TOKEN) // self.rate_steps)
 
     def another_token_at(self, now_ms: int) -> int | None:
-        """Return when one token more will have been earned than now, room for it or not; None for never."""
+        """Return when one more token will have been earned, even if the bucket is full by then; None for never."""
         return None if self.rate_steps == 0 else now_ms - (-TOKEN // self.rate_steps)
 
 
 class Throttles:
-    """The throttles of a process. Several kernels may share one table, and then they share its rates."""
+    """A table of throttles. Kernels that share a table share its rates."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, Bucket] = {}
@@ -124,14 +134,14 @@ class Throttles:
     def set(
         self, name: str, *, rate: float, burst: float | None = None, tokens: float | None = None, now_ms: int
     ) -> None:
-        """Set or change a throttle; it acts at once on everything that waits.
+        """Set or change a throttle. The change acts on waiting items at once.
 
         Args:
-            name: what items call it.
-            rate: tokens a second; 0 lets through only what is already in the bucket.
-            burst: the most tokens the bucket holds: at least 1, or 0 to let nothing through; without it one second's
-                worth.
-            tokens: what the bucket holds now; without it a new one is full and a known one keeps what it has.
+            name: the name that items use.
+            rate: tokens per second; 0 lets through only the tokens already in the bucket.
+            burst: the capacity of the bucket: at least 1, or 0 to let nothing through. Default: the tokens of one
+                second.
+            tokens: what the bucket holds now. Default: a new bucket is full, a known one keeps its tokens.
             now_ms: the present instant.
 
         Raises:
@@ -139,25 +149,25 @@ class Throttles:
         """
         for number in (rate, burst, tokens):
             if number is not None and not isinstance(number, (int, float)):
-                raise ValueError(f"Rate, burst and tokens of throttle {name!r} are numbers, not {number!r}.")
+                raise ValueError(f"Rate, burst and tokens of throttle {name!r} must be numbers, got {number!r}.")
         burst = max(1.0, rate) if burst is None else burst
         if not (math.isfinite(rate) and (rate == 0 or rate >= _RATE_LEAST)):
-            raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, not {rate!r}.")
+            raise ValueError(f"The rate of throttle {name!r} must be 0, or finite and at least 0.000001, got {rate!r}.")
         if not (math.isfinite(burst) and (burst == 0 or burst >= 1)):
-            raise ValueError(f"The burst of throttle {name!r} must be 0, or finite and at least 1, not {burst!r}.")
+            raise ValueError(f"The burst of throttle {name!r} must be 0, or finite and at least 1, got {burst!r}.")
         if tokens is not None and not (math.isfinite(tokens) and tokens >= 0):
-            raise ValueError(f"The tokens of throttle {name!r} must be a finite number of at least 0, not {tokens!r}.")
+            raise ValueError(f"The tokens of throttle {name!r} must be finite and at least 0, got {tokens!r}.")
         bucket = self._named(name)
         bucket.limit(rate, burst, tokens, now_ms)
-        self._tell(bucket, now_ms)
+        self._notify(bucket, now_ms)
 
     def remove(self, name: str, *, now_ms: int) -> bool:
-        """Lift a throttle; what it held back is free at once. Returns whether there was one."""
+        """Remove a throttle; what it held back may go at once. Return whether there was one."""
         bucket = self._buckets.get(name)
         if bucket is None or not bucket.is_limited:
             return False
         bucket.unlimit()
-        self._tell(bucket, now_ms)
+        self._notify(bucket, now_ms)
         self._forget_unused(bucket)
         return True
 
@@ -170,7 +180,7 @@ class Throttles:
         return (bucket for bucket in self._buckets.values() if bucket.is_limited)
 
     def join(self, names: tuple[str, ...]) -> tuple[Bucket, ...]:
-        """Return the buckets for a new lane, which must ``leave`` them when it goes."""
+        """Return the buckets of a new lane, which must ``leave`` them when it goes."""
         buckets = tuple(self._named(name) for name in names)
         for bucket in buckets:
             bucket.lanes += 1
@@ -192,6 +202,7 @@ class Throttles:
         if not bucket.is_limited and bucket.lanes == 0:
             self._buckets.pop(bucket.name, None)
 
-    def _tell(self, bucket: Bucket, now_ms: int) -> None:
+    def _notify(self, bucket: Bucket, now_ms: int) -> None:
+        # A copy: a watcher whose last lane wakes removes itself while we iterate.
         for watcher in tuple(bucket.watchers):
             watcher.throttle_changed(bucket, now_ms)

@@ -1,4 +1,4 @@
-"""Why an item waits, in fields and in words."""
+"""Why an item waits, as fields and as a sentence."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class WaitReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why an item waits.
+    """The reason why an item waits.
 
     Attributes:
-        reason: what holds it back, or that nothing does but its turn.
-        turns: for an eligible item, how many turns of other keys come before it is served, if nothing is offered or
-            changed meanwhile. An estimate when costs differ, or with several lanes or levels.
+        reason: what holds it back, or ``ELIGIBLE`` if it only waits for its turn.
+        turns: for an eligible item, how many turns of other keys come first if nothing is offered or changed
+            meanwhile. An estimate when costs differ, or with several lanes or levels.
         until_ms: when the reason ends by itself, where that is known.
-        wait_ms: how long that is from now.
+        wait_ms: the time from now until then.
         key: the key that is capped or paused.
-        throttle: the throttle that has no token, the one that takes longest if there are several.
+        throttle: the throttle that has no token; if there are several, the one that takes longest.
     """
 
     reason: WaitReason
@@ -46,23 +46,23 @@ class Explanation:
         wait = "" if self.wait_ms is None else f" for {self.wait_ms} ms"
         match self.reason:
             case WaitReason.ELIGIBLE:
-                return f"It may go, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
+                return f"Waiting for its turn, after {self.turns} turn{'' if self.turns == 1 else 's'} of other keys."
             case WaitReason.THROTTLED:
-                return f"Throttle {self.throttle!r} has no token{wait or ', and gets none'}."
+                return f"Throttle {self.throttle!r} has no token{wait or ', and will never get one'}."
             case WaitReason.CAPPED:
-                return f"Key {self.key!r} has as many items in use as its cap allows."
+                return f"Key {self.key!r} has reached its cap on items in use."
             case WaitReason.PAUSED:
                 return f"Key {self.key!r} is paused."
             case WaitReason.NOT_DUE:
-                return f"It is not due{wait}."
+                return f"Not due{wait}."
             case WaitReason.EXPIRED:
-                return "Its deadline has just passed; it will not be handed out."
+                return "Its deadline has passed; it will not be handed out."
             case WaitReason.NOT_WAITING:
-                return "It does not wait here: never offered, handed out, cancelled, dropped or expired."
+                return "Not waiting here: never offered, or already handed out, cancelled, dropped or expired."
 
 
 def explain(item: Item, now_ms: int, *, is_due: bool, leaf: KeyNode | None) -> Explanation:
-    """Work out why an item of a leaf waits."""
+    """Return why an item of a leaf waits."""
     lane = item.lane
     if lane is None or leaf is None:
         return Explanation(reason=WaitReason.NOT_WAITING)

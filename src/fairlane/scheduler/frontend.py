@@ -1,4 +1,4 @@
-"""What the faces for threads and for asyncio have in common: a kernel with a clock, statistics and errors."""
+"""The common part of the front ends for threads and for asyncio: a kernel with a clock, statistics and errors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MS_NS = 1_000_000
 
 
 class Options(TypedDict, total=False):
-    """What a scheduler can be made with; see ``Kernel`` for those not told here.
+    """The options of a scheduler; see ``Kernel`` for those not listed here.
 
     Attributes:
-        waiting_max: how many tasks may wait in all; 10 000 unless said otherwise, None for any number.
-        enqueue_timeout: how many seconds a producer waits for room where the policy is to wait.
-        counts_use: count tasks in use from hand-out to ``done``, which caps need.
-        on_departure: called with each task that expires or is dropped, and why. It is called in the middle of other
-            calls, under the lock if there is one, so it must be quick; what it raises is reported and goes no further.
+        waiting_max: the limit on waiting tasks in total; 10 000 by default, None for no limit.
+        enqueue_timeout: how many seconds a producer waits for capacity where the backpressure policy is to wait.
+        counts_use: count tasks as in use from hand-out to ``done``. Caps need it.
+        on_departure: called with each task that expires or is dropped, and the reason. It runs inside other calls,
+            under the lock if there is one, so it must be fast. An exception it raises is reported and not propagated.
     """
 
     quantum: int
@@ -46,14 +46,14 @@ class Options(TypedDict, total=False):
 
 
 class TaskOptions(TypedDict, total=False):
-    """What can be said of a task when it is enqueued.
+    """The options of a task when it is enqueued.
 
     Attributes:
-        cost: what it takes from its key's share, a whole number of at least 1.
+        cost: what it takes from its key's share, an integer of at least 1.
         priority: its rank among the tasks of its key.
         throttles: names of the token buckets that must all have a token before it goes.
-        due_in_ms: hand it out no earlier than this from now.
-        deadline_in_ms: let it expire if it has not been handed out this long from now.
+        due_in_ms: the delay before it may be handed out.
+        deadline_in_ms: the time after which it expires if it has not been handed out.
     """
 
     cost: int
@@ -64,9 +64,9 @@ class TaskOptions(TypedDict, total=False):
 
 
 class FrontEnd(ABC, Generic[P]):
-    """The part of a scheduler that never waits.
+    """The calls of a scheduler that never wait.
 
-    Each call is atomic: it has happened as a whole or, when it raises, not at all.
+    Each call is atomic: it happens completely or, if it raises, not at all.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class FrontEnd(ABC, Generic[P]):
         idle_keys_max: int = 1024,
         enqueue_timeout: float = 30.0,
         on_departure: Callable[[Task[Any], DepartureReason], None] | None = None,
-        **rules: Any,  # noqa: ANN401 - the rest of Options, for the kernel, which refuses what it does not know
+        **rules: Any,  # noqa: ANN401 - the other Options, passed to the kernel, which rejects unknown ones
     ) -> None:
         with _translated():
             self._kernel: Kernel[Task[P]] = Kernel(
@@ -99,24 +99,24 @@ class FrontEnd(ABC, Generic[P]):
 
     @abstractmethod
     def _wake_consumer(self) -> None:
-        """Let one waiting consumer look again; called under the guard."""
+        """Wake one waiting consumer; called under the guard."""
 
     # ------------------------------------------------------------------------------------------------- consumers
 
     def try_dequeue(self) -> Task[P] | None:
-        """Return the next task if one may go now, else None; never waits.
+        """Return the next task if one may go now, else None. Never waits.
 
         Raises:
-            Closed: the scheduler is closed, and drained if that was asked for.
+            Closed: the scheduler is closed and, if it was closed with ``drain``, empty.
         """
         tasks = self.try_dequeue_many(1)
         return tasks[0] if tasks else None
 
     def try_dequeue_many(self, count: int) -> list[Task[P]]:
-        """Return up to ``count`` tasks that may go now, in the order of their turns; never waits.
+        """Return up to ``count`` tasks that may go now, in the order of their turns. Never waits.
 
         Raises:
-            Closed: the scheduler is closed, and drained if that was asked for.
+            Closed: the scheduler is closed and, if it was closed with ``drain``, empty.
         """
         with self._guard:
             tasks = self._take(count)
@@ -125,22 +125,24 @@ class FrontEnd(ABC, Generic[P]):
             return tasks
 
     def done(self, task: Task[P], *, cost: int | None = None) -> None:
-        """Note that a task handed out is finished, however it ended.
+        """Mark a task that was handed out as finished, successfully or not.
 
-        Needed where tasks in use are counted, for caps; elsewhere only to tell the true cost.
+        Required where tasks in use are counted, for caps; otherwise only needed to report the true cost.
 
         Args:
-            task: what was handed out.
-            cost: what it truly cost; the difference to what was said at ``enqueue`` is charged to its key.
+            task: the task that was handed out.
+            cost: its true cost; the difference to the cost given at ``enqueue`` is charged to its key.
 
         Raises:
-            InvalidArgument: the task is not handed out, or done already, or its cost is below 0.
+            InvalidArgument: the task is not handed out, or was done before, or the cost is negative.
         """
         if cost is not None and (type(cost) is not int or cost < 0):
-            raise InvalidArgument(f"A true cost is a whole number of at least 0, not {cost!r}.")
+            raise InvalidArgument(f"The cost of a task must be an integer of at least 0, got {cost!r}.")
         with self._guard:
             if not task.is_out:
-                raise InvalidArgument(f"{task!r} is not handed out, or was done before.")
+                raise InvalidArgument(
+                    f"{task!r} is not handed out, or was marked done before. Call done() once per task."
+                )
             if self._counts_use:
                 with _translated():
                     self._kernel.release(task.key)
@@ -152,17 +154,17 @@ class FrontEnd(ABC, Generic[P]):
     # ------------------------------------------------------------------------------------------------- producers
 
     def cancel(self, task: Task[P]) -> bool:
-        """Take a waiting task back; its place is free at once. Returns False if it does not wait any more."""
+        """Remove a waiting task; its space is free at once. Return False if it no longer waits."""
         with self._guard:
             if not self._kernel.cancel(task):
                 return False
             self._tallies.count(task.key, Happening.CANCELLED)
             self._producers.freed_by((task,))
-            self._tell_if_finished()
+            self._wake_if_finished()
             return True
 
     def explain(self, task: Task[P]) -> Explanation:
-        """Tell why a task waits."""
+        """Return why a task waits."""
         with self._guard:
             explanation = self._kernel.explain(task, self._now_ms())
             self._reap()
@@ -171,7 +173,7 @@ class FrontEnd(ABC, Generic[P]):
     # -------------------------------------------------------------------------------------------------- controls
 
     def set_policy(self, key: Key, policy: KeyPolicy) -> None:
-        """Set weight, cap and limits of a key; acts on what waits at once.
+        """Set weight, cap and limits of a key. The change acts on waiting tasks at once.
 
         Raises:
             InvalidArgument: the policy has a cap and tasks in use are not counted.
@@ -180,22 +182,22 @@ class FrontEnd(ABC, Generic[P]):
             self._kernel.set_policy(key, policy)
 
     def clear_policy(self, key: Key) -> None:
-        """Go back to the provider's policy for a key, or the default."""
+        """Return a key to the provider's policy, or the default."""
         with self._changing():
             self._kernel.clear_policy(key)
 
     def set_policy_provider(self, provider: PolicyProvider | None) -> None:
-        """Set a function that is asked for the policy of each key without one of its own."""
+        """Set a function that returns the policy of each key without an explicit one."""
         with self._changing():
             self._kernel.set_policy_provider(provider)
 
     def refresh_policy(self, key: Key) -> None:
-        """Ask the provider again about one key."""
+        """Call the provider again for one key."""
         with self._changing():
             self._kernel.refresh_policy(key)
 
     def pause(self, key: Key) -> None:
-        """Hand out nothing of a key, or of the keys below it, until it is resumed."""
+        """Stop handing out tasks of a key, and of the keys below it, until it is resumed."""
         with self._changing():
             self._kernel.pause(key)
 
@@ -205,7 +207,7 @@ class FrontEnd(ABC, Generic[P]):
             self._kernel.resume(key)
 
     def set_throttle(self, name: str, *, rate: float, burst: float | None = None) -> None:
-        """Set or change a token bucket: ``rate`` tokens a second, at most ``burst`` at once; acts at once.
+        """Set or change a throttle: ``rate`` tokens per second, at most ``burst`` at once. It acts at once.
 
         Raises:
             InvalidArgument: a number is out of range.
@@ -214,40 +216,40 @@ class FrontEnd(ABC, Generic[P]):
             self._kernel.throttles.set(name, rate=rate, burst=burst, now_ms=self._now_ms())
 
     def remove_throttle(self, name: str) -> bool:
-        """Lift a throttle; what it held back is free at once. Returns whether there was one."""
+        """Remove a throttle; what it held back may go at once. Return whether there was one."""
         with self._changing():
             return self._kernel.throttles.remove(name, now_ms=self._now_ms())
 
     def close(self, *, drain: bool = False) -> list[Task[P]]:
-        """Accept nothing more, and wake everybody who waits.
+        """Stop accepting tasks and wake all waiting producers and consumers.
 
-        With ``drain`` the tasks that wait are still handed out, and consumers are told ``Closed`` once there are none.
-        Without, they are taken out and returned, and consumers are told at once. Closing again without ``drain`` ends a
-        drain early; nothing opens a scheduler again.
+        With ``drain``, waiting tasks are still handed out, and consumers get ``Closed`` once none are left. Without it,
+        waiting tasks are removed and returned, and consumers get ``Closed`` at once. Closing again without ``drain``
+        ends a drain early. A closed scheduler cannot be reopened.
         """
         with self._guard:
             self._is_draining = drain and (self._is_draining or not self._is_closed)
             self._is_closed = True
             left = [] if drain else [task for task in self._kernel.waiting_items() if self.cancel(task)]
             self._producers.wake_all()
-            self._wake_everybody()
+            self._wake_all_consumers()
             return left
 
     # --------------------------------------------------------------------------------------------------- reading
 
     def stats(self) -> Statistics:
-        """Return a snapshot of what happened so far, in all and by key."""
+        """Return a snapshot of the counts so far, in total and by key."""
         with self._guard:
             self._pass_time()
             return self._tallies.snapshot(self._waiting_max)
 
     def waiting(self, key: Key) -> int:
-        """Return how many tasks of a key, or of the keys below it, wait."""
+        """Return how many tasks of a key, including the keys below it, wait."""
         with self._guard:
             return self._kernel.waiting(key)
 
     def in_use(self, key: Key) -> int:
-        """Return how many tasks of a key, or of the keys below it, are handed out and not done."""
+        """Return how many tasks of a key, including the keys below it, are handed out and not done."""
         with self._guard:
             return self._kernel.in_use(key)
 
@@ -255,7 +257,7 @@ class FrontEnd(ABC, Generic[P]):
         return len(self._kernel)
 
     def __bool__(self) -> bool:
-        return True  # an empty scheduler is a scheduler
+        return True  # without this, __len__ would make an empty scheduler false
 
     def __repr__(self) -> str:
         state = "open" if not self._is_closed else "draining" if self._is_draining else "closed"
@@ -265,23 +267,23 @@ class FrontEnd(ABC, Generic[P]):
 
     @abstractmethod
     def _report(self, error: Exception) -> None:
-        """Report what a callback raised, there being nobody to raise it to."""
+        """Report the exception of a callback, which has no caller to propagate to."""
 
     @abstractmethod
-    def _wake_everybody(self) -> None:
-        """Let every waiting consumer look again; called under the guard."""
+    def _wake_all_consumers(self) -> None:
+        """Wake every waiting consumer; called under the guard."""
 
     def _now_ms(self) -> int:
         return self._clock_ns() // _MS_NS
 
     def _task(self, key: Key, payload: P, options: TaskOptions) -> Task[P]:
         now_ns = self._clock_ns()
-        terms: dict[str, Any] = options  # type: ignore[assignment] # a dict of our own, made by the call
+        terms: dict[str, Any] = options  # type: ignore[assignment] # our own dict, made by the call's **options
         for name in ("due", "deadline"):
             wait_ms = terms.pop(f"{name}_in_ms", None) if terms else None
             if wait_ms is not None:
                 if type(wait_ms) is not int or wait_ms < 0:
-                    raise InvalidArgument(f"{name}_in_ms is a whole number of at least 0, not {wait_ms!r}.")
+                    raise InvalidArgument(f"{name}_in_ms must be an integer of at least 0, got {wait_ms!r}.")
                 terms[f"{name}_ms"] = now_ns // _MS_NS + wait_ms
         try:
             task = Task(key, payload, **terms)
@@ -293,7 +295,7 @@ class FrontEnd(ABC, Generic[P]):
     def _offer(self, task: Task[P]) -> Refusal | None:
         """Offer a task to the kernel; called under the guard."""
         if self._is_closed:
-            raise Closed("The scheduler accepts nothing more.")
+            raise Closed("The scheduler is closed and accepts no more tasks.")
         refusal = self._kernel.offer(task, self._now_ms())
         if refusal is None:
             self._tallies.count(task.key, Happening.ENQUEUED)
@@ -302,10 +304,10 @@ class FrontEnd(ABC, Generic[P]):
         return refusal
 
     def _held_back(self, task: Task[P], timeout: float | None, woken_at: Key | EllipsisType | None) -> Refusal | None:
-        """Offer a task for somebody who would wait for room. Returns what to wait for, or None if it is accepted.
+        """Offer a task of a producer that may wait for capacity. Return what to wait for, or None if it is accepted.
 
-        Raises if waiting is neither asked for nor the policy. A place that woke the caller at one limit, while another
-        holds it back, is passed on.
+        Raises if the caller gave no timeout and the policy is not to wait. If the producer was woken at one limit but
+        another limit holds it back now, the wake-up is passed on: the space it was woken for is still free.
         """
         refusal = self._offer(task)
         if refusal is None:
@@ -317,20 +319,20 @@ class FrontEnd(ABC, Generic[P]):
         return refusal
 
     def _gave_up(self, refusal: Refusal, seconds: float) -> WaitTimedOut:
-        """Return the error for a producer that has waited long enough."""
-        error = WaitTimedOut(f"No room was made within {seconds} s.")
+        """Return the error for a producer whose wait has timed out."""
+        error = WaitTimedOut(f"No capacity became free within {seconds} s.")
         error.__cause__ = self._rejection(refusal)
         return error
 
     def _rejection(self, refusal: Refusal) -> FairlaneError:
-        """Count a refusal and return the error that tells of it."""
+        """Count a refusal and return its error."""
         self._tallies.count(refusal.item.key, Happening.REJECTED)
         if refusal.reason is RefusalReason.KEY_FULL:
-            return KeyFull(f"Key {refusal.key!r} has {refusal.limit} tasks waiting, as many as it may.")
-        return GlobalFull(f"{refusal.limit} tasks wait, as many as may.")
+            return KeyFull(f"Key {refusal.key!r} has reached its limit of {refusal.limit} waiting tasks.")
+        return GlobalFull(f"The scheduler has reached its limit of {refusal.limit} waiting tasks.")
 
     def _take(self, count: int) -> list[Task[P]]:
-        """Take tasks out and let others know; called under the guard."""
+        """Take tasks out and wake the producers and consumers that this concerns; called under the guard."""
         if self._is_closed and not self._is_draining:
             return []
         now_ns = self._clock_ns()
@@ -341,15 +343,18 @@ class FrontEnd(ABC, Generic[P]):
         self._reap()
         if tasks:
             self._producers.freed_by(tasks)
-            self._tell_if_finished()
+            self._wake_if_finished()
+            # Wake-ups form a chain: one change wakes one consumer, and each consumer that finds more wakes the next.
+            # So no wake-up is lost, and a single task never wakes a whole crowd.
             if self._kernel.has_ready():
                 self._wake_consumer()
         return tasks
 
     def _reap(self) -> None:
-        """Tell of what has left by itself; the kernel knows from its last call.
+        """Report the tasks that expired or were dropped during the kernel's last call.
 
-        A callback may cause further departures. They are told of by the round that called it, one after the other.
+        A callback may cause further departures. They are reported by the outer call, one after the other, so callbacks
+        never nest.
         """
         if self._is_reaping or not self._kernel.has_departures():
             return
@@ -360,7 +365,7 @@ class FrontEnd(ABC, Generic[P]):
                     self._depart(departure.item, departure.reason)
         finally:
             self._is_reaping = False
-        self._tell_if_finished()
+        self._wake_if_finished()
 
     def _depart(self, task: Task[P], reason: DepartureReason) -> None:
         is_expired = reason is DepartureReason.EXPIRED
@@ -369,28 +374,28 @@ class FrontEnd(ABC, Generic[P]):
         if self._on_departure is not None:
             try:
                 self._on_departure(task, reason)
-            except Exception as error:  # noqa: BLE001 - it may raise anything, and what is under way must go on
+            except Exception as error:  # noqa: BLE001 - a callback may raise anything; the call it runs in must go on
                 self._report(error)
 
     def _pass_time(self) -> None:
-        """Let what is due by now happen."""
+        """Advance the kernel to the present instant."""
         self._kernel.take(0, self._now_ms())
         self._reap()
 
     def _is_finished(self) -> bool:
         return self._is_closed and (not self._is_draining or len(self._kernel) == 0)
 
-    def _tell_if_finished(self) -> None:
+    def _wake_if_finished(self) -> None:
         if self._is_finished():
-            self._wake_everybody()
+            self._wake_all_consumers()
 
     def _refuse_if_finished(self) -> None:
         if self._is_finished():
-            raise Closed("The scheduler is closed and has nothing more to hand out.")
+            raise Closed("The scheduler is closed and has no more tasks to hand out.")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Make a change that may let tasks go or make room."""
+        """Make a change that may free tasks or capacity."""
         with self._guard, _translated():
             yield
             self._producers.wake_all()
@@ -399,7 +404,7 @@ class FrontEnd(ABC, Generic[P]):
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn the kernel's complaints about values into errors of our own."""
+    """Convert the kernel's ``ValueError`` into ``InvalidArgument``."""
     try:
         yield
     except ValueError as error:

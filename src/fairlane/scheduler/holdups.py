@@ -1,8 +1,8 @@
 """How long an item was held up: by throttles without a token, and by keys at their caps.
 
-Clocks tell it, not items: each lane has one that runs while the lane is parked, and each key with a cap has one that
-runs while the key is at its cap. What they show when an item is handed out, less what they showed when it came, is how
-long that item was held up. An item whose clocks have never run carries nothing.
+Items carry no timers. Each lane has a stopwatch that runs while the lane is parked, and each key with a cap has one
+that runs while the key is at its cap. What they show when an item is handed out, minus what they showed when it was
+offered, is how long that item was held up. An item whose stopwatches have never run stores nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 
 class Holdup(NamedTuple):
-    """How long an item waited because a throttle had no token, and because a key of its was at its cap.
+    """How long an item waited because a throttle had no token, and because one of its keys was at its cap.
 
-    Both can be so at once, so that the two may add up to more than the item has waited.
+    Both can be true at once, so the two may add up to more than the item's wait.
     """
 
     throttled_ms: int
@@ -24,7 +24,7 @@ NOT_HELD = Holdup(0, 0)
 
 
 class StopWatch:
-    """Adds up the time during which something was so."""
+    """Adds up the time during which a condition held."""
 
     __slots__ = ("_since_ms", "_total_ms")
 
@@ -33,7 +33,7 @@ class StopWatch:
         self._since_ms: int | None = None
 
     def note(self, now_ms: int, *, is_so: bool) -> None:
-        """Note whether it is so from now on."""
+        """Record whether the condition holds from now on."""
         if is_so:
             if self._since_ms is None:
                 self._since_ms = now_ms
@@ -42,5 +42,5 @@ class StopWatch:
             self._since_ms = None
 
     def read(self, now_ms: int) -> int:
-        """Return for how long it has been so."""
+        """Return for how long the condition has held in total."""
         return self._total_ms if self._since_ms is None else self._total_ms + now_ms - self._since_ms

@@ -1,4 +1,4 @@
-"""What waits: an item of work, and the fairness key it belongs to."""
+"""An item of work, and the fairness key it belongs to."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from fairlane.scheduler.lanes import Lane
 
 KEY_DEPTH_MAX = 32
-"""How many names a fairness key may have."""
+"""The maximum number of names in a fairness key."""
 
 Key: TypeAlias = str | tuple[str, ...]
-"""A fairness key: a name, or a path of names such as ``("acme", "mobile")``. ``"acme"`` and ``("acme",)`` are equal."""
+"""A fairness key: a name, or a path of names such as ``("acme", "mobile")``. ``"acme"`` equals ``("acme",)``."""
 
 
 class Priority(IntEnum):
-    """Which items of one key go first. The order of the numbers is the order of service."""
+    """The rank of an item among those of its key. The order of the numbers is the order of service."""
 
     HIGH = 0
     NORMAL = 1
@@ -31,7 +31,7 @@ def path_of(key: Key) -> tuple[str, ...]:
 
 
 def canonical_key(key: Key) -> Key:
-    """Return the one spelling of a key that the kernel uses: a string when flat, a tuple when nested.
+    """Return the form of a key that the kernel uses: a string when flat, a tuple when nested.
 
     Raises:
         ValueError: the key is empty or too deep, or is neither a string nor a path of strings.
@@ -39,12 +39,12 @@ def canonical_key(key: Key) -> Key:
     if isinstance(key, str):
         if key:
             return key
-        raise ValueError("A fairness key must not be empty: name the tenant it stands for.")
+        raise ValueError("A fairness key must not be empty. Pass the name of the tenant.")
     path = tuple(key) if isinstance(key, (tuple, list)) else ()
     if not path or not all(isinstance(name, str) and name for name in path):
-        raise ValueError(f"A fairness key is a non-empty string or a path of them, not {key!r}.")
+        raise ValueError(f"A fairness key must be a non-empty string or a path of them, got {key!r}.")
     if len(path) > KEY_DEPTH_MAX:
-        raise ValueError(f"A fairness key has at most {KEY_DEPTH_MAX} names, not {len(path)}.")
+        raise ValueError(f"A fairness key has at most {KEY_DEPTH_MAX} names, got {len(path)}.")
     return path[0] if len(path) == 1 else path
 
 
@@ -53,7 +53,7 @@ def _is_instant(value: object) -> bool:
 
 
 class ItemTerms(TypedDict, total=False):
-    """What can be said of an item when it is made, for subclasses to pass on; see ``Item``."""
+    """The optional arguments of ``Item``, for subclasses to pass on."""
 
     cost: int
     priority: Priority
@@ -63,10 +63,10 @@ class ItemTerms(TypedDict, total=False):
 
 
 class Item:
-    """One piece of work that waits its turn. Subclass it to carry a payload.
+    """A piece of work that waits for its turn. Subclass it to carry a payload.
 
-    The caller makes the item, offers it, and keeps it as the handle for ``cancel`` and ``explain``. Its attributes are
-    for reading. Once handed out, cancelled, dropped or expired it may be offered again, if need be at another time.
+    The caller creates the item, offers it, and keeps it as the handle for ``cancel`` and ``explain``. Its attributes
+    are read-only. Once handed out, cancelled, dropped or expired, it may be offered again, if needed for another time.
     """
 
     __slots__ = (
@@ -94,34 +94,34 @@ class Item:
         due_ms: int | None = None,
         deadline_ms: int | None = None,
     ) -> None:
-        """Describe a piece of work.
+        """Create an item.
 
         Args:
-            key: who the work is for; shares are fair between keys.
-            cost: what serving it takes from the key's deficit, a whole number of at least 1.
+            key: the tenant that the work is for; shares are fair between keys.
+            cost: what serving it takes from the key's deficit, an integer of at least 1.
             priority: its rank among the items of its own key.
             throttles: names of the token buckets that must all have a token before it goes.
-            due_ms: not before this instant.
-            deadline_ms: not after this instant; past it the item expires and is never handed out.
+            due_ms: the instant before which it is not handed out.
+            deadline_ms: the instant after which it expires and is never handed out.
 
         Raises:
-            ValueError: the key is empty or the cost is not a whole number of at least 1.
+            ValueError: the key is empty, the cost is not an integer of at least 1, or another value has the wrong type.
         """
         if type(cost) is not int or cost < 1:
-            raise ValueError(f"An item's cost must be a whole number of at least 1, not {cost!r}.")
+            raise ValueError(f"The cost of an item must be an integer of at least 1, got {cost!r}.")
         if isinstance(throttles, str):
-            raise ValueError(f"Throttles are a list of names, not one string: write [{throttles!r}].")
+            raise ValueError(f"throttles must be a list of names, got a string. Pass [{throttles!r}].")
         if throttles and not all(isinstance(name, str) for name in throttles):
-            raise ValueError(f"Throttles are names, not {throttles!r}.")
+            raise ValueError(f"throttles must be a list of names, got {throttles!r}.")
         if not (_is_instant(due_ms) and _is_instant(deadline_ms)):
-            raise ValueError(f"Instants are whole milliseconds, not {due_ms!r} and {deadline_ms!r}.")
+            raise ValueError(f"due_ms and deadline_ms must be integers or None, got {due_ms!r} and {deadline_ms!r}.")
         self.key: Key = key if type(key) is str and key else canonical_key(key)
         self.cost = cost
         self.priority = priority if type(priority) is Priority else Priority(priority)
         self.throttles: tuple[str, ...] = tuple(sorted(set(throttles))) if throttles else ()
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
-        # The rest belongs to the kernel.
+        # The remaining attributes belong to the kernel.
         self.plain = self._is_plain()
         self.held: Holdup | None = None
         self.lane: Lane | None = None
@@ -130,19 +130,19 @@ class Item:
         self.sequence = 0
 
     def reschedule(self, *, due_ms: int | None = None, deadline_ms: int | None = None) -> None:
-        """Give an item that does not wait new instants, before it is offered again.
+        """Set new instants on an item that does not wait, before it is offered again.
 
         Raises:
-            ValueError: the item waits.
+            ValueError: the item is waiting.
         """
         if self.lane is not None:
-            raise ValueError(f"{self!r} waits: cancel it first.")
+            raise ValueError(f"{self!r} is waiting. Cancel it before you reschedule it.")
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Tell whether it needs neither timer nor a lane of its own, and so may take the short way in."""
+        """Return whether it needs neither a timer nor a lane of its own, and so may take the fast path in."""
         is_timed = self.due_ms is not None or self.deadline_ms is not None
         return not self.throttles and not is_timed and self.priority == Priority.NORMAL
 

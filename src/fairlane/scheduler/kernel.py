@@ -1,10 +1,19 @@
-"""The fair scheduler itself: who is next, and whether it may go.
+"""The pure fair scheduler: it decides which item goes next and whether it may go now.
 
-The kernel is pure. It is handed the present instant, owns no clock, thread, lock or I/O, and answers every call from
-what it has been told. Faces for threads and asyncio, the broker, and simulations on virtual time all drive this class.
+The kernel owns no clock, thread, lock or I/O. Every call passes in the present instant, and the answer depends only on
+earlier calls. The front ends for threads and asyncio, the broker, what-if, and simulations on virtual time all drive
+this class.
 
-Instants are whole milliseconds from any fixed origin. They should not run backwards; where they do, the kernel stays
-at the latest it has seen.
+Instants are integer milliseconds from any fixed origin. They should not run backwards; if they do, the kernel stays at
+the latest instant it has seen.
+
+Theory of operation
+-------------------
+The kernel itself holds little: counts, timers, and the order in which parts are called. ``tree`` decides turns,
+``keys`` knows the tree, ``gates`` and ``parking`` hold throttled lanes back, ``admission`` enforces limits, and
+``turns`` hands out. An item is in exactly one place: in a lane of its leaf, in the lane ``_not_due`` until it is due,
+or outside. The attribute ``Item.lane`` says which, so that ``cancel``, timers and deadlines need no lookup, and an
+entry left behind in a heap of timers is recognised as stale by looking at the item alone.
 """
 
 from __future__ import annotations
@@ -41,8 +50,12 @@ _LONG_AGO_MS = -(1 << 62)
 class Kernel(Generic[I]):
     """Deficit round robin over fairness keys, with throttles, caps, priorities, delays, deadlines and limits.
 
-    Order: fair between keys, by weight, level by level; within a key higher priority first, then first in first out
-    among items with the same throttles. Nothing is durable. Not thread-safe.
+    The order is fair between keys, by weight, level by level. Within a key, higher priority goes first, then first in
+    first out among items with the same throttles. Nothing is durable. Not thread-safe.
+
+    Attributes:
+        now_ms: the latest instant that a call has passed in.
+        departures: what ``reap`` returns next.
     """
 
     def __init__(
@@ -57,18 +70,18 @@ class Kernel(Generic[I]):
         idle_keys_max: int = 1024,
         throttles: Throttles | None = None,
     ) -> None:
-        """Make an empty kernel.
+        """Create an empty kernel.
 
         Args:
-            quantum: what one turn of a key is worth at weight 1.
-            waiting_max: how many items may wait in all, None for any number.
-            key_waiting_max: how many items of one key may wait, unless its policy says otherwise.
-            backpressure: what happens beyond these limits.
-            strict_priority: let higher priority go first across all keys, not only within one.
-            counts_use: count items in use from hand-out to ``release``. Caps need it, and it needs every item handed
-                out to be released.
-            idle_keys_max: how many keys without items are remembered, with their debts, before the first is forgotten.
-            throttles: the table of throttles, to share one between kernels.
+            quantum: the deficit that one turn adds to a key of weight 1.
+            waiting_max: the limit on waiting items in total; None for no limit.
+            key_waiting_max: the limit on waiting items of one key, unless its policy sets another.
+            backpressure: what happens when a limit is reached.
+            strict_priority: serve higher priority first across all keys, not only within one.
+            counts_use: count items as in use from hand-out to ``release``. Caps need it, and it requires that every
+                item handed out is released.
+            idle_keys_max: how many keys without items are remembered, with their debts, before the oldest is forgotten.
+            throttles: a table of throttles to share with other kernels.
 
         Raises:
             ValueError: a number is out of range.
@@ -97,55 +110,61 @@ class Kernel(Generic[I]):
             lambda at_ms, item: item.lane is not None and item.deadline_ms == at_ms - 1
         )
         self._not_due = KeyNode("", None, None)
-        self._departures: list[Departure[I]] = []
+        self.departures: list[Departure[I]] = []
         self._dues = 0
         self._holdups: dict[Item, Holdup] = {}
         self._waiting = 0
         self._sequence = 0
-        self._now_ms = _LONG_AGO_MS
+        self.now_ms = _LONG_AGO_MS
 
     # ------------------------------------------------------------------------------------------------ in and out
 
     def offer(self, item: I, now_ms: int) -> Refusal | None:
-        """Let an item wait its turn. Returns None, or why it may not, with nothing changed."""
+        """Add an item to the waiting items. Return None, or a refusal if it is not accepted, with nothing changed."""
         refusals = self.offer_many((item,), now_ms)
         return refusals[0] if refusals else None
 
     def offer_many(self, items: Iterable[I], now_ms: int) -> list[Refusal]:
-        """Let items wait their turns, in this order. Returns the refusals; all others are accepted.
+        """Add items in this order. Return the refusals; all other items are accepted.
 
-        Should a policy provider raise, the items before it are accepted and the rest are not.
+        If a policy provider raises, the items before the failing one are accepted and the rest are not.
         """
         self._move_to(now_ms)
         batch = items if isinstance(items, (list, tuple)) else list(items)
         try:
-            if self._admission.has_room_for(len(batch), self._waiting):
+            if self._admission.has_capacity_for(len(batch), self._waiting):
                 return self._offer_quickly(batch)
             offers = (self._offer(item) for item in batch)
             return [refusal for refusal in offers if refusal is not None]
         except BaseException:
-            # Something of the caller's raised, such as its provider of policies. The items before it are accepted.
+            # The caller's code raised, such as its policy provider. The items before it are accepted, and the fast path
+            # has not counted them yet, so count again.
             self._waiting = self._keys.count_waiting()
             raise
 
     def _offer_quickly(self, items: list[I] | tuple[I, ...]) -> list[Refusal]:
-        """Offer items while there is room for all; plain items of simple keys go the short way."""
+        """Offer items when there is capacity for all; plain items of simple keys take the fast path.
+
+        The fast path skips admission, timers and lanes, because none of them can matter to a plain item of a flat key
+        without limits. It also shares one sequence number among its items: sequences only order heads of different
+        lanes of one key, and within a lane the links keep the order.
+        """
         refusals: list[Refusal] = []
         leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
-        nobody = self._not_due
+        unknown = self._not_due
         sequence = self._sequence
         slow = 0
         for item in items:
             try:
                 leaf = leaves[item.key]
             except KeyError:
-                leaf = nobody
+                leaf = unknown
             if leaf.is_simple and item.plain and item.lane is None:
                 tail = leaf.tail
                 if tail is not None:
                     item.sequence = sequence
                     item.lane = leaf
-                    item.key = tail.key  # all of a key share one string, which takes less memory and is found quicker
+                    item.key = tail.key  # all items of a key share one string: less memory, faster lookups
                     item.previous = tail
                     tail.next = leaf.tail = item
                     leaf.waiting += 1
@@ -170,19 +189,19 @@ class Kernel(Generic[I]):
         if item.lane is not None:
             return Refusal(item, RefusalReason.ALREADY_WAITING)
         leaf = self._keys.leaf_of(item)
-        departed = len(self._departures)
+        departed = len(self.departures)
         refusal = self._admission.admit(leaf, item, self._waiting)
         if refusal is not None:
             self._keys.note_idle(leaf)
             return refusal
-        if len(self._departures) > departed:
-            leaf = self._keys.leaf_of(item)  # making room may have made the key forgotten
+        if len(self.departures) > departed:
+            leaf = self._keys.leaf_of(item)  # dropping the victim may have made its key idle and forgotten
         item.key = leaf.key
-        # Two steps: items that go the short way share the latest number, and none of another lane may have it too.
+        # Two steps: items on the fast path share the latest number, and no item of another lane may have it too.
         item.sequence = self._sequence + 1
         self._sequence += 2
         self._waiting += 1
-        is_due = item.due_ms is None or item.due_ms <= self._now_ms
+        is_due = item.due_ms is None or item.due_ms <= self.now_ms
         self._count(leaf, waiting=1, delayed=0 if is_due else 1)
         if item.deadline_ms is not None:
             self._deadlines.push(item.deadline_ms + 1, item)
@@ -191,99 +210,104 @@ class Kernel(Generic[I]):
         else:
             item.lane = self._not_due
             self._due.push(cast("int", item.due_ms), item)
-        if item.deadline_ms is not None and item.deadline_ms < self._now_ms:
+        # An item offered after its deadline is accepted and expires at once, so that the caller hears of it through
+        # the same channel as of any other expiry.
+        if item.deadline_ms is not None and item.deadline_ms < self.now_ms:
             self._expire()
         return None
 
     def take(self, count: int, now_ms: int) -> list[I]:
         """Hand out up to ``count`` items, in the order of their turns.
 
-        Fewer come back only if nothing else may go now. Tokens are taken, deficits charged and, if the kernel counts
-        use, caps filled by the hand-out itself.
+        Fewer are returned only if nothing else may go now. The hand-out itself takes tokens, charges deficits and, if
+        the kernel counts use, fills caps.
         """
         self._move_to(now_ms)
         self._holdups.clear()
         out: list[Item] = []
         for root in self._keys.roots:
             self._serve(root, out, count)
-        while len(out) < count and self._parking.open_stocked(self._now_ms):
+        # A lane that was woken for a token may not have used it (another throttle is empty, its key is at its cap).
+        # Offer such tokens to the other lanes until no lane wakes, so that a short answer means that really nothing can
+        # go.
+        while len(out) < count and self._parking.open_stocked(self.now_ms):
             for root in self._keys.roots:
                 self._serve(root, out, count)
         self._waiting -= len(out)
         return cast("list[I]", out)
 
     def holdups(self) -> Mapping[I, Holdup]:
-        """Return how long those of the items last taken were held up that were, for reading until the next ``take``.
+        """Return how long each item of the last ``take`` was held up; items that were not are left out.
 
-        Counted from when the item was offered, or from when it was due.
+        Counted from when the item was offered or became due. Valid until the next ``take``.
         """
         return cast("Mapping[I, Holdup]", self._holdups)
 
     def cancel(self, item: I) -> bool:
-        """Take a waiting item out; its place is free at once. Returns False if it does not wait here."""
+        """Remove a waiting item; its space is free at once. Return False if it does not wait here."""
         if not self._holds(item):
             return False
         self._withdraw(item)
         return True
 
     def victim(self, item: I, policy: Backpressure, *, key: Key | None = None) -> I | None:
-        """Return who would have to make room for an item: one of a key, or with None of the key with the most.
+        """Return the item that would be dropped for another: one of ``key``, or with None one of the longest key.
 
-        Nothing is dropped. None if nobody who ranks no higher than the item waits there.
+        Nothing is dropped. Return None if every item that waits there has a higher priority.
         """
         return cast("I | None", self._admission.victim_for(item, policy, key))
 
     def has_departures(self) -> bool:
-        """Whether ``reap`` has something to tell already."""
-        return bool(self._departures)
+        """Return whether ``reap`` would return something without time passing."""
+        return bool(self.departures)
 
     def reap(self, now_ms: int | None = None) -> list[Departure[I]]:
-        """Return the items that expired or were dropped since the last call. Ask when ``next_event_at`` has come.
+        """Return the items that expired or were dropped since the last call. Call it when ``next_event_at`` has come.
 
         Without an instant no time passes.
         """
         if now_ms is not None:
             self._move_to(now_ms)
-        departures, self._departures = self._departures, []
+        departures, self.departures = self.departures, []
         return departures
 
     # ------------------------------------------------------------------------------------------- after hand-out
 
     def release(self, key: Key, count: int = 1) -> None:
-        """Note that items of a key are no longer in use. Every item handed out is released once.
+        """Mark items of a key as no longer in use. Every item handed out must be released once.
 
         Raises:
             ValueError: more are released than are in use, or the kernel does not count use.
         """
         require_whole("count", count, least=1)
         if not self._counts_use or not self._keys.release(key, count):
-            raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
-        if self._parking.is_stocked:
-            self._parking.open_stocked(self._now_ms)
+            raise ValueError(f"Fewer than {count} items of {key!r} are in use. Release each item handed out once.")
+        if self._parking.stocked:
+            self._parking.open_stocked(self.now_ms)
 
     def release_many(self, counts: Mapping[Key, int], now_ms: int) -> None:
-        """Release so many items of each key, in this order, once the instant has come.
+        """Release ``counts`` items of each key, in this order, at an instant.
 
         Raises:
-            ValueError: see ``release``; the keys before are released.
+            ValueError: see ``release``; the keys before it are released.
         """
         self._move_to(now_ms)
         release, parking = self._keys.release, self._parking
         for key, count in counts.items():
             if count < 1 or not self._counts_use or not release(key, count):
-                raise ValueError(f"Fewer than {count} items of {key!r} are in use: release each item handed out once.")
-            if parking.is_stocked:
-                parking.open_stocked(self._now_ms)
+                raise ValueError(f"Fewer than {count} items of {key!r} are in use. Release each item handed out once.")
+            if parking.stocked:
+                parking.open_stocked(self.now_ms)
 
     def occupy(self, key: Key, count: int = 1) -> None:
-        """Note items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.
+        """Mark items of a key as in use that this kernel never handed out, such as those of a kernel it replaces.
 
         Raises:
             ValueError: the kernel does not count use.
         """
         require_whole("count", count, least=1)
         if not self._counts_use:
-            raise ValueError("This kernel does not count items in use.")
+            raise ValueError("This kernel does not count items in use. Create it with counts_use=True.")
         leaf = node = self._keys.leaf_for(key, Priority.NORMAL)
         while node.parent is not None:
             self._keys.use(node, count)
@@ -291,9 +315,9 @@ class Kernel(Generic[I]):
         self._keys.note_idle(leaf)
 
     def settle(self, key: Key, difference: int, priority: Priority = Priority.NORMAL) -> None:
-        """Correct the cost of an item after the fact: true cost less the cost it was handed out with.
+        """Correct the cost of an item after the fact. ``difference`` is the true cost minus the cost at hand-out.
 
-        The priority matters only where it is strict, because a key then has a deficit for each.
+        The priority matters only with strict priority, where a key has one deficit per priority.
 
         A debt is worked off in later turns and outlasts an empty queue, as long as the key is remembered. A refund to a
         key that has nothing waiting is lost, like any deficit.
@@ -310,102 +334,109 @@ class Kernel(Generic[I]):
     # ------------------------------------------------------------------------------------------------- policies
 
     def set_policy(self, key: Key, policy: KeyPolicy) -> None:
-        """Set what a key is entitled to; it acts on the backlog at once and lasts until cleared.
+        """Set the policy of a key. It acts on the backlog at once and lasts until it is cleared.
 
         Raises:
             ValueError: the policy has a cap and the kernel does not count use.
         """
         self._keys.set_policy(key, policy)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def clear_policy(self, key: Key) -> None:
-        """Go back to the provider's policy for a key, or the default."""
+        """Return a key to the provider's policy, or the default."""
         self._keys.set_policy(key, None)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def set_policy_provider(self, provider: PolicyProvider | None) -> None:
-        """Set a function that is asked for the policy of each key without one of its own.
+        """Set a function that returns the policy of each key without an explicit one.
 
-        It is asked when the key is first seen, for all known keys now, and again by ``refresh_policy``.
+        It is called now for all known keys, when a key is first seen, and again by ``refresh_policy``.
         """
         self._keys.set_provider(provider)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def refresh_policy(self, key: Key) -> None:
-        """Ask the provider again about one key."""
+        """Call the provider again for one key."""
         self._keys.refresh_policy(key)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     def pause(self, key: Key) -> None:
-        """Hand out nothing of a key, or of the keys below it, until it is resumed. New items may still be offered."""
+        """Stop handing out items of a key, and of the keys below it, until it is resumed. Offers are still accepted."""
         self._keys.set_paused(key, is_paused=True)
 
     def resume(self, key: Key) -> None:
-        """Undo ``pause``; the key goes on where it stopped."""
+        """Undo ``pause``. The key continues where it stopped."""
         self._keys.set_paused(key, is_paused=False)
-        self._parking.open_stocked(self._now_ms)
+        self._parking.open_stocked(self.now_ms)
 
     # --------------------------------------------------------------------------------------------------- reading
 
     def __len__(self) -> int:
-        """Return how many items wait, the delayed ones included."""
+        """Return how many items wait, including delayed ones."""
         return self._waiting
 
     def throttles_in_force(self) -> list[str]:
-        """Return the throttles that hold back some of what waits."""
+        """Return the names of the throttles that hold back waiting items."""
         return self._parking.throttles()
 
     def waiting_items(self) -> list[I]:
-        """Return all items that wait, key by key. Costs time in proportion."""
+        """Return all waiting items, key by key, in O(items)."""
         items = [item for leaf in self._keys.all_leaves() for lane in leaf.lanes() for item in lane]
         return cast("list[I]", items + list(self._due))
 
     def waiting(self, key: Key) -> int:
-        """Return how many items of a key, or of the keys below it, wait."""
+        """Return how many items of a key, including the keys below it, wait."""
         return sum(node.waiting for node in self._keys.find(key))
 
     def in_use(self, key: Key) -> int:
-        """Return how many items of a key, or of the keys below it, are in use."""
+        """Return how many items of a key, including the keys below it, are in use."""
         return max((node.in_use for node in self._keys.find(key)), default=0)
 
     def deficit(self, key: Key) -> int:
-        """Return what a key may still spend in its turn, or, if negative, owes."""
+        """Return what a key may still spend in its turn or, if negative, owes."""
         return max((node.deficit for node in self._keys.find(key)), default=0, key=abs)
 
     def known_keys(self) -> int:
-        """Return how many keys are remembered, idle ones included."""
+        """Return how many keys are remembered, including idle ones."""
         return sum(len(leaves) for leaves in self._keys.leaves)
 
     def has_ready(self) -> bool:
-        """Tell whether a ``take`` is likely to find something; it may still turn out to be throttled."""
-        return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
+        """Return whether a ``take`` is likely to find an item; it may still turn out to be throttled."""
+        return bool(self._parking.stocked) or any(
+            root.ring is not None and root.ring.ready for root in self._keys.roots
+        )
 
-    def stirrings(self) -> int:
-        """Return how often time alone has let throttled or delayed items go on: if more than before, it just did."""
+    def time_releases(self) -> int:
+        """Return how often the passing of time has freed throttled or delayed items; it grows when it happens again."""
         return self._parking.openings + self._dues
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself: a token, a due item, a deadline. None for never.
 
-        When ``take`` has come back short, nothing more can be taken before this instant or the next call that changes
-        something, so nobody has to poll.
+        After a ``take`` that returned fewer items than requested, nothing more can be taken before this instant or the
+        next call that changes something, so callers never poll.
         """
-        instants = (self._parking.next_at(), self._due.next_at(), self._deadlines.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest: int | None = None
+        for timers in (self._parking.timers, self._due, self._deadlines):
+            # Most kernels have no timers at all, and are asked after every change.
+            at_ms = timers.next_at() if timers.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def survey(self, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
-        """Return so many keys with the most items, and what holds them back. Costs time in proportion to the keys."""
+        """Return the ``count`` keys with the most items and what holds them back, in O(keys)."""
         return survey(self._keys, count, now_ms, wanted=wanted)
 
     def explain(self, item: I, now_ms: int) -> Explanation:
-        """Tell why an item waits."""
+        """Return why an item waits."""
         was_waiting = self._holds(item)
         self._move_to(now_ms)
         if not was_waiting:
             return Explanation(reason=WaitReason.NOT_WAITING)
         if not item.is_waiting:
             return Explanation(reason=WaitReason.EXPIRED)
-        return explain(item, self._now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
+        return explain(item, self.now_ms, is_due=item.lane is not self._not_due, leaf=self._leaf(item.key))
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -417,14 +448,18 @@ class Kernel(Generic[I]):
             if ring.serving is None and ring.is_plain_next():
                 serve_plain(ring, out, count, self._keys, counts_use=self._counts_use)
             else:
-                lane_of, tell = self._parking.first_open_lane, self._note_holdups
-                serve_next(root, out, count, self._keys, lane_of, tell, counts_use=self._counts_use)
+                lane_of, note_served = self._parking.first_open_lane, self._note_holdups
+                serve_next(root, out, count, self._keys, lane_of, note_served, counts_use=self._counts_use)
 
     def _move_to(self, now_ms: int) -> None:
-        """Let time pass: put out what has expired, bring in what is due, open the gates that have tokens."""
-        if now_ms <= self._now_ms:
+        """Advance time: remove expired items, add due items to their lanes, open the gates that have tokens.
+
+        The order matters. Expiry comes first, so that an item whose due time and deadline have both passed never enters
+        a lane. Gates open last, so that no token is spent on a lane that expiry has just emptied.
+        """
+        if now_ms <= self.now_ms:
             return
-        self._now_ms = self._keys.now_ms = now_ms
+        self.now_ms = self._keys.now_ms = now_ms
         if self._deadlines.entries:
             self._expire()
         if self._due.entries:
@@ -433,20 +468,21 @@ class Kernel(Generic[I]):
                 leaf = self._keys.leaf_of(item)
                 self._count(leaf, waiting=0, delayed=-1)
                 self._enter_lane(leaf, item)
-        self._parking.open_due(now_ms)
+        if self._parking.timers.entries:
+            self._parking.open_due(now_ms)
 
     def _holds(self, item: Item) -> bool:
         lane = item.lane
         return lane is self._not_due or (lane is not None and lane.node.root() in self._keys.roots)
 
     def _expire(self) -> None:
-        for item in self._deadlines.pop_due(self._now_ms):
+        for item in self._deadlines.pop_due(self.now_ms):
             self._withdraw(item)
-            self._departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
+            self.departures.append(Departure(cast("I", item), DepartureReason.EXPIRED))
 
     def _drop(self, item: Item) -> None:
         self._withdraw(item)
-        self._departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
+        self.departures.append(Departure(cast("I", item), DepartureReason.DROPPED))
 
     def _withdraw(self, item: Item) -> None:
         lane = item.lane
@@ -476,8 +512,8 @@ class Kernel(Generic[I]):
             self._keys.refresh(leaf)
 
     def _shown(self, lane: Lane) -> Holdup | None:
-        """Return what the clocks of a lane and of the keys above it show; None if they have never run."""
-        now_ms = self._now_ms
+        """Return what the stopwatches of a lane and of the keys above it show; None if they have never run."""
+        now_ms = self.now_ms
         parked, capped_ms = lane.parked, lane.node.capped_ms(now_ms)
         return Holdup(parked.read(now_ms) if parked is not None else 0, capped_ms) if parked or capped_ms else None
 

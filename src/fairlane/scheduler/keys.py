@@ -1,4 +1,21 @@
-"""The keys a kernel knows: made when an item names them, ruled by policies, forgotten when idle."""
+"""The keys that a kernel knows: created when an item names them, ruled by policies, forgotten when idle.
+
+Theory of operation
+-------------------
+The tree has one invariant: a node is ready, and has a place in its parent's ring, exactly while something under it can
+be handed out. Offers, tokens, releases, pauses and policies all change that, and all of them end in ``refresh``, which
+walks up and brings each node in line. No other code changes readiness, except for the two hot paths that know the
+answer (``emptied`` here, ``serve_plain`` in ``turns``).
+
+With strict priority there is one tree per priority. The nodes of one key in these trees are *twins*: they take turns
+independently, but share cap, pause and items in use, since those belong to the key.
+
+A key that has sub-keys may also have items of its own. They live in a nameless child (``name is None``) beside the
+sub-keys, so that every item is in a leaf and every ring has children only.
+
+Keys are remembered after their last item, up to a number, because a debt must outlast an empty queue. Entries of a
+forgotten node in rings and gates are left behind on purpose; see ``tree``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +32,7 @@ from fairlane.scheduler.policy import KeyPolicy
 from fairlane.scheduler.tree import KeyNode, Ring
 
 PolicyProvider: TypeAlias = Callable[[Key], KeyPolicy | None]
-"""Asked for the policy of a key when the key is first seen; None means the default."""
+"""A function that returns the policy of a key when the key is first seen; None means the default."""
 
 _DEFAULT_POLICY = KeyPolicy()
 _LANES_KEPT = 16
@@ -23,13 +40,13 @@ _HASHABLE = (str, tuple)
 
 
 class Keys:
-    """One tree of keys, or with strict priority one for each priority, whose nodes for the same key are *twins*.
+    """A tree of keys, or with strict priority one per priority, in which the nodes of one key are *twins*.
 
     Weight, cap, pause and items in use are the same for all twins of a key.
 
     Attributes:
-        now_ms: the present instant, as the kernel was told.
-        has_clocks: whether anything has ever been parked or at its cap.
+        now_ms: the present instant, as passed to the kernel.
+        has_clocks: whether any lane has ever been parked or any key at its cap, so that stopwatches exist.
     """
 
     def __init__(
@@ -59,17 +76,17 @@ class Keys:
         self._idle_keys_max = idle_keys_max
 
     def band(self, priority: Priority) -> int:
-        """Return which tree holds the items of a priority."""
+        """Return the index of the tree that holds the items of a priority."""
         return int(priority) if self._is_strict else 0
 
     def leaf_of(self, item: Item) -> KeyNode:
-        """Return the leaf an item belongs to, made if there is none."""
+        """Return the leaf of an item, creating it if needed."""
         band: int = item.priority if self._is_strict else 0
         leaf = self.leaves[band].get(item.key)
         return leaf if leaf is not None else self._make_leaf(band, item.key)
 
     def leaf_for(self, key: Key, priority: Priority) -> KeyNode:
-        """Return the leaf that items of a key and a priority belong to, made if there is none."""
+        """Return the leaf for a key and a priority, creating it if needed."""
         band = self.band(priority)
         leaf = self.leaves[band].get(key) if type(key) in _HASHABLE else None
         if leaf is None:
@@ -78,7 +95,7 @@ class Keys:
         return leaf if leaf is not None else self._make_leaf(band, key)
 
     def find(self, key: Key) -> list[KeyNode]:
-        """Return the nodes of a key, one a tree, as far as they exist. Inner keys have nodes too."""
+        """Return the existing nodes of a key, one per tree. Inner keys have nodes too."""
         path = path_of(canonical_key(key))
         found = []
         for root in self.roots:
@@ -90,7 +107,7 @@ class Keys:
         return found
 
     def twins(self, node: KeyNode) -> list[KeyNode]:
-        """Return the nodes that stand for the same key as this one, itself included."""
+        """Return the nodes of the same key as this one, including itself."""
         if not self._is_strict:
             return [node]
         twins = self.find(node.key)
@@ -99,7 +116,7 @@ class Keys:
         return twins
 
     def set_policy(self, key: Key, policy: KeyPolicy | None) -> None:
-        """Set the policy of a key, or with None go back to the provider's; it acts on the backlog at once."""
+        """Set the policy of a key, or with None return to the provider's. It acts on the backlog at once."""
         key = canonical_key(key)
         before = self._policies.pop(key, None)
         try:
@@ -112,14 +129,15 @@ class Keys:
             raise
 
     def refresh_policy(self, key: Key) -> None:
-        """Ask again for the policy of a key."""
+        """Look up and apply the policy of a key again."""
         for node in self.find(key):
             self._apply_policy(node, self._policy_for(node))
 
     def set_provider(self, provider: PolicyProvider | None) -> None:
-        """Set the function that knows the policies; it acts on the backlog at once."""
+        """Set the function that returns policies. It acts on the backlog at once."""
         before, self._provider = self._provider, provider
         try:
+            # Ask about every key before anything is applied: a provider that raises leaves all policies as they were.
             policies = [(node, self._policy_for(node)) for node in self.nodes()]
         except BaseException:
             self._provider = before
@@ -128,7 +146,7 @@ class Keys:
             self._apply_policy(node, policy)
 
     def set_paused(self, key: Key, *, is_paused: bool) -> None:
-        """Hold back or let go everything under a key."""
+        """Pause or resume everything under a key."""
         key = canonical_key(key)
         (self._paused.add if is_paused else self._paused.discard)(key)
         for node in self.find(key):
@@ -153,15 +171,17 @@ class Keys:
             yield from leaves.values()
 
     def leaf_keys(self) -> list[Key]:
-        """Return the keys that have a leaf, each once, in an order that a replay repeats."""
+        """Return the keys that have a leaf, each once, in an order that is the same in a replay."""
         return list(dict.fromkeys(key for leaves in self.leaves for key in leaves))
 
     def leaves_of(self, key: Key) -> list[KeyNode]:
-        """Return the leaves of a key, one a tree, the lowest priority first."""
+        """Return the leaves of a key, one per tree, lowest priority first."""
         return [leaves[key] for leaves in reversed(self.leaves) if key in leaves]
 
     def longest_child(self, twins: list[KeyNode]) -> list[KeyNode]:
-        """Return, of what is below these twins, the one with the most items; a leaf among them counts as its own."""
+        """Return the child of these twins with the most items, as a list of its twins. A leaf counts as its own
+        child.
+        """
         below: dict[str | None, list[KeyNode]] = {}
         for twin in twins:
             children = {None: twin} if twin.ring is None else _children(twin)
@@ -170,7 +190,7 @@ class Keys:
         return max(below.values(), key=lambda nodes: sum(node.waiting for node in nodes))
 
     def lane_of(self, leaf: KeyNode, item: Item) -> Lane:
-        """Return the lane of a leaf an item belongs to, made if there is none."""
+        """Return the lane of a leaf that an item belongs to, creating it if needed."""
         if not item.throttles and (item.priority == Priority.NORMAL or self._is_strict):
             return leaf
         extra = leaf.extra
@@ -184,8 +204,10 @@ class Keys:
         return lane
 
     def refresh(self, node: KeyNode) -> None:
-        """Bring a node's readiness, and that of the nodes above it, in line with what it holds."""
+        """Bring the readiness of a node, and of the nodes above it, in line with what it holds."""
         parent = node.parent
+        # The walk goes on to the root even where readiness did not change: a sleeping node must work out its rounds
+        # again if its next item, share or deficit changed, at every level.
         while parent is not None and parent.ring is not None:
             if node.cap is not None or node.capped is not None:
                 self._note_cap(node)
@@ -211,7 +233,7 @@ class Keys:
             node.capped.note(self.now_ms, is_so=is_capped)
 
     def emptied(self, ring: Ring, node: KeyNode) -> None:
-        """Note that a plain key has been served its last item."""
+        """Record that a plain key has been served its last item. Does what ``refresh`` would do, without the walk."""
         node.tail = None
         node.deficit = 0
         node.is_ready = node.is_plain = node.is_queued = False
@@ -221,7 +243,7 @@ class Keys:
             self.note_idle(node)
 
     def use(self, node: KeyNode, count: int) -> None:
-        """Count items of a key as in use, for all its twins alike. What is an inner key's own is counted there."""
+        """Count items of a key as in use, in all its twins. Own items of an inner key are counted at that key."""
         if node.name is None:
             return
         for twin in self.twins(node):
@@ -230,7 +252,7 @@ class Keys:
                 self.refresh(twin)
 
     def hand_out(self, node: KeyNode, count: int) -> None:
-        """Count items of a key whose turn it is as in use. Short of its cap nothing else depends on it."""
+        """Count items of the key being served as in use. Below its cap nothing else depends on the count."""
         if self._is_strict:
             self.use(node, count)
         elif node.name is not None:
@@ -239,14 +261,14 @@ class Keys:
                 self.refresh(node)
 
     def release(self, key: Key, count: int) -> bool:
-        """Count items of a key as no longer in use. Returns False, with nothing changed, if there are fewer."""
+        """Count items of a key as no longer in use. Return False, with nothing changed, if fewer are in use."""
         leaf = None if self._is_strict or type(key) not in _HASHABLE else self.leaves[0].get(key)
         if leaf is None:
             return self._release_path(path_of(canonical_key(key)), count)
         node = leaf if leaf.name is not None else leaf.parent
         if node is None or node.in_use < count:
             return False
-        if _is_undisturbed(node):  # then nothing else depends on what is in use
+        if _is_undisturbed(node):  # the count changes no readiness, so no node needs a refresh
             while (parent := node.parent) is not None:
                 node.in_use -= count
                 if node.ring is not None and not node.in_use:
@@ -275,7 +297,7 @@ class Keys:
             self._prune(node)
 
     def note_idle(self, node: KeyNode) -> None:
-        """Put a key, if it has no items, on the list of those to forget; who has been there longest goes first."""
+        """Add a key without items to the keys that may be forgotten; the one idle longest goes first."""
         if node.is_forgettable or node.waiting or node.ring is not None:
             return
         node.is_forgettable = True
@@ -287,18 +309,19 @@ class Keys:
                 self._forget(oldest)
 
     def lane_emptied(self, lane: Lane) -> None:
-        """Let an empty lane wait for no token, and forget it if its key has many, as with one for every recipient."""
+        """Remove an empty lane from its gate, and forget it if its key has many, such as one per recipient."""
         if lane.gate is not None:
             lane.gate.leave(lane)
-        lane.parked = None  # whoever comes next was never held up
+        lane.parked = None  # the next item of this lane has not been held up by anything yet
         extra = lane.node.extra
         if extra is not None and len(extra) > _LANES_KEPT and lane is not lane.node:
             del extra[(lane.priority, tuple(bucket.name for bucket in lane.buckets))]
             self._throttles.leave(lane.buckets)
 
     def _forget(self, node: KeyNode) -> None:
-        # Entries it may still have in the ring or at a gate are harmless: whoever meets them finds it empty.
-        node.is_forgettable = True  # whoever still holds it must not put it on the list again
+        # Entries that it may still have in the ring or at a gate are harmless: they are skipped because the node is
+        # empty.
+        node.is_forgettable = True  # code that still holds the node must not add it to the list again
         for lane in (node.extra or {}).values():
             self._throttles.leave(lane.buckets)
         del self.leaves[self.band(node.priority)][node.key]
@@ -308,7 +331,7 @@ class Keys:
             self._prune(parent)
 
     def _prune(self, node: KeyNode) -> None:
-        """Forget an inner key that has nothing below it any more, and those above it of which that is then true."""
+        """Forget an inner key that has nothing below it any more, and then the keys above it that are empty too."""
         while (parent := node.parent) is not None and not _children(node) and not node.in_use:
             _children(parent).pop(node.name, None)
             node = parent
@@ -320,6 +343,7 @@ class Keys:
             for depth, name in enumerate(path, start=1):
                 node = self._make_step(node, name, path[:depth], is_inner=depth < len(path))
         except BaseException:
+            # A policy provider raised halfway down the path. The steps made so far have no leaf: remove them again.
             self._prune(node)
             raise
         if node.ring is not None:
@@ -346,7 +370,12 @@ class Keys:
         return node
 
     def _grow(self, leaf: KeyNode) -> KeyNode:
-        """Turn a leaf into an inner key. Its own items become one child beside the sub-keys to come."""
+        """Turn a leaf into an inner key. Its own items become a nameless child beside the sub-keys.
+
+        The new inner node takes over everything that the outside knows of the leaf: its position in the ring, the turn
+        and deficit it has, and its positions at gates. The leaf starts afresh below it, with the items and lanes it
+        had. So nothing is lost or gained when the first sub-key of a tenant appears in the middle of a turn.
+        """
         parent = leaf.parent
         if parent is None or parent.ring is None:
             raise AssertionError("A root is never a leaf.")
@@ -370,7 +399,7 @@ class Keys:
         return group
 
     def _policy_of(self, key: Key) -> KeyPolicy:
-        """Return the policy in force: the one set for the key, else the provider's, else the default."""
+        """Return the effective policy: the one set for the key, else the provider's, else the default."""
         policy = self._policies.get(key)
         if policy is None and self._provider is not None:
             policy = self._provider(key)
@@ -381,10 +410,11 @@ class Keys:
 
     def _allow(self, policy: KeyPolicy) -> KeyPolicy:
         if policy.cap is not None and not self._counts_use:
-            raise ValueError("A cap needs counts_use=True: items counted from hand-out until they are released.")
+            raise ValueError("A cap needs counts_use=True, which counts items from hand-out to release.")
         return policy
 
     def _apply_policy(self, node: KeyNode, policy: KeyPolicy) -> None:
+        # A sleeper's rounds were worked out with the old share. Credit those that passed before the share changes.
         if node.wake_round and node.parent is not None and node.parent.ring is not None:
             node.parent.ring.reconsider(node)
         self._set_terms(node, policy)
@@ -393,14 +423,16 @@ class Keys:
     def _set_terms(self, node: KeyNode, policy: KeyPolicy) -> None:
         share = policy.weight * (policy.quantum or self._quantum)
         if node.is_open:
-            node.deficit = min(node.deficit, share)  # of the turn that goes on; what was saved up for an item stays
+            # A smaller weight acts on the open turn too. Between turns the deficit is what the key has saved up for an
+            # expensive item, which stays.
+            node.deficit = min(node.deficit, share)
         node.share = share
         node.cap = policy.cap
         node.backpressure = policy.backpressure
         node.waiting_max = policy.waiting_max
 
     def _classify(self, node: KeyNode) -> None:
-        """Work out whether a node may take the short ways through ``offer_many`` and ``take``."""
+        """Decide whether a node may take the fast paths through ``offer_many`` and ``take``."""
         is_flat = node.ring is None and node.parent is not None and node.parent.parent is None
         is_unlimited = node.waiting_max is None and self.key_waiting_max is None
         node.is_simple = is_flat and is_unlimited and node.cap is None and node.capped is None
@@ -410,7 +442,7 @@ class Keys:
 
 
 def _is_undisturbed(node: KeyNode) -> bool:
-    """Tell whether it is a flat key without a cap, or neither it nor a key above it ever had one or is asleep."""
+    """Return whether a change of ``in_use`` cannot change readiness: no cap on the path, and no sleeping node."""
     if node.parent is not None and node.parent.parent is None and node.ring is None:
         return node.cap is None
     at: KeyNode | None = node

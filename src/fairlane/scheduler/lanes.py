@@ -1,7 +1,7 @@
-"""Lanes: the items of one fairness key that wait for the same throttles at the same priority, first in first out.
+"""Lanes: the items of one fairness key with the same priority and the same throttles, first in first out.
 
-Items are linked to each other directly. That makes a lane as small as two references, lets an item be cancelled or
-expire in the middle of its lane in O(1), and needs no sweep of dead entries.
+Items are linked to each other directly. That makes a lane as small as two references, allows an item to be cancelled
+or to expire in the middle of its lane in O(1), and needs no sweep of dead entries.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Lane:
     Attributes:
         node: the fairness key the lane belongs to.
         gate: the throttle the lane is parked behind, or None while it may go.
-        is_listed: whether the lane has an entry in its key's choice of lanes.
-        parked: the clock that runs while it is parked; None if it never was.
+        is_listed: whether the lane has an entry in its key's heap of lanes to choose from.
+        parked: the stopwatch that runs while it is parked; None if it never was.
     """
 
     __slots__ = ("buckets", "gate", "head", "is_listed", "node", "parked", "priority", "tail")
@@ -48,7 +48,7 @@ class Lane:
             item = after
 
     def append(self, item: Item) -> None:
-        """Put an item at the end."""
+        """Append an item."""
         item.lane = self
         tail = self.tail
         if tail is None:
@@ -59,7 +59,7 @@ class Lane:
         self.tail = item
 
     def remove(self, item: Item) -> None:
-        """Take an item out, wherever it stands."""
+        """Remove an item from any position."""
         before, after = item.previous, item.next
         if before is None:
             self.head = after

@@ -1,4 +1,16 @@
-"""Holding lanes back while their throttles have no token, and letting them go when they do."""
+"""Parks lanes while their throttles have no token, and wakes them when there is one.
+
+Theory of operation
+-------------------
+A lane is parked lazily: only when its turn has come and a bucket turns out to be empty. It is parked at the gate of the
+bucket that takes longest, since it can't go before that one anyway. From then on it costs nothing: it is in no ring,
+and one timer per gate, not per lane, fires when the bucket has its next token.
+
+A token wakes one lane, but a woken lane may not use it: another of its buckets may be empty by then, or its key at its
+cap. A gate whose token may be left over is *stocked*. Stocked gates are asked again whenever ``take`` finds nothing
+else, and when a key may go again (a release, a resume, a policy). That rule makes parking lossless: when ``take`` comes
+back short, no lane is left that could go.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +29,20 @@ class Parking:
     """The gates of one kernel, each with the instant at which its bucket has a token again.
 
     Attributes:
-        openings: how many gates have been opened because their time had come.
+        timers: when each gate opens next.
+        stocked: the gates that may have tokens left over for the lanes that wait there.
+        openings: how many gates a timer has opened.
     """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
-        self._timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
-        self._stocked: dict[Gate, None] = {}
+        self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
+        self.stocked: dict[Gate, None] = {}
         self.openings = 0
 
     def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
-        """Return the lane of a leaf to serve next, parking on the way those whose buckets are empty."""
+        """Return the lane of a leaf to serve next, parking those whose buckets are empty."""
         if leaf.extra is None:
             return leaf if leaf.head is not None else None  # its one lane has no buckets
         while (lane := leaf.first_lane()) is not None:
@@ -42,36 +56,26 @@ class Parking:
         return None
 
     def open_due(self, now_ms: int) -> None:
-        """Wake as many lanes as there are tokens at the gates whose time has come."""
-        for gate in self._timers.pop_due(now_ms):
+        """Wake as many lanes as there are tokens, at the gates whose timer is due."""
+        for gate in self.timers.pop_due(now_ms):
             self._open(gate, now_ms)
             self.openings += 1
 
     def open_stocked(self, now_ms: int) -> bool:
-        """Wake lanes at the gates that may have tokens left over. Returns whether any woke.
+        """Wake lanes at the gates that may have tokens left over. Return whether any lane woke.
 
-        A lane that was woken may be held back by something else, and leave its token to the others that wait there, and
-        those passed over may go once their key may. Whoever finds nothing to serve and asks until the answer is False
-        leaves no lane behind that could go.
+        A caller that finds nothing to serve and repeats this until it returns False leaves no lane behind that could
+        go.
         """
-        stocked, self._stocked = self._stocked, {}
+        stocked, self.stocked = self.stocked, {}
         return sum(self._open(gate, now_ms) for gate in stocked) > 0
 
-    @property
-    def is_stocked(self) -> bool:
-        """Whether a gate may have tokens left over for those who wait there."""
-        return bool(self._stocked)
-
     def throttles(self) -> list[str]:
-        """Return the throttles that hold something back."""
+        """Return the names of the throttles that hold lanes back."""
         return [bucket.name for bucket in self._gates]
 
-    def next_at(self) -> int | None:
-        """Return when a gate will open next."""
-        return self._timers.next_at()
-
     def throttle_changed(self, bucket: Bucket, now_ms: int) -> None:
-        """Let go, or hold on to, what waits for a bucket whose rate has changed. Called by the table of throttles."""
+        """Re-evaluate the lanes that wait for a bucket whose rate has changed. Called by the table of throttles."""
         self._open(self._gates[bucket], now_ms)
 
     def _open(self, gate: Gate, now_ms: int) -> bool:
@@ -85,18 +89,21 @@ class Parking:
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
             tokens -= 1
-        self._stocked.pop(gate, None)
+        self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
             bucket.watchers.pop(self, None)
             del self._gates[bucket]
         elif tokens > 0:
-            # All that wait are under keys that are paused or at their caps: they are asked again when that changes.
-            self._stocked[gate] = None
+            # All waiting lanes are under keys that are paused or at their caps. No timer helps; they are asked again
+            # when a release, a resume or a policy changes that.
+            self.stocked[gate] = None
             self._arm(gate, None)
         elif has_woken:
-            # Should the woken lanes never come to their turns, the others are not to wait for them for ever.
-            self._stocked[gate] = None
+            # A woken lane may never come to its turn, if its key is paused right now. The others must not wait for it
+            # for ever, so look again when the bucket has earned one token more, whether or not the woken lanes took
+            # theirs.
+            self.stocked[gate] = None
             self._arm(gate, bucket.another_token_at(now_ms))
         else:
             self._arm(gate, bucket.token_at(now_ms))
@@ -119,7 +126,7 @@ class Parking:
         if at_ms != gate.armed_ms:
             gate.armed_ms = at_ms
             if at_ms is not None:
-                self._timers.push(at_ms, gate)
+                self.timers.push(at_ms, gate)
 
     def _wake(self, gate: Gate) -> Lane | None:
         for root in self._keys.roots:

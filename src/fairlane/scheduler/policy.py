@@ -1,4 +1,4 @@
-"""What the caller decides about keys and limits, and what the kernel answers."""
+"""What callers decide about keys and limits, and the answers of the kernel."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ class Backpressure(Enum):
     REJECT = "reject"
     """The new item is refused."""
     DROP_OLDEST = "drop_oldest"
-    """The longest waiting item makes room for the new one."""
+    """The item that has waited longest is dropped for the new one."""
     DROP_NEWEST = "drop_newest"
-    """The latest waiting item makes room for the new one."""
+    """The item that came last is dropped for the new one."""
     WAIT = "wait"
-    """The caller waits for room. The kernel, which never waits, refuses the item and says that waiting would help."""
+    """The caller waits for capacity. The kernel never waits: it refuses the item with ``should_wait``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPolicy:
-    """What one fairness key is entitled to. A policy of an inner key such as ``"acme"`` covers all below it.
+    """The weight and limits of one fairness key. The policy of an inner key such as ``"acme"`` covers all keys below
+    it.
 
     Attributes:
-        weight: its share relative to its siblings, a whole number of at least 1.
-        quantum: what one turn is worth at weight 1; the kernel's own when None.
-        cap: how many of its items may be in use at once, None for any number.
-        waiting_max: how many of its items may wait, None for the kernel's ``key_waiting_max``.
-        backpressure: what happens beyond ``waiting_max``, None for the kernel's own.
+        weight: its share relative to its siblings, an integer of at least 1.
+        quantum: the deficit that one turn adds at weight 1; None for the kernel's.
+        cap: how many of its items may be in use at once; None for no limit.
+        waiting_max: how many of its items may wait; None for the kernel's ``key_waiting_max``.
+        backpressure: what happens when ``waiting_max`` is reached; None for the kernel's.
     """
 
     weight: int = 1
@@ -63,14 +64,14 @@ class RefusalReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An expected no: the item was not accepted and nothing has changed.
+    """An item that was not accepted. Nothing has changed.
 
     Attributes:
-        item: what was offered.
-        reason: which rule said no.
-        key: whose limit it was; None for the limit on everything.
-        limit: the limit, where there is one.
-        should_wait: whether the policy is to wait for room.
+        item: the item that was offered.
+        reason: the rule that refused it.
+        key: the key whose limit was reached; None for the global limit.
+        limit: the limit, if there is one.
+        should_wait: whether the policy is to wait for capacity.
     """
 
     item: Item
@@ -89,13 +90,13 @@ class DepartureReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Departure(Generic[I]):
-    """An item that left the kernel on the kernel's own decision."""
+    """An item that the kernel removed by itself: it expired or was dropped."""
 
     item: I
     reason: DepartureReason
 
 
 def require_whole(name: str, value: object, *, least: int) -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+    """Raise ``ValueError`` unless a value is an integer of at least ``least``."""
     if type(value) is not int or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""A scheduler's statistics for Prometheus. Needs the extra ``fairlane[prometheus]``."""
+"""The statistics of a scheduler for Prometheus. Needs the extra ``fairlane[prometheus]``."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _HELP = {
     "enqueued": "Tasks accepted",
     "dequeued": "Tasks handed out",
     "rejected": "Tasks refused because of a limit",
-    "dropped": "Tasks pushed out by a newcomer",
-    "expired": "Tasks past their deadline",
-    "cancelled": "Tasks taken back",
-    "cost": "Cost handed out",
+    "dropped": "Tasks dropped for a newer task",
+    "expired": "Tasks that passed their deadline",
+    "cancelled": "Tasks cancelled by the caller",
+    "cost": "Total cost of the tasks handed out",
 }
 
 
 class SchedulerCollector(Collector):
-    """Reads a scheduler's statistics whenever Prometheus asks: ``REGISTRY.register(SchedulerCollector(scheduler))``.
+    """Reads the statistics of a scheduler at each scrape: ``REGISTRY.register(SchedulerCollector(scheduler))``.
 
-    The keys that were handed out most have series of their own, and all are in the totals, so that the number of series
-    stays bounded however many tenants there are. The names of a path are joined by ``/``.
+    Only the busiest keys have series of their own, so the number of series is bounded for any number of tenants. All
+    keys count towards the totals. The names of a path are joined with ``/``.
     """
 
     def __init__(self, scheduler: FrontEnd[Any], *, namespace: str = "fairlane_scheduler", keys_max: int = 20) -> None:
-        """Prepare to read a scheduler.
+        """Create a collector for a scheduler.
 
         Args:
             scheduler: a ``Scheduler`` or ``AsyncScheduler``.
-            namespace: what the names of all series begin with.
+            namespace: the prefix of all series names.
             keys_max: how many keys have series of their own.
         """
         self._scheduler = scheduler
@@ -46,7 +46,7 @@ class SchedulerCollector(Collector):
         self._keys_max = keys_max
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the series as they are now."""
+        """Yield the current values."""
         stats = self._scheduler.stats()
         for happening in Happening:
             counted = happening.name.lower()
@@ -54,7 +54,7 @@ class SchedulerCollector(Collector):
             yield CounterMetricFamily(name, _HELP[counted], value=getattr(stats.total, counted))
         yield GaugeMetricFamily(f"{self._namespace}_waiting", "Tasks waiting", value=stats.total.waiting)
         if stats.waiting_max is not None:
-            yield GaugeMetricFamily(f"{self._namespace}_waiting_max", "Most that may wait", value=stats.waiting_max)
+            yield GaugeMetricFamily(f"{self._namespace}_waiting_max", "Limit on waiting tasks", value=stats.waiting_max)
         yield self._wait_histogram(stats.total.wait)
         yield from self._by_key(stats)
 
@@ -62,7 +62,7 @@ class SchedulerCollector(Collector):
         buckets = [(str(bound), wait.count_up_to(round(bound * _SECOND_NS))) for bound in _BOUNDS_SECONDS]
         return HistogramMetricFamily(
             f"{self._namespace}_wait_seconds",
-            "How long tasks waited",
+            "Time that tasks waited before they were handed out",
             buckets=[*buckets, ("+Inf", wait.count)],
             sum_value=wait.sum_ns / _SECOND_NS,
         )

@@ -1,4 +1,4 @@
-"""What happened so far, in all and by key: counts, and how long tasks waited."""
+"""Counts and wait times of tasks, in total and by key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from enum import IntEnum
 from fairlane.scheduler.item import Key
 
 _LOOK_PAST = 8
-_STEP_BITS = 3  # eight steps to each doubling: a percentile is never more than an eighth too high
+_STEP_BITS = 3  # eight steps per power of two: a percentile is at most one eighth too high
 
 
 class Happening(IntEnum):
-    """What is counted."""
+    """The events that are counted."""
 
     ENQUEUED = 0
     DEQUEUED = 1
@@ -29,13 +29,13 @@ _WAYS_OUT = (Happening.DEQUEUED, Happening.DROPPED, Happening.EXPIRED, Happening
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitTimes:
-    """How long the tasks handed out had waited.
+    """The distribution of how long tasks waited before they were handed out.
 
     Attributes:
-        count: how many there were.
-        sum_ns: their waits added up.
+        count: how many tasks were handed out.
+        sum_ns: the sum of their waits.
         max_ns: the longest wait.
-        buckets: counts by upper bound in nanoseconds, ascending, empty ones left out.
+        buckets: counts by upper bound in nanoseconds, ascending, without empty buckets.
     """
 
     count: int = 0
@@ -45,11 +45,11 @@ class WaitTimes:
 
     @property
     def mean_ns(self) -> float:
-        """The average wait, 0 when nothing has been handed out."""
+        """The average wait; 0 if no task has been handed out."""
         return self.sum_ns / self.count if self.count else 0.0
 
     def percentile_ns(self, percent: float) -> int:
-        """Return a wait that at least this percentage did not exceed; at most an eighth above the least such wait."""
+        """Return a wait that at least this percentage did not exceed; at most one eighth above the exact percentile."""
         rank = percent / 100 * self.count
         seen = 0
         for bound_ns, count in self.buckets.items():
@@ -59,7 +59,7 @@ class WaitTimes:
         return self.max_ns
 
     def count_up_to(self, bound_ns: int) -> int:
-        """Return how many waited no longer than this, as far as the scale tells."""
+        """Return how many tasks waited no longer than this, to the precision of the buckets."""
         return sum(count for upper_ns, count in self.buckets.items() if upper_ns <= bound_ns)
 
     @property
@@ -69,29 +69,29 @@ class WaitTimes:
 
     @property
     def p95_ns(self) -> int:
-        """The wait that 95 of 100 did not exceed."""
+        """The 95th percentile of the wait."""
         return self.percentile_ns(95)
 
     @property
     def p99_ns(self) -> int:
-        """The wait that 99 of 100 did not exceed."""
+        """The 99th percentile of the wait."""
         return self.percentile_ns(99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCounts:
-    """What happened to the tasks of one key, or of all.
+    """The counts of one key, or of all keys together.
 
     Attributes:
-        enqueued: accepted.
-        dequeued: handed out.
-        rejected: refused because of a limit.
-        dropped: accepted, then pushed out by a newcomer.
-        expired: accepted, then past their deadline.
-        cancelled: accepted, then taken back by the caller.
-        cost: the cost handed out.
-        waiting: waiting now.
-        wait: how long those handed out had waited.
+        enqueued: tasks accepted.
+        dequeued: tasks handed out.
+        rejected: tasks refused because of a limit.
+        dropped: tasks accepted, then dropped for a newer one.
+        expired: tasks accepted, then removed after their deadline.
+        cancelled: tasks accepted, then cancelled by the caller.
+        cost: the total cost of the tasks handed out.
+        waiting: tasks that wait now.
+        wait: how long the tasks handed out had waited.
     """
 
     enqueued: int
@@ -110,9 +110,9 @@ class Statistics:
     """A snapshot of a scheduler.
 
     Attributes:
-        total: all keys together, those no longer remembered included.
+        total: all keys together, including those no longer remembered.
         keys: each remembered key, most recently active last.
-        waiting_max: the limit on what may wait in all.
+        waiting_max: the global limit on waiting tasks.
     """
 
     total: KeyCounts
@@ -120,12 +120,12 @@ class Statistics:
     waiting_max: int | None
 
     def top_keys(self, count: int = 10, *, by: str = "dequeued") -> list[tuple[Key, KeyCounts]]:
-        """Return the keys that lead in one of the counts, the first one first."""
+        """Return the ``count`` keys with the highest value of one count, highest first."""
         return sorted(self.keys.items(), key=lambda entry: getattr(entry[1], by), reverse=True)[:count]
 
 
 class KeyTally:
-    """Growing counts of one key. The number waiting follows from the others."""
+    """Growing counts of one key. The number of waiting tasks follows from the others."""
 
     __slots__ = ("_cost", "_counts", "_max_ns", "_steps", "_sum_ns")
 
@@ -141,7 +141,7 @@ class KeyTally:
         self._counts[happening] += number
 
     def count_dequeued(self, wait_ns: int, cost: int, step: int) -> None:
-        """Add one that was handed out after a wait, which is on this step of the scale."""
+        """Count a task that was handed out after a wait, which falls on this step of the scale."""
         self._counts[1] += 1  # DEQUEUED, by number because this is per task
         self._cost += cost
         self._sum_ns += wait_ns
@@ -150,7 +150,7 @@ class KeyTally:
         self._steps[step] = self._steps.get(step, 0) + 1
 
     def snapshot(self) -> KeyCounts:
-        """Return the counts as they are now."""
+        """Return the current counts."""
         return KeyCounts(
             **{happening.name.lower(): self._counts[happening] for happening in Happening},
             cost=self._cost,
@@ -165,12 +165,12 @@ class KeyTally:
 
     @property
     def waiting(self) -> int:
-        """How many were accepted and have not gone."""
+        """How many tasks were accepted and are still waiting."""
         return self._counts[Happening.ENQUEUED] - sum(self._counts[way_out] for way_out in _WAYS_OUT)
 
 
 class Tallies:
-    """The total and a bounded number of keys. Beyond it the key that has been inactive longest is forgotten."""
+    """The counts in total and of a bounded number of keys. Beyond it, the key inactive longest is forgotten."""
 
     def __init__(self, keys_max: int) -> None:
         self._total = KeyTally()
@@ -178,18 +178,18 @@ class Tallies:
         self._keys_max = keys_max
 
     def count(self, key: Key, happening: Happening) -> None:
-        """Add one to a count of a key and of all."""
+        """Count an event of a key."""
         self._total.count(happening)
         self._of(key).count(happening)
 
     def count_dequeued(self, key: Key, wait_ns: int, cost: int) -> None:
-        """Add one of a key that was handed out after a wait."""
+        """Count a task of a key that was handed out after a wait."""
         step = step_of(wait_ns)
         self._total.count_dequeued(wait_ns, cost, step)
         self._of(key).count_dequeued(wait_ns, cost, step)
 
     def snapshot(self, waiting_max: int | None) -> Statistics:
-        """Return everything as it is now."""
+        """Return the current counts of all keys."""
         keys = {key: tally.snapshot() for key, tally in self._keys.items()}
         return Statistics(total=self._total.snapshot(), keys=keys, waiting_max=waiting_max)
 
@@ -204,7 +204,7 @@ class Tallies:
         return tally
 
     def _forget_idle(self) -> None:
-        """Forget the keys inactive longest; those that still have tasks waiting are looked past, a few at a time."""
+        """Forget the keys inactive longest, but keep those with waiting tasks; looks at a few keys per call."""
         for _ in range(min(_LOOK_PAST, len(self._keys))):
             key, tally = next(iter(self._keys.items()))
             if tally.waiting:
@@ -216,7 +216,7 @@ class Tallies:
 
 
 def step_of(wait_ns: int) -> int:
-    """Return the number of the step of the scale that a wait falls on."""
+    """Return the step of the scale that a wait falls on."""
     shift = max(0, wait_ns.bit_length() - _STEP_BITS - 1)
     return (shift << _STEP_BITS) + (wait_ns >> shift)
 

@@ -1,4 +1,4 @@
-"""Which keys have the most items, and what holds all of theirs back. Costs time in proportion to the keys."""
+"""The keys with the most items, and what holds them back. Takes O(keys)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fairlane.scheduler.tree import KeyNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """One key at one instant.
+    """The state of one key at one instant.
 
     Attributes:
-        waiting: its items that wait, the delayed ones included.
+        waiting: its waiting items, including delayed ones.
         in_use: its items that are handed out and not released, if the kernel counts them.
-        throttle: what holds back everything of the key that is due, of several the first to have a token; None if
-            something may go.
-        until_ms: when that has a token; None if it never will.
+        throttle: the throttle that holds back all due items of the key; of several, the first to have a token. None if
+            an item may go.
+        until_ms: when that throttle has a token; None for never.
     """
 
     key: Key
@@ -32,11 +32,11 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The keys with the most items, the first one first.
+    """The keys with the most items, longest first.
 
     Attributes:
-        active: how many keys have items, waiting or in use.
-        throttles: the names of all throttles that items wait for, or could.
+        active: how many keys have waiting items or items in use.
+        throttles: the names of all throttles that waiting items name.
     """
 
     keys: tuple[KeyState, ...]
@@ -45,7 +45,7 @@ class Survey:
 
 
 def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool] | None = None) -> Survey:
-    """Look at all keys, and more closely at so many, of all or of those that are wanted."""
+    """Return the state of the ``count`` longest keys, of all or of those that ``wanted`` selects."""
     groups = _twins(keys)
     sizes = _sizes(groups) if len(keys.leaves) > 1 else _sizes_of_single(keys.leaves[0].values())
     places = range(len(groups)) if wanted is None else [at for at, twins in enumerate(groups) if wanted(twins[0].key)]
@@ -66,7 +66,7 @@ def survey(keys: Keys, count: int, now_ms: int, *, wanted: Callable[[Key], bool]
 
 
 def _twins(keys: Keys) -> list[tuple[KeyNode, ...]]:
-    """Return the leaves of each key: one, or one a tree where priorities are strict."""
+    """Return the leaves of each key: one, or with strict priority one per tree."""
     if len(keys.leaves) == 1:
         return list(zip(keys.leaves[0].values(), strict=True))
     groups: dict[Key, list[KeyNode]] = {}
@@ -80,12 +80,12 @@ def _sizes(groups: Iterable[tuple[KeyNode, ...]]) -> list[int]:
 
 
 def _sizes_of_single(leaves: Iterable[KeyNode]) -> list[int]:
-    """Return the same for leaves that have no twins, in a fraction of the time."""
+    """Return the same as ``_sizes`` for leaves without twins, in a fraction of the time."""
     return [leaf.waiting + (leaf.in_use if leaf.name is not None else _in_use(leaf)) for leaf in leaves]
 
 
 def _in_use(leaf: KeyNode) -> int:
-    """Return what a leaf has in use. What is an inner key's own is counted there, together with what is below it."""
+    """Return how many items of a leaf are in use. An inner key counts its own items together with those below it."""
     if leaf.name is not None or leaf.parent is None or leaf.parent.ring is None:
         return leaf.in_use
     others = (child.in_use for child in leaf.parent.ring.children.values() if child is not leaf)
@@ -107,7 +107,7 @@ def _state(twins: tuple[KeyNode, ...], now_ms: int) -> KeyState:
 
 
 def _holder(lane: Lane, now_ms: int) -> tuple[float, str, int | None] | None:
-    """Return the throttle that keeps a lane longest, with the instant at which it has a token; None if none does."""
+    """Return the throttle that holds a lane back longest and when it has a token; None if the lane may go."""
     found = None
     for bucket in lane.buckets:
         if not bucket.has_token(now_ms):

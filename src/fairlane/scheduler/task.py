@@ -1,4 +1,4 @@
-"""An item of work with a payload, as the faces hand it out."""
+"""An item of work with a payload, as the front ends hand it out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ P = TypeVar("P")
 
 
 class Task(Item, Generic[P]):
-    """A piece of work, from ``enqueue`` to ``done``. Keep it to cancel it or to ask why it waits.
+    """A piece of work, from ``enqueue`` to ``done``. Keep it to cancel it, or to ask why it waits.
 
     Attributes:
-        payload: the work itself, whatever the caller put in.
+        payload: the object that the producer passed.
         enqueued_ns: when it was enqueued, by the scheduler's clock.
         is_out: whether it is handed out and not done.
     """
@@ -21,7 +21,7 @@ class Task(Item, Generic[P]):
     __slots__ = ("enqueued_ns", "is_out", "payload")
 
     def __init__(self, key: Key, payload: P, **terms: Unpack[ItemTerms]) -> None:
-        """Describe a task; see ``Item`` for the terms."""
+        """Create a task; see ``Item`` for the terms."""
         super().__init__(key, **terms)
         self.payload = payload
         self.enqueued_ns = 0

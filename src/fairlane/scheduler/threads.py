@@ -1,4 +1,4 @@
-"""The scheduler between threads."""
+"""The front end for threads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MS_NS = 1_000_000
 class Scheduler(FrontEnd[P]):
     """A fair queue between threads: producers call ``enqueue``, consumers ``dequeue``.
 
-    One lock guards one kernel. Nobody polls: a waiting consumer is woken by a change, and one of them at a time also
-    watches for the next instant at which something becomes eligible by itself. Whoever takes a task and sees another
-    ready wakes the next, so that a wake-up is passed on and never lost.
+    One lock guards one kernel. It never polls: a waiting consumer is woken by a change, and one consumer at a time, the
+    watcher, also waits for the next instant at which an item becomes eligible by itself. A consumer that takes a task
+    and sees another ready wakes the next consumer, so wake-ups are passed on and never lost.
     """
 
     def __init__(self, *, clock_ns: Callable[[], int] = time.monotonic_ns, **options: Unpack[Options]) -> None:
-        """Make an empty scheduler.
+        """Create an empty scheduler.
 
         Args:
             clock_ns: a clock that never runs backwards, in nanoseconds.
@@ -52,12 +52,12 @@ class Scheduler(FrontEnd[P]):
         timeout: float | None = None,
         **options: Unpack[TaskOptions],
     ) -> Task[P]:
-        """Let a task wait its turn.
+        """Enqueue a task.
 
         Args:
-            key: who the work is for.
+            key: the tenant that the work is for.
             payload: the work.
-            timeout: how many seconds to wait for room; without it, as the policy of the limit says.
+            timeout: how many seconds to wait for capacity; by default the backpressure policy decides.
             **options: cost, priority, throttles, delay and deadline: see ``fairlane.scheduler.TaskOptions``.
 
         Returns:
@@ -65,7 +65,7 @@ class Scheduler(FrontEnd[P]):
 
         Raises:
             KeyFull, GlobalFull: a limit is reached and the policy is not to wait.
-            WaitTimedOut: no room was made in time.
+            WaitTimedOut: no capacity became free in time.
             Closed: the scheduler is closed.
             InvalidArgument: a value is out of range.
         """
@@ -75,7 +75,7 @@ class Scheduler(FrontEnd[P]):
         woken_at: Key | EllipsisType | None = ...
         with self._lock:
             while (refusal := self._held_back(task, timeout, woken_at)) is not None:
-                if not self._wait_for_room(refusal.key, give_up_ns):
+                if not self._wait_for_capacity(refusal.key, give_up_ns):
                     raise self._gave_up(refusal, seconds)
                 woken_at = refusal.key
         return task
@@ -84,11 +84,11 @@ class Scheduler(FrontEnd[P]):
         """Return the next task, waiting until one may go.
 
         Args:
-            timeout: how many seconds to wait at most; None for as long as it takes.
+            timeout: the longest wait in seconds; None waits without limit.
 
         Raises:
-            WaitTimedOut: none could go in time.
-            Closed: the scheduler is closed, and drained if that was asked for.
+                WaitTimedOut: no task could go in time.
+                Closed: the scheduler is closed and, if it was closed with ``drain``, empty.
         """
         give_up_ns = None if timeout is None else self._clock_ns() + _in_ns(timeout)
         with self._lock:
@@ -103,7 +103,7 @@ class Scheduler(FrontEnd[P]):
                 self._leave_a_watcher()
 
     def __iter__(self) -> Iterator[Task[P]]:
-        """Yield tasks as they may go, until the scheduler is closed."""
+        """Yield tasks as they become eligible, until the scheduler is closed."""
         while True:
             try:
                 task = self.dequeue()
@@ -111,15 +111,15 @@ class Scheduler(FrontEnd[P]):
                 return
             yield task
 
-    def _wait_for_room(self, limit: Key | None, give_up_ns: int) -> bool:
-        """Wait at a limit until there may be room. Returns False when it is time to give up."""
-        room = threading.Condition(self._lock)
+    def _wait_for_capacity(self, limit: Key | None, give_up_ns: int) -> bool:
+        """Wait at a limit until there may be capacity. Return False when it is time to give up."""
+        capacity = threading.Condition(self._lock)
         is_woken = False
 
         def wake() -> None:
             nonlocal is_woken
             is_woken = True
-            room.notify()
+            capacity.notify()
 
         self._producers.join(limit, wake)
         try:
@@ -127,9 +127,9 @@ class Scheduler(FrontEnd[P]):
                 now_ns = self._clock_ns()
                 if now_ns >= give_up_ns:
                     return False
-                event_ms = self._kernel.next_event_at()  # what expires makes room, and perhaps nobody else looks
+                event_ms = self._kernel.next_event_at()  # an expiry frees capacity, perhaps without any consumer
                 until_ns = give_up_ns if event_ms is None else min(give_up_ns, event_ms * _MS_NS)
-                room.wait(_wait_seconds(until_ns - now_ns))
+                capacity.wait(_wait_seconds(until_ns - now_ns))
                 self._pass_time()
         finally:
             if not is_woken:
@@ -138,6 +138,8 @@ class Scheduler(FrontEnd[P]):
 
     def _wait_for_work(self, give_up_ns: int | None) -> None:
         event_ms = self._kernel.next_event_at()
+        # One watcher is enough: all others sleep without a timeout. A consumer replaces the watcher only if it knows of
+        # an earlier event, which happens when a lane was parked after the watcher had gone to sleep.
         is_watcher = event_ms is not None and (self._watched_ms is None or event_ms < self._watched_ms)
         until_ns = give_up_ns
         if is_watcher and event_ms is not None:
@@ -152,7 +154,9 @@ class Scheduler(FrontEnd[P]):
                 self._watched_ms = None
 
     def _leave_a_watcher(self) -> None:
-        """See to it that somebody takes what is ready and watches for what is not, now that this consumer leaves."""
+        """Wake another idle consumer, now that this one leaves, if a task is ready or an event is left without a
+        watcher.
+        """
         if not self._idle_consumers:
             return
         is_unwatched = self._watched_ms is None and self._kernel.next_event_at() is not None
@@ -167,15 +171,15 @@ class Scheduler(FrontEnd[P]):
         if self._idle_consumers:
             self._has_work.notify()
 
-    def _wake_everybody(self) -> None:
+    def _wake_all_consumers(self) -> None:
         self._has_work.notify_all()
 
 
 def _in_ns(seconds: float) -> int:
-    """Return a timeout in nanoseconds; an endless one is a very long one."""
+    """Return a timeout in nanoseconds; an infinite one becomes a very long one."""
     return round(min(seconds, _LONGEST_S) * _SECOND_NS)
 
 
 def _wait_seconds(wait_ns: int) -> float:
-    """Return how long to wait at a time, which has a limit; whoever waits looks again afterwards."""
+    """Return how long to wait at once. Conditions limit it, so waiters check the clock again afterwards."""
     return min(max(0, wait_ns) / _SECOND_NS, _LONGEST_S)

@@ -1,4 +1,4 @@
-"""Instants at which something happens, earliest first."""
+"""A heap of future instants, earliest first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _COMPACT_FROM = 64
 
 
 class Timers(Generic[T]):
-    """A heap of instants whose entries are never removed early, only found to be stale when they come up.
+    """A heap of instants whose entries are never removed early, but recognised as stale when they come up.
 
-    ``entries`` is the heap, for a quick look at whether there is anything at all.
+    A target that is handed out, cancelled or re-armed leaves its entry behind, and ``is_live`` tells stale entries from
+    live ones. Stale entries are swept once they may be half of the heap, so they cost amortised O(1) and bounded
+    memory.
 
-    Whoever is handed out, cancelled or re-armed leaves its entry behind, and ``is_live`` tells the two apart. Stale
-    entries are swept once they may be half of the heap, so they cost O(1) amortised and hold a bounded memory.
+    ``entries`` is the heap itself, for a fast check for emptiness on the hot path.
     """
 
     __slots__ = ("_is_live", "_pushed", "_sweep_at", "entries")
@@ -29,14 +30,14 @@ class Timers(Generic[T]):
         self._sweep_at = _COMPACT_FROM
 
     def push(self, at_ms: int, target: T) -> None:
-        """Remember that something happens to the target at an instant."""
+        """Add an instant for a target."""
         if len(self.entries) >= self._sweep_at:
             self._sweep()
         self._pushed += 1
         heappush(self.entries, (at_ms, self._pushed, target))
 
     def next_at(self) -> int | None:
-        """Return the earliest live instant, or None when nothing is to come."""
+        """Return the earliest live instant, or None if there is none."""
         entries = self.entries
         while entries:
             at_ms, _, target = entries[0]
@@ -55,10 +56,10 @@ class Timers(Generic[T]):
             at_ms, _, target = heappop(entries)
             if self._is_live(at_ms, target):
                 due.append(target)
-        return list(dict.fromkeys(due))  # one armed, disarmed and armed again for the same instant is there twice
+        return list(dict.fromkeys(due))  # a target armed, disarmed and armed again for one instant has two live entries
 
     def pop_one(self, now_ms: int) -> T | None:
-        """Remove and return the earliest target whose instant has come, None if there is none."""
+        """Remove and return the earliest target whose instant has come, or None."""
         entries = self.entries
         while entries and entries[0][0] <= now_ms:
             at_ms, _, target = heappop(entries)
@@ -73,7 +74,7 @@ class Timers(Generic[T]):
         self._sweep_at = max(_COMPACT_FROM, 2 * len(self.entries))
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the live targets, in no order, each once."""
+        """Yield the live targets in no particular order, each once."""
         return iter(dict.fromkeys(target for at_ms, _, target in self.entries if self._is_live(at_ms, target)))
 
     def __len__(self) -> int:

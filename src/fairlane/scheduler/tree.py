@@ -4,28 +4,28 @@ Theory of operation
 -------------------
 Every fairness key is a node. A flat key is a child of the root; a path such as ``("acme", "mobile")`` is a node
 ``mobile`` under a node ``acme``. Each node with children has a *ring*, and each ring runs deficit round robin over its
-children, knowing nothing of the rings above and below. So a share is split level by level, and a key gains nothing by
+children, independently of the rings above and below. So a share is split level by level, and a key gains nothing by
 having many sub-keys.
 
 A child's *turn* adds ``share = weight * quantum`` to its deficit. It is served while its deficit covers the cost of the
-next item. Then its turn ends, it keeps the rest, and it goes to the back. A child without work loses what it has left
-(a debt, from costs settled after the fact, it keeps). A child that wakes goes to the back of the ring and is served at
-its first turn.
+next item. Then its turn ends, it keeps the rest, and it goes to the back. A child without work loses the deficit it has
+left, but keeps a debt from costs settled after the fact. A child that wakes goes to the back of the ring and is served
+at its first turn.
 
-Turns are grouped in *rounds*: a boundary goes round with the children, and each time it comes to the front a round
-ends. Rounds give three things:
+Turns are grouped in *rounds*: a boundary marker goes round with the children, and each time it comes to the front a
+round ends. Rounds give three things:
 
-- A child whose next item costs more than a few shares is put to sleep until the round in which it can pay. Nobody
-  spins, and when all sleep the round number jumps.
-- A child that was *parked* (throttled, at its cap, paused) kept its deficit and its rights. If its turn was cut short
-  it goes on with that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
+- A child whose next item costs more than a few shares sleeps until the round in which it can pay. Nothing spins, and
+  when all children sleep the round number jumps.
+- A child that was *parked* (throttled, at its cap, paused) keeps its deficit and its rights. If its turn was cut short
+  it continues that turn as soon as it can; if a round went by without it, it has a turn at once. Both wait in
   ``resumed``, which goes before the ring and before the rest of a turn that is under way. It never gets more than one
-  turn a round, so it takes nothing from the others, and it reaches the rate of its throttle with the smallest burst.
-- Two children that always have work have had, at any time, the same number of turns give or take one. Hence the bound
+  turn per round, so it takes nothing from the others, and it reaches the rate of its throttle with the smallest burst.
+- Two children that always have work have had, at any time, the same number of turns, plus or minus one. Hence the bound
   ``|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j`` on the costs S they were served, C being the largest cost.
 
 Entries of ``order`` and ``resumed`` are never removed from the middle. A child that stops being ready leaves its entry
-behind, and takes the same place up again if it is ready before the entry comes up.
+behind, and uses the same entry again if it becomes ready before the entry comes up.
 """
 
 from __future__ import annotations
@@ -45,40 +45,42 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 8
-"""For how many rounds a child that can't pay goes round with the others, which costs less than putting it to sleep."""
+"""A child that can pay within this many rounds stays in the ring, which is cheaper than putting it to sleep."""
 
 _SWEEP_FROM = 64
 
-# Most keys have one lane and no throttle, and there may be a million of them: they share what stays empty. So do rings.
+# Most keys have one lane and no throttle, and there may be a million of them: they share these empty objects, and
+# replace them with their own when they need one. Rings do the same.
 _NO_CHOICES: list[tuple[int, int, Lane]] = []
 _NO_WAITS: dict[Gate, WaitQueue] = {}
 
 
 class _Account(Lane):
-    """What serving and offering plain items touches.
+    """The attributes that serving and offering plain items touches.
 
-    It is a class of its own because slots are laid out class by class: with very many keys, few cache lines count.
+    It is a class of its own because slots are laid out class by class: with very many keys, touching few cache lines
+    counts.
     """
 
     __slots__ = ("deficit", "in_use", "is_plain", "is_simple", "share", "waiting")
 
 
 class KeyNode(_Account):
-    """A fairness key. Without a ring it is a leaf, and is itself the lane of its plain items.
+    """A fairness key. Without a ring it is a leaf, and itself the lane of its plain items.
 
     Attributes:
         share: what a turn adds to the deficit.
         is_ready: whether something under it can be handed out now.
-        is_simple: a flat leaf whose lane takes any plain item: the short way through ``offer_many``.
-        is_plain: a flat leaf, ready, with items in its own lane alone and no cap: the short way through ``take``.
-        is_idle: has no items, or only such as are not due.
+        is_simple: a flat leaf whose lane takes any plain item: it may use the fast path through ``offer_many``.
+        is_plain: a flat leaf, ready, with items only in its own lane and no cap: it may use the fast path of ``take``.
+        is_idle: has no items, or only items that are not due.
         is_open: its turn has begun and not ended.
         turns: turns opened so far, to tell one turn from the next.
-        round: the round of the parent's ring in which its last turn opened; kept up for parked nodes only.
-        waiting: items under it, the delayed ones included.
+        round: the round of the parent's ring in which its last turn opened; maintained for parked nodes only.
+        waiting: items under it, including delayed ones.
         delayed: items under it that are not due yet.
         in_use: items handed out and not released, if the kernel counts them.
-        capped: the clock that runs while it is at its cap; None if it never was.
+        capped: the stopwatch that runs while it is at its cap; None if it never was.
     """
 
     __slots__ = (
@@ -129,7 +131,7 @@ class KeyNode(_Account):
         self.waits = _NO_WAITS
 
     def detach(self) -> None:
-        """Forget everything about the ring it stood in, as if it had just been made."""
+        """Reset everything about the ring it was in, as if it had just been created."""
         self.is_ready = self.is_open = self.is_queued = self.is_resuming = False
         self.is_idle = True
         self.deficit = self.turns = self.round = self.wake_round = self.in_use = 0
@@ -140,12 +142,14 @@ class KeyNode(_Account):
         return [self, *(self.extra or {}).values()]
 
     def first_lane(self) -> Lane | None:
-        """Return the lane of a leaf to serve next: by priority, then longest waiting. Parked lanes are left out."""
+        """Return the lane of a leaf to serve next: highest priority, then longest waiting. Parked lanes are skipped."""
         if self.extra is None:
             return self if self.head is not None else None
         choices = self.choices
         while choices:
             _, sequence, lane = choices[0]
+            # Entries are corrected when they come up, not when a head changes: serving from a lane stays O(1), and only
+            # the lane that is about to be chosen pays for the heap.
             head = lane.head
             if head is None or lane.gate is not None:
                 lane.is_listed = False
@@ -157,12 +161,14 @@ class KeyNode(_Account):
         return None
 
     def has_one_lane(self) -> bool:
-        """Tell whether all items of a leaf that is ready are in its own lane. May say no until emptied ones came up."""
+        """Return whether all items of a ready leaf are in its own lane. May be falsely negative while stale entries
+        remain.
+        """
         choices = self.choices
         return self.extra is None or (len(choices) == 1 and choices[0][2] is self and not self.waits)
 
     def list_lane(self, lane: Lane) -> None:
-        """Let a lane with items take part in the choice, unless it is parked or already does."""
+        """Add a lane with items to the choice of lanes, unless it is parked or already listed."""
         if self.extra is None or lane.is_listed or lane.gate is not None or lane.head is None:
             return
         if len(self.choices) > _SWEEP_FROM + 2 * len(self.extra):
@@ -171,7 +177,7 @@ class KeyNode(_Account):
         heappush(self.choices, (lane.priority, lane.head.sequence, lane))
 
     def _sweep_choices(self) -> None:
-        """Take out the entries of lanes that can't be chosen, which pile up while a better lane is not served."""
+        """Remove the entries of lanes that can't be chosen, which pile up while a higher-ranking lane is not served."""
         kept: list[tuple[int, int, Lane]] = []
         for *_, lane in self.choices:
             lane.is_listed = False
@@ -182,31 +188,31 @@ class KeyNode(_Account):
         self.choices = kept
 
     def begin_lanes(self) -> dict[tuple[Priority, tuple[str, ...]], Lane]:
-        """Make the leaf one with several lanes, to choose from."""
+        """Prepare the leaf for several lanes."""
         self.extra = {}
         self.choices = []
         self.list_lane(self)
         return self.extra
 
     def wait_at(self, gate: Gate, queue: WaitQueue) -> None:
-        """Note that members of the node wait at a gate where none did."""
+        """Record that members of the node wait at a gate where none did before."""
         if self.waits is _NO_WAITS:
             self.waits = {}
         self.waits[gate] = queue
 
     def root(self) -> KeyNode:
-        """Return the root of the tree it stands in."""
+        """Return the root of its tree."""
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
     def is_blocked(self) -> bool:
-        """Tell whether it is held back as a whole, whatever it has waiting."""
+        """Return whether it is held back as a whole: paused or at its cap."""
         return self.is_paused or (self.cap is not None and self.in_use >= self.cap)
 
     def capped_ms(self, now_ms: int) -> int:
-        """Return for how long it, or a key above it, has been at its cap."""
+        """Return for how long it and the keys above it have been at their caps, added up."""
         total_ms = 0
         node: KeyNode | None = self
         while node is not None:
@@ -216,7 +222,7 @@ class KeyNode(_Account):
         return total_ms
 
     def can_serve(self) -> bool:
-        """Tell whether the node should be ready."""
+        """Return whether the node should be ready."""
         if self.is_blocked():
             return False
         if self.ring is not None:
@@ -225,7 +231,7 @@ class KeyNode(_Account):
 
 
 BOUNDARY = KeyNode("", None, None)
-"""Stands in every ring between the children still to be served in this round and those of the next. Never ready."""
+"""Marks in every ring the border between the children of this round and those of the next. Never ready."""
 
 _NO_RESUMED: deque[KeyNode] = deque()
 
@@ -235,7 +241,7 @@ def _is_asleep(wake_round: int, node: KeyNode) -> bool:
 
 
 class Ring:
-    """The children of a node, taking turns."""
+    """The children of a node, which take turns."""
 
     __slots__ = ("_left_behind", "children", "order", "ready", "resumed", "round", "serving", "sleepers")
 
@@ -250,15 +256,16 @@ class Ring:
         self._left_behind = 0
 
     def enter(self, node: KeyNode) -> None:
-        """Give a place to a child that has become ready."""
+        """Add a child that has become ready."""
         self.ready += 1
         was_idle, node.is_idle = node.is_idle, False
         if node.is_queued:
-            return
+            return  # its old entry is still ahead in the order: it takes that place up again, and no extra turn
         if node.is_open or (not was_idle and node.round < self.round):
             self._resume(node)
             if self.serving is not None:
-                # Whoever could not go until now goes before one that can go at any time: its token would be lost.
+                # A child that could not go until now interrupts one that can go at any time: its throttle's token would
+                # otherwise stay in the bucket, and be lost once the bucket is full.
                 self._resume(self.serving)
                 self.serving = None
         else:
@@ -266,7 +273,7 @@ class Ring:
             self.order.append(node)
 
     def leave(self, node: KeyNode) -> None:
-        """Note that a child is no longer ready. An entry it has stays, to be taken up again or passed over."""
+        """Record that a child is no longer ready. Its entry stays, to be used again or skipped."""
         self.ready -= 1
         if self.serving is node:
             self.serving = None
@@ -277,7 +284,7 @@ class Ring:
             self.empty(node)
 
     def empty(self, node: KeyNode) -> None:
-        """Note that a child has run out of items: its turn is over and what is left of its deficit is lost."""
+        """Record that a child has run out of items: its turn is over and the rest of its deficit is lost."""
         node.is_idle = True
         node.is_open = False
         if node.deficit > 0:
@@ -288,7 +295,7 @@ class Ring:
                 self._sweep()
 
     def next_turn(self) -> KeyNode | None:
-        """Return the child whose turn it is, opening its turn if it has just begun."""
+        """Return the child whose turn it is, opening its turn if needed."""
         while self.serving is None:
             if self.resumed:
                 node = self.resumed.popleft()
@@ -303,6 +310,8 @@ class Ring:
                     return None
                 node.is_queued = False
                 if not node.is_ready:
+                    # Its place came up while it was parked, so it missed this round. Noting the round before as its
+                    # last one is what entitles it to a turn at once when it is ready again.
                     node.round = self.round - 1
                     continue
             self.serving = node
@@ -311,14 +320,14 @@ class Ring:
         return self.serving
 
     def is_plain_next(self) -> bool:
-        """Tell whether the next turn is that of a plain child, or a round is over."""
+        """Return whether the next turn is that of a plain child, or a round is over."""
         first = self.order[0]
         return self.serving is None and not self.resumed and (first.is_plain or first is BOUNDARY)
 
     def next_round(self) -> bool:
-        """Send the boundary, just met, to the back, and begin the next round in which anybody has a turn.
+        """Move the boundary, just met, to the back, and begin the next round in which a child has a turn.
 
-        Returns False when nobody is left.
+        Return False if no child is left.
         """
         order, sleepers = self.order, self.sleepers
         wake_round = sleepers.next_at()
@@ -336,9 +345,9 @@ class Ring:
         return len(order) > 1
 
     def end_turn(self, node: KeyNode, cost: int) -> None:
-        """End the turn of the child being served, which can't pay for its next item."""
+        """End the turn of the child being served, because it can't pay for its next item."""
         if node.round < self.round:
-            # Rounds went by while it was parked in the middle of this turn: its next one is due already.
+            # Rounds went by while it was parked in the middle of this turn, so its next turn is due already.
             self._open(node)
             if node.deficit >= cost:
                 return
@@ -347,7 +356,7 @@ class Ring:
         self.requeue(node, cost)
 
     def settle_turn(self, node: KeyNode, cost: int) -> None:
-        """Decide how it goes on with a child from the ring that has been served and has some deficit left."""
+        """Continue or end the turn of a child that ``serve_plain`` has served and that has deficit left."""
         node.is_queued = False
         if cost > node.deficit:
             self.requeue(node, cost)
@@ -358,7 +367,7 @@ class Ring:
         node.round = self.round
 
     def requeue(self, node: KeyNode, cost: int) -> None:
-        """Send a child to the back, or to sleep for as many rounds as it needs to pay for its next item."""
+        """Move a child to the back, or put it to sleep for the rounds it needs to pay for its next item."""
         rounds = -((node.deficit - cost) // node.share)
         if rounds <= PATIENCE:
             node.is_queued = True
@@ -369,7 +378,7 @@ class Ring:
             self.sleepers.push(node.wake_round, node)
 
     def turns_before(self, node: KeyNode, own_turns: int) -> int:
-        """Count the turns of others before a ready child's turn of this number, if nobody comes and all costs are 1."""
+        """Count the turns of other children before a ready child's n-th turn, assuming no arrivals and costs of 1."""
         order = [self.serving] if self.serving is not None else []
         order += [other for other in (*self.resumed, *self.order) if other.is_ready]
         place = order.index(node) if node in order else len(order)
@@ -381,14 +390,16 @@ class Ring:
         return turns
 
     def reconsider(self, node: KeyNode) -> None:
-        """Wake a sleeping child whose next item, share or deficit has changed, to work out its rounds anew."""
+        """Wake a sleeping child whose next item, share or deficit has changed, so that its rounds are computed
+        again.
+        """
         if node.wake_round:
             self._rouse(node)
             node.is_queued = True
             self.order.append(node)
 
     def replace(self, old: KeyNode, new: KeyNode) -> None:
-        """Let a new child take the place of an old one in every respect."""
+        """Replace a child by another, which takes over its places, turn and deficit."""
         for places in (self.order, self.resumed):
             for at, node in enumerate(places):
                 if node is old:
@@ -410,7 +421,7 @@ class Ring:
             self.resumed.append(node)
 
     def _sweep(self) -> None:
-        """Take the entries of idle children out, which pile up when items are withdrawn and none are taken."""
+        """Remove the entries of idle children, which pile up when items are cancelled and none are taken."""
         for _ in range(len(self.order)):
             node = self.order.popleft()
             if node.is_idle and node is not BOUNDARY:

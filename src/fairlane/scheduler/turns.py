@@ -1,9 +1,18 @@
-"""Handing out: the two ways through the rings.
+"""Handing out items: the fast path and the general path through the rings.
 
-``serve_plain`` is the short way, for flat keys whose items have nothing but a cost. It walks the root's ring and does
-per item only what can't be left out. Whatever else a key has just now (sub-keys, items in several lanes, throttles, a
-cap) goes the long way, ``serve_next``, one run of items at a time. Both follow the theory told in ``tree``; property
-tests hold them to the same order.
+Theory of operation
+-------------------
+Both paths follow the theory in ``tree``; property tests hold them to the same order.
+
+``serve_plain`` is the fast path, for flat keys whose items have nothing but a cost. It walks the root's ring and does
+per item only what can't be left out. A plain key is never *open* between calls: its whole turn, from the share it gains
+to the place at the back, happens inside one iteration, so most flags of the node need not change at all. Only a turn
+that ``count`` cuts short is written down, by ``settle_turn``.
+
+A key with anything else (sub-keys, items in several lanes, throttles, a cap) takes the general path, ``serve_next``,
+which serves one run of items of one lane: as many as the lane's tokens, the deficits and caps from the leaf to the
+root, and the caller's ``count`` allow. A run must end where another key might be next, so it is only more than one item
+where nothing in between could change the choice.
 """
 
 from __future__ import annotations
@@ -20,10 +29,10 @@ from fairlane.scheduler.tree import BOUNDARY, PATIENCE, KeyNode, Ring
 def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than all it would do
     ring: Ring, out: list[Item], count: int, keys: Keys, *, counts_use: bool
 ) -> None:
-    """Serve the plain keys that are next in a root's ring, until another kind of key is or ``count`` are out.
+    """Serve the plain keys that are next in a root's ring, until another kind of key is next or ``count`` are out.
 
-    Everything here is per item, so names are local, the first item of a turn has its own lines, and a key that stays in
-    the ring keeps its flags as they are.
+    Everything here runs per item, so names are local, the first item of a turn has lines of its own, and a key that
+    stays in the ring keeps its flags as they are.
     """
     hand_out = out.append
     next_key = ring.order.popleft
@@ -35,6 +44,7 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             if node is not BOUNDARY:
                 ring.order.appendleft(node)
                 return
+            # The common round has no sleepers: advance it without a call.
             if ring.order and not ring.sleepers.entries:
                 ring.round += 1
                 to_the_back(node)
@@ -44,6 +54,7 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
         item: Item = node.head  # type: ignore[assignment] # a plain key is ready, so it has a head
         deficit = node.deficit + node.share - item.cost
         if deficit < 0:
+            # It can't pay yet. It keeps the share it just gained and goes round, or sleeps if that takes many rounds.
             node.deficit = deficit + item.cost
             if deficit + PATIENCE * node.share >= 0:
                 to_the_back(node)
@@ -53,6 +64,7 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
         hand_out(item)
         head = item.next
         item.lane = item.next = None
+        # The commonest turn by far: cost equals share, one item, more behind it. It has no loop and one append.
         if not deficit and head is not None:
             left -= 1
             node.waiting -= 1
@@ -82,6 +94,8 @@ def serve_plain(  # noqa: C901, PLR0912, PLR0915 - one piece, because a call cos
             continue
         head.previous = None
         node.deficit = deficit
+        # Either its turn is over and it can pay soon: to the back. Or it could have gone on and only ``count`` stopped
+        # it, or it needs many rounds: settle_turn keeps the turn open, or puts it to sleep.
         if not deficit or 0 < cost - deficit <= PATIENCE * node.share:
             to_the_back(node)
         else:
@@ -94,14 +108,14 @@ def serve_next(
     count: int,
     keys: Keys,
     lane_of: Callable[[KeyNode, int], Lane | None],
-    tell: Callable[[Lane, list[Item]], None],
+    note_served: Callable[[Lane, list[Item]], None],
     *,
     counts_use: bool,
 ) -> bool:
-    """Serve the next run of items of the key whose turn it is, whatever kind it is. Returns False when none is ready.
+    """Serve the next run of items of the key whose turn it is, of any kind. Return False when no key is ready.
 
-    A turn that ends and a lane that parks count as progress too: the caller asks again. ``tell`` is told what comes
-    out of a lane while the lane is as it was.
+    A turn that ends and a lane that parks count as progress too: the caller calls again. ``note_served`` receives the
+    items of a run before the lane can be emptied and its stopwatch reset.
     """
     leaf = root
     while (ring := leaf.ring) is not None:
@@ -111,19 +125,20 @@ def serve_next(
         leaf = child
     lane = lane_of(leaf, keys.now_ms)
     if lane is None or (head := lane.head) is None:
+        # All its lanes have just been parked: it leaves the ring, and the caller asks the next key.
         keys.refresh(leaf)
         return True
     if leaf.deficit < head.cost and leaf.parent is not None and leaf.parent.ring is not None:
-        leaf.parent.ring.end_turn(leaf, head.cost)  # the first that _means would find, without a call
+        leaf.parent.ring.end_turn(leaf, head.cost)  # the most common outcome of _means, without the call
         return True
-    credit, room = _means(leaf, head.cost, count - len(out))
-    if not room:
+    credit, count_max = _means(leaf, head.cost, count - len(out))
+    if not count_max:
         return True
     if leaf.extra is not None:
-        room = _room_in_lane(leaf, lane, room)
-    served, spent = _hand_out(lane, out, room, credit)
+        count_max = _limit_of_run(leaf, lane, count_max)
+    served, spent = _hand_out(lane, out, count_max, credit)
     if keys.has_clocks:
-        tell(lane, out[len(out) - served :])
+        note_served(lane, out[len(out) - served :])
     _charge(leaf, served, spent, keys, counts_use=counts_use)
     if lane.head is None:
         keys.lane_emptied(lane)
@@ -133,11 +148,12 @@ def serve_next(
 
 
 def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
-    """Return what may be spent and how many items served, with what every node from the leaf up has and may.
+    """Return how much may be spent and how many items served, limited by every node from the leaf up.
 
-    The lowest node that can't pay has its turn ended, and nothing may be served until somebody else has been asked.
+    The turn of the lowest node that can't pay is ended, and nothing is served until the rings have been asked again:
+    another child of that node may be able to pay, and only if none is does the node above lose its turn too.
     """
-    credit, room = leaf.deficit, count
+    credit, count_max = leaf.deficit, count
     node = leaf
     while (parent := node.parent) is not None and parent.ring is not None:
         if node.deficit < cost:
@@ -145,22 +161,22 @@ def _means(leaf: KeyNode, cost: int, count: int) -> tuple[int, int]:
             return 0, 0
         credit = min(credit, node.deficit)
         if node.cap is not None:
-            room = min(room, node.cap - node.in_use)
+            count_max = min(count_max, node.cap - node.in_use)
         node = parent
-    return credit, room
+    return credit, count_max
 
 
-def _room_in_lane(leaf: KeyNode, lane: Lane, room: int) -> int:
-    """Return how many items the lane may give in one go, with others to choose from and the tokens there are."""
+def _limit_of_run(leaf: KeyNode, lane: Lane, count_max: int) -> int:
+    """Return how many items the lane may give in one run."""
     if len(leaf.choices) > 1:
-        return 1
-    return min([room, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
+        return 1  # the next item may be in another lane: choose again after each
+    return min([count_max, *(bucket.level // TOKEN for bucket in lane.buckets if bucket.is_limited)])
 
 
-def _hand_out(lane: Lane, out: list[Item], room: int, credit: int) -> tuple[int, int]:
+def _hand_out(lane: Lane, out: list[Item], count_max: int, credit: int) -> tuple[int, int]:
     served = spent = 0
     head = lane.head
-    while head is not None and served < room and (after := spent + head.cost) <= credit:
+    while head is not None and served < count_max and (after := spent + head.cost) <= credit:
         out.append(head)
         served += 1
         spent = after
@@ -187,7 +203,9 @@ def _charge(leaf: KeyNode, served: int, spent: int, keys: Keys, *, counts_use: b
 
 
 def _end_spent_turns(leaf: KeyNode) -> None:
-    """End the turn of every node that can't go on: the leaf with its next item, those above it with any."""
+    """End the turn of every node that can't continue: the leaf if it can't pay for its next item, an inner node if it
+    has no deficit left at all. An inner node's next item is not known, since any of its children may be next.
+    """
     lane = leaf.first_lane() if leaf.deficit > 0 else None
     cost = lane.head.cost if lane is not None and lane.head is not None else 1
     node = leaf

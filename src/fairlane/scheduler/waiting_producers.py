@@ -1,4 +1,4 @@
-"""Producers that wait for room, each at the limit that held it back."""
+"""Producers that wait for capacity, each at the limit that refused its task."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Wake: TypeAlias = Callable[[], None]
 
 
 class WaitingProducers:
-    """Queues of waiting producers, first come first served, one for each limit. The key None is the limit on all."""
+    """Queues of waiting producers, first come first served, one per limit. The key None is the global limit."""
 
     def __init__(self) -> None:
         self._queues: dict[Key | None, deque[Wake]] = {}
 
     def join(self, limit: Key | None, wake: Wake) -> None:
-        """Let a producer wait at a limit; ``wake`` is called once when there may be room."""
+        """Add a producer that waits at a limit; ``wake`` is called once when there may be capacity."""
         self._queues.setdefault(limit, deque()).append(wake)
 
     def quit(self, limit: Key | None, wake: Wake) -> None:
-        """Stop waiting. If the producer had been woken already, the next one is woken in its stead."""
+        """Remove a producer that gives up. If it had been woken already, wake the next one instead of it."""
         queue = self._queues.get(limit)
         if queue is not None and wake in queue:
             queue.remove(wake)
@@ -32,14 +32,14 @@ class WaitingProducers:
             self._wake_one(limit)
 
     def pass_on(self, limit: Key | None) -> None:
-        """Wake the next producer at a limit, because the one just woken there is held back by another."""
+        """Wake the next producer at a limit, because the one just woken there is held back by another limit."""
         self._wake_one(limit)
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     def freed_by(self, items: Iterable[Item]) -> None:
-        """Note that items no longer wait: for each, wake one producer at every limit the item counted towards."""
+        """Wake one producer at every limit that each of these items, which no longer wait, counted towards."""
         if not self._queues:
             return
         for item in items:
@@ -49,7 +49,7 @@ class WaitingProducers:
             self._wake_one(None)
 
     def wake_all(self) -> None:
-        """Wake every producer, because the limits themselves have changed or the end has come."""
+        """Wake every producer, because limits have changed or the scheduler is closed."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for wake in queue:

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from fairlane.assembly import PRIVATE_PREFIX
-from fairlane.cluster.groups import Looking
 from fairlane.errors import InvalidArgument, RouteNotFound, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_grant
+from fairlane.gateway.protocol import Observed
 from fairlane.verbs.keys import CreatedKey, CreateKey, Grant, KeyList, KeyShown, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done
 
@@ -37,7 +37,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class KeyRing:
     """The keys that are good. It remembers what is kept, as far as it has written that itself or has loaded it."""
 
-    def __init__(self, broker: Looking, *, is_required: bool = False) -> None:
+    def __init__(self, broker: Observed, *, is_required: bool = False) -> None:
         self._broker = broker
         self._kept: dict[str, _Kept] = {}
         self._endings: dict[str, asyncio.Event] = {}

@@ -21,14 +21,18 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fairlane import __version__
-from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker, shown_url
+from fairlane.assembly import BrokerConfig, open_async_broker, shown_url
+from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
+from fairlane.gateway.local import LocalGateway
+from fairlane.gateway.protocol import Gateway
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.cluster_node import hand_over, joined, serving_as_node
-from fairlane.server.doors import Doors
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
+from fairlane.server.context import ServerContext
+from fairlane.server.dispatch import DISPATCH
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
@@ -98,38 +102,38 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
     with _listening(settings) as listener:
-        async with _opened(settings, listener) as opened:
-            doors = await _open_doors(opened, settings, tell)
-            server = _Server(_uvicorn(HttpDoor(doors), settings))
-            node = opened if isinstance(opened, Node) else None
-            with _on_signals(doors, server, settings.grace_ms, node):
+        async with _opened(settings, listener) as gateway:
+            context = await _server_context(gateway, settings, tell)
+            server = _Server(_uvicorn(HttpInterface(context), settings))
+            node = gateway.member if isinstance(gateway, ClusterGateway) else None
+            if node is not None:
+                share_api_keys(node, context.api_keys)
+            with _on_signals(context, server, settings.grace_ms, node):
                 async with (
-                    serving_as_node(doors, node, settings),
-                    _spans(settings, doors) as doors.spans,
-                    _beside(doors.keys.keep_sweeping()),
-                    _grpc(doors, settings) as grpc_address,
+                    _spans(settings, context) as context.spans,
+                    _beside(context.api_keys.keep_sweeping()),
+                    _grpc(context, settings) as grpc_address,
                     _beside(_attended(node, _advertised(grpc_address, node), server)),
                 ):
                     _tell_all(settings, listener, grpc_address, tell)
                     await server.serve(sockets=[listener])
-    _log.info("The server has gone down in good order.")
-
-
-def _opened(
-    settings: ServerSettings, listener: socket.socket
-) -> contextlib.AbstractAsyncContextManager[AsyncBroker | Node]:
-    """Open the broker of a server alone, or join the cluster."""
-    if settings.node is not None:
-        return joined(settings, _address_of(settings, listener))
-    return _broker(settings)
+    _log.info("The server has shut down.")
 
 
 @contextlib.asynccontextmanager
-async def _broker(settings: ServerSettings) -> AsyncIterator[AsyncBroker]:
+async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIterator[LocalGateway | ClusterGateway]:
+    """Open the broker of a server on its own, or join the cluster."""
+    if settings.node is not None:
+        async with (
+            joined(settings, _address_of(settings, listener)) as node,
+            opened_gateway(node, settings) as gateway,
+        ):
+            yield gateway
+        return
     path = _store_of(settings)
     config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
     async with await open_async_broker(config) as broker:
-        yield broker
+        yield LocalGateway(broker, DISPATCH)
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
@@ -176,17 +180,16 @@ def _reports_of(settings: ServerSettings) -> Path | None:
     return None if settings.reports is None else Path(settings.reports).expanduser()
 
 
-async def _open_doors(opened: AsyncBroker | Node, settings: ServerSettings, tell: Callable[[str], None]) -> Doors:
-    broker = opened.groups if isinstance(opened, Node) else opened
-    keys = KeyRing(broker, is_required=settings.asks_for_keys)
+async def _server_context(gateway: Gateway, settings: ServerSettings, tell: Callable[[str], None]) -> ServerContext:
+    keys = KeyRing(gateway.observed, is_required=settings.asks_for_keys)
     await keys.load()
     if keys.is_required and not len(keys):
         await _make_first_key(keys, settings, tell)
     names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
     hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
-    return Doors(
-        broker,
-        keys=keys,
+    return ServerContext(
+        gateway,
+        api_keys=keys,
         limits=settings.limits,
         hosts=hosts,
         reports=_reports_of(settings),
@@ -230,27 +233,27 @@ def _listening(settings: ServerSettings) -> socket.socket:
     return listener
 
 
-def _grpc(doors: Doors, settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[str | None]:
+def _grpc(context: ServerContext, settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[str | None]:
     if settings.grpc_port is None:
         return contextlib.nullcontext()
     try:
         from fairlane.server.interfaces.grpc_server import grpc_opened  # noqa: PLC0415 - who does without gRPC need not install it
     except ImportError as error:
         raise InvalidArgument(f"grpc_port is set, but: {error}") from error
-    return grpc_opened(doors, settings)
+    return grpc_opened(context, settings)
 
 
-def _spans(settings: ServerSettings, doors: Doors) -> contextlib.AbstractAsyncContextManager[Spans | None]:
+def _spans(settings: ServerSettings, context: ServerContext) -> contextlib.AbstractAsyncContextManager[Spans | None]:
     if settings.otlp_endpoint is None:
         return contextlib.nullcontext()
     try:
         from fairlane.server.tracing.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
     except ImportError as error:
         raise InvalidArgument(f"otlp_endpoint is set, but: {error}") from error
-    return spans_sent(settings.otlp_endpoint, now_ms=doors.broker.now_ms, seen=doors.metrics.note_exemplar)
+    return spans_sent(settings.otlp_endpoint, now_ms=context.observed.now_ms, seen=context.metrics.note_exemplar)
 
 
-def _uvicorn(app: HttpDoor, settings: ServerSettings) -> uvicorn.Config:
+def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",
@@ -316,15 +319,15 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int, node: Node | None) -> Iterator[None]:
+def _on_signals(context: ServerContext, server: uvicorn.Server, grace_ms: int, node: Node | None) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     going: set[asyncio.Task[None]] = set()
 
     def go() -> None:
         if going:
-            doors.closing.set()  # somebody is in a hurry
+            context.closing.set()  # somebody is in a hurry
         else:
-            going.add(loop.create_task(_go_down(doors, server, grace_ms / 1000, node)))
+            going.add(loop.create_task(_go_down(context, server, grace_ms / 1000, node)))
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
@@ -336,8 +339,8 @@ def _on_signals(doors: Doors, server: uvicorn.Server, grace_ms: int, node: Node 
             loop.remove_signal_handler(number)
 
 
-async def _go_down(doors: Doors, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
+async def _go_down(context: ServerContext, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
     if node is not None:
-        grace_s -= await hand_over(node, doors, grace_s=grace_s)
-    await drain(doors, grace_s=max(0.0, grace_s))
+        grace_s -= await hand_over(node, context, grace_s=grace_s)
+    await drain(context, grace_s=max(0.0, grace_s))
     server.should_exit = True

@@ -18,7 +18,7 @@ from fairlane.cluster.node import GROUPS_MAX, HEARTBEAT_TIMEOUT_MS
 from fairlane.errors import InvalidArgument
 from fairlane.model.names import queue_name_fault
 from fairlane.model.spelling import did_you_mean
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX
 
 ENVIRONMENT_PREFIX: Final = "FAIRLANE_"
@@ -43,7 +43,7 @@ _TRUTHS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What a server needs to know. Limits are those of the broker and the doors, under the same names.
+    """What a server needs to know. Limits are those of the broker and the server, under the same names.
 
     Attributes:
         host: the address to listen on.
@@ -95,7 +95,7 @@ class ServerSettings:
     metrics_queues_max: int = QUEUES_MAX
     metrics_keys_max: int = KEYS_MAX
     broker: BrokerSettings = field(default_factory=BrokerSettings)
-    limits: DoorLimits = field(default_factory=DoorLimits)
+    limits: CallLimits = field(default_factory=CallLimits)
 
     @property
     def is_loopback(self) -> bool:
@@ -118,7 +118,7 @@ class ServerSettings:
         return self.tls_certificate is not None
 
 
-_INSIDE: Final = {"broker": BrokerSettings, "limits": DoorLimits}
+_INSIDE: Final = {"broker": BrokerSettings, "limits": CallLimits}
 
 
 def _kinds() -> dict[str, tuple[str | None, Any]]:
@@ -211,7 +211,7 @@ def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSe
     own = parts[None]
     own["data"] = own.get("data") or default_data(environ)
     try:
-        broker, limits = BrokerSettings(**parts["broker"]), DoorLimits(**parts["limits"])
+        broker, limits = BrokerSettings(**parts["broker"]), CallLimits(**parts["limits"])
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
     return ServerSettings(**own, broker=broker, limits=limits)

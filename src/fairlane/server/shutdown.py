@@ -16,7 +16,7 @@ from typing import Final
 
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 
 QUIET_S: Final = 2.0
 """After so long without a call nobody is there who has no connection of the stream."""
@@ -24,41 +24,41 @@ _LOOK_S: Final = 0.1
 _log = logging.getLogger("fairlane.server")
 
 
-async def drain(doors: Doors, *, grace_s: float, quiet_s: float = QUIET_S) -> None:
+async def drain(server: ServerContext, *, grace_s: float, quiet_s: float = QUIET_S) -> None:
     """Take no new work, and return when nothing is left to wait for; then connections are to end."""
     _log.info("The server is going down; no new work is taken.")
-    doors.draining.set()
-    dismiss_waiters(doors)
+    server.draining.set()
+    dismiss_waiters(server)
     try:
         async with asyncio.timeout(grace_s):
-            await settled(doors, quiet_s=quiet_s)
+            await settled(server, quiet_s=quiet_s)
     except TimeoutError:
         _log.warning("The grace is over; what connections still have goes back.")
     except FairlaneError as error:
         _log.warning("Nothing more can be acked: %s", error)  # the store is lost
-    doors.closing.set()
+    server.closing.set()
 
 
-def dismiss_waiters(doors: Doors) -> None:
+def dismiss_waiters(server: ServerContext) -> None:
     """Let everybody go with nothing who waits for messages."""
-    for waiter in [waiter for broker in doors.brokers() for waiter in broker._engine.dispatcher.everybody()]:
+    for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
             waiter.reply.set_result([])
 
 
-async def _leased(doors: Doors) -> int:
+async def _leased(server: ServerContext) -> int:
     """Count what is leased, but not what is claimed: that outlasts whoever claimed it."""
-    return sum(view.leased - view.claimed for view in await doors.broker.queues())
+    return sum(view.leased - view.claimed for view in await server.observed.queues())
 
 
-async def settled(doors: Doors, *, quiet_s: float) -> None:
+async def settled(server: ServerContext, *, quiet_s: float) -> None:
     """Wait until nothing is leased, nobody is there who could ack what is, or connections are to end anyway."""
     loop = asyncio.get_running_loop()
-    calls, quiet_since = doors.tally.calls.total(), loop.time()
-    async with _changes(doors) as changed:
-        while not doors.closing.is_set() and (leased := await _leased(doors)):
-            if is_attended(doors) or doors.tally.calls.total() != calls:
-                calls, quiet_since = doors.tally.calls.total(), loop.time()
+    calls, quiet_since = server.tally.calls.total(), loop.time()
+    async with _changes(server) as changed:
+        while not server.closing.is_set() and (leased := await _leased(server)):
+            if is_attended(server) or server.tally.calls.total() != calls:
+                calls, quiet_since = server.tally.calls.total(), loop.time()
             elif loop.time() - quiet_since >= quiet_s:
                 _log.info("Nobody is here who could ack what is still leased: %d.", leased)
                 return
@@ -70,14 +70,14 @@ async def settled(doors: Doors, *, quiet_s: float) -> None:
                 continue
 
 
-def is_attended(doors: Doors) -> bool:
+def is_attended(server: ServerContext) -> bool:
     """Tell whether a connection is open that may have leases."""
-    lines = [line for broker in doors.brokers() for line in broker._engine.dispatcher.consumers.values()]
-    return bool(doors.lessees) or any(consumer.held for line in lines for consumer in line)
+    lines = [line for broker in server.gateway.brokers() for line in broker._engine.consumers.attached.values()]
+    return bool(server.lessees) or any(consumer.held for line in lines for consumer in line)
 
 
 @asynccontextmanager
-async def _changes(doors: Doors) -> AsyncIterator[asyncio.Event]:
+async def _changes(server: ServerContext) -> AsyncIterator[asyncio.Event]:
     """Give an event that is set with every commit, and when the connections are to end."""
     changed = asyncio.Event()
 
@@ -85,13 +85,13 @@ async def _changes(doors: Doors) -> AsyncIterator[asyncio.Event]:
         changed.set()
 
     async def on_closing() -> None:
-        await doors.closing.wait()
+        await server.closing.wait()
         changed.set()
 
     closing = asyncio.create_task(on_closing())
-    doors.listeners.add(on_commit)
+    server.listeners.add(on_commit)
     try:
         yield changed
     finally:
-        doors.listeners.discard(on_commit)
+        server.listeners.discard(on_commit)
         closing.cancel()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kit.servers.stores import wait_until
+from tests.kit.waiting import wait_until
 
 _SERVER = ("-m", "fairlane.server")
 _ANSWER_S = 5.0

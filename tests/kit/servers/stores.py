@@ -14,37 +14,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
-_PATIENCE_S = 60.0
-_POLL_S = 0.05
+from tests.kit.waiting import wait_until
+
 _GRPC_OFFSET = 10_000
 _ROOT = 0
 
 
 class ServerMissing(Exception):
     """A server is not installed on this machine."""
-
-
-def wait_until(is_so: Callable[[], bool], *, what: str, patience_s: float = _PATIENCE_S) -> None:
-    """Wait for something, for a limited time.
-
-    Raises:
-        TimeoutError: it did not come to be.
-    """
-    never = threading.Event()
-    end_s = time.monotonic() + patience_s
-    while not is_so():
-        if time.monotonic() > end_s:
-            raise TimeoutError(f"{what}: not within {patience_s:.0f} s.")
-        never.wait(_POLL_S)
 
 
 class PostgresServer:

@@ -196,7 +196,7 @@ class Everybody(BatchWriters):
                 violated(f"message {message_id} was explained as {outcome}, and is {now}")
 
         def ask() -> Explained:
-            return views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
+            return views.explain(engine.ledger, engine.schedule, engine.consumers, queue, message_id, engine.now_ms())
 
         self.read(f"explain {message_id} of {queue}", ask, judge)
         self._get(queue, message_id)

@@ -106,7 +106,7 @@ class SimulatedProcess:
     @property
     def is_well(self) -> bool:
         """Whether the last turn did not fail."""
-        return not self.engine._is_down and not self.engine._setbacks
+        return self.engine.is_well
 
     def run_turns(self) -> None:
         """Run turns until the broker has nothing to do now."""

@@ -42,7 +42,7 @@ backpressures = st.sampled_from(list(Backpressure))
 
 @st.composite
 def job_fields(draw: st.DrawFn) -> dict[str, Any]:
-    """What makes a job; ``due`` and ``deadline`` count from the instant it is offered."""
+    """The fields of a job; ``due`` and ``deadline`` count from the instant it is offered."""
     if draw(st.booleans()):
         return {"key": draw(keys), "cost": draw(costs)}
     return {
@@ -56,7 +56,7 @@ def job_fields(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class KernelMachine(RuleBasedStateMachine):
-    """Every call of the kernel in every order. Whatever it answers, the model must agree."""
+    """Every call of the kernel in every order. The model must agree with every answer."""
 
     @initialize(
         quantum=st.sampled_from([1, 1, 3, 50]),
@@ -122,7 +122,7 @@ class KernelMachine(RuleBasedStateMachine):
 
     @rule(batch=st.lists(job_fields(), max_size=6))
     def offer_many(self, batch: list[dict[str, Any]]) -> None:
-        """One batch; where victims may be dropped each offer is made by itself, to be judged by itself."""
+        """Offer a batch; where victims may be dropped, offer one by one, so that each offer can be checked."""
         limits = (self.model.waiting_max, self.model.key_waiting_max)
         has_policies = bool(self.model.policies)
         jobs = [self._job(fields) for fields in batch]
@@ -185,12 +185,12 @@ class KernelMachine(RuleBasedStateMachine):
             self._check_next_event()
 
     def _check_next_event(self) -> None:
-        """Whoever sleeps until the next event after a short take misses nothing."""
+        """A consumer that sleeps until the next event after a short take misses nothing."""
         expected, at_ms = self.model.next_eligible_at(), self.kernel.next_event_at()
         assert expected is None or (at_ms is not None and at_ms <= expected)
 
     def _check_rank(self, job: Job, eligible: list[Entry]) -> None:
-        """Nobody of a higher priority, sure of its tokens, should have gone first."""
+        """Assert that no item of a higher priority that certainly had its tokens should have gone first."""
         for entry in eligible:
             is_rival = self.model.is_strict or entry.path == path(job.key)
             if is_rival and not self.model.buckets_of(entry):

@@ -52,7 +52,7 @@ def prefixes(key: Path) -> list[Path]:
 
 @dataclass
 class Entry:
-    """A waiting job. ``entered`` is its place among all that entered a lane; None while it is not due."""
+    """A waiting job. ``entered`` is its position among all that entered a lane; None while it is not due."""
 
     job: Job
     offered: int
@@ -92,7 +92,7 @@ class ExactBucket:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What should happen to an offer: a refusal, victims of which one must go, either of them, or neither."""
+    """What should happen to an offer: a refusal, possible victims of which one is dropped, or neither."""
 
     refusal: RefusalReason | None = None
     refusing_key: Path | None = None
@@ -127,7 +127,7 @@ class Rules:
     # ---------------------------------------------------------------------------------------------------- time
 
     def move_to(self, now_ms: int) -> None:
-        """Let time pass: what is past its deadline expires, then what is due enters its lane."""
+        """Advance time: expire what is past its deadline, then move due jobs into their lanes."""
         self.now_ms = max(self.now_ms, now_ms)
         for bucket in self.buckets.values():
             bucket.move_to(self.now_ms)
@@ -146,7 +146,7 @@ class Rules:
     # ------------------------------------------------------------------------------------------------ in and out
 
     def accept(self, job: Job) -> None:
-        """Let a job wait; room has been made."""
+        """Add a job that has been accepted."""
         entry = Entry(job, self._tick())
         if job.due_ms is None or job.due_ms <= self.now_ms:
             entry.entered = self._tick()
@@ -154,11 +154,11 @@ class Rules:
         self.move_to(self.now_ms)
 
     def remove(self, job: Job) -> None:
-        """Take a job out, whatever the reason."""
+        """Remove a job for any reason."""
         self.entries.remove(self.entry(job))
 
     def hand_out(self, job: Job) -> None:
-        """Take a job out to be used: one token from each of its throttles, one more in use."""
+        """Hand a job out: take one token from each of its throttles and count it as in use."""
         self.remove(job)
         self.in_use[path(job.key)] += 1
         for name in set(job.throttles):
@@ -212,11 +212,11 @@ class Rules:
         return list(firsts.values())
 
     def eligible(self) -> list[Entry]:
-        """Return who could be handed out now."""
+        """Return the entries that could be handed out now."""
         return [entry for entry in self.heads() if self.reason(entry)[0] is WaitReason.ELIGIBLE]
 
     def next_eligible_at(self) -> int | None:
-        """Return when, with nothing but time passing, somebody becomes eligible."""
+        """Return when an entry becomes eligible by the passing of time alone."""
         instants = []
         for entry in self.entries:
             if entry.entered is None:
@@ -234,7 +234,7 @@ class Rules:
     # ----------------------------------------------------------------------------------------------------- limits
 
     def judge(self, job: Job) -> Verdict:
-        """Work out what an offer must lead to, without doing it."""
+        """Return what an offer must lead to, without doing it."""
         if self.is_waiting(job):
             return Verdict(refusal=RefusalReason.ALREADY_WAITING)
         own = path(job.key)
@@ -250,7 +250,7 @@ class Rules:
         return Verdict()
 
     def _override(self, key: Path) -> Backpressure | None:
-        """Return the policy of the nearest key, from this one up, that has a say about backpressure."""
+        """Return the backpressure of the nearest key, from this one up, that sets it."""
         said = [self.policy(key[:depth]).backpressure for depth in range(len(key), 0, -1)]
         return next((backpressure for backpressure in said if backpressure is not None), None)
 
@@ -273,7 +273,7 @@ class Rules:
         return Verdict(refusal=reason if has_any_none else None, refusing_key=key, victims=tuple(victims))
 
     def _longest_below(self, among: list[Entry], depth: int) -> set[Path]:
-        """Return the keys of which one must give: at each level that with the most items, or all that have as many."""
+        """Return the keys that may lose an item: at each level the one with the most items, or all that tie."""
         below: dict[Path, list[Entry]] = {}
         for entry in among:
             below.setdefault(entry.path[: depth + 1], []).append(entry)

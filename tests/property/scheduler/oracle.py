@@ -8,7 +8,7 @@ from fractions import Fraction
 
 @dataclass
 class Demand:
-    """What a key may use at most, None for any amount, and how much it counts beside its siblings."""
+    """The most that a key can use, None for no limit, and its weight among its siblings."""
 
     weight: int = 1
     most: Fraction | None = None
@@ -24,7 +24,7 @@ class Demand:
 
 
 def max_min(capacity: Fraction, demands: dict[str, Demand]) -> dict[str, Fraction]:
-    """Split a capacity by weight; what one cannot use goes to the others, by weight again."""
+    """Split a capacity by weight; what one key cannot use goes to the others, again by weight."""
     shares: dict[str, Fraction] = {}
     open_keys = dict(demands)
     while open_keys:

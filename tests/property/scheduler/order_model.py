@@ -1,4 +1,4 @@
-"""Deficit round robin as the books tell it: lists, and rounds that are really gone through one by one."""
+"""Textbook deficit round robin: lists, and rounds that are simulated one by one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 Path: TypeAlias = tuple[str, ...]
 
-PATIENCE = 8  # rounds that a child who cannot pay stays in line before it is set aside
+PATIENCE = 8  # a child that can pay within this many rounds stays in the ring; others are set aside
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Child:
     serving: Child | None = None
     resumed: list[Child] = field(default_factory=list)
     order: list[Child | None] = field(default_factory=lambda: [None])  # None is the boundary between two rounds
-    aside: list[Child] = field(default_factory=list)  # those who cannot pay for several rounds
+    aside: list[Child] = field(default_factory=list)  # children that cannot pay for several rounds
 
     def has_work(self) -> bool:
         return bool(self.jobs) or any(child.has_work() for child in self.children.values())
@@ -89,7 +89,7 @@ class NaiveOrder:
 
     def set_paused(self, path: Path, *, is_paused: bool) -> None:
         (self.paused.add if is_paused else self.paused.discard)(path)
-        if self.knows(path):  # a key nobody has seen changes nothing for those that wait
+        if self.knows(path):  # an unknown key changes nothing for the waiting ones
             node = self.child(path)
             before = _ready_line(node)
             node.is_paused = is_paused
@@ -125,7 +125,7 @@ class NaiveOrder:
             node.deficit -= job.cost
         self._note(leaf, before)
         for node in _line(leaf):
-            # Who has spent everything goes to the back; who has something left may need several rounds more.
+            # A child without deficit goes to the back; one with deficit left may need several more rounds.
             cost = node.jobs[0].cost if node.jobs and node.deficit > 0 else 1
             if node.parent is not None and node.parent.serving is node and node.deficit < cost:
                 _end_turn(node, cost)
@@ -187,7 +187,7 @@ def _leave(child: Child) -> None:
 
 
 def _recall(child: Child) -> None:
-    """Who was set aside and has changed stands in line again."""
+    """Put a child that was set aside and has changed back into the ring."""
     ring = _ring(child)
     if child in ring.aside:
         ring.aside.remove(child)
@@ -216,7 +216,7 @@ def _next_turn(ring: Child) -> Child:
 
 
 def _begin_round(ring: Child) -> None:
-    """Every child set aside is given its share; those who can pay with it go first, in the order set aside."""
+    """Give every child set aside its share; those that can pay then go first, in the order they were set aside."""
     ring.round += 1
     ring.order.append(None)
     able = [child for child in ring.aside if child.deficit + child.share >= child.wanted]

@@ -1,4 +1,4 @@
-"""A walk through everything a kernel holds, to see that its parts agree with each other."""
+"""A check of everything a kernel holds: all its parts must agree with each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_soundness(kernel: Kernel[Any], items: list[Any]) -> None:
 
 
 def check_ring(ring: Ring) -> None:
-    """Assert that a ring knows how many of its children are ready, and that each of them has a place in it."""
+    """Assert that a ring counts its ready children correctly, and that each of them has an entry in it."""
     ready = [child for child in ring.children.values() if child.is_ready]
     assert ring.ready == len(ready)
     assert sum(node is BOUNDARY for node in ring.order) == 1

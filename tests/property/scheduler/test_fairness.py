@@ -1,4 +1,4 @@
-"""The bound on what two backlogged keys are served, whatever happens around them."""
+"""The bound on the service of two backlogged keys, whatever happens around them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_two_backlogged_keys_stay_within_the_bound(
 def test_a_late_joiner_is_served_within_two_turns_of_the_ring(
     weights: list[int], backlog: int, head_start: int
 ) -> None:
-    """However much waits, a newcomer's first item goes before anybody has had more than two turns."""
+    """However long the backlog, a new key's first item goes before any other key has had more than two turns."""
     kernel: Kernel[Item] = Kernel()
     for at, weight in enumerate(weights):
         kernel.set_policy(f"old {at}", KeyPolicy(weight=weight))

@@ -9,5 +9,5 @@ from tests.property.scheduler.machine import KernelMachine
 
 
 def test_the_kernel_agrees_with_the_naive_model_after_every_call() -> None:
-    """Whatever is called in whatever order, the kernel's answers are those of a model that scans plain lists."""
+    """For any calls in any order, the kernel answers like a model that scans plain lists."""
     run_state_machine_as_test(KernelMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))

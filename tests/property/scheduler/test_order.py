@@ -1,4 +1,4 @@
-"""The order of hand-out is that of deficit round robin, item for item, by either way through the kernel."""
+"""The order of hand-out is that of deficit round robin, item for item, on both paths through the kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Step = tuple[Any, ...]
 
 
 def steps(keys: list[Key], costs: list[int], *, calm: bool = False, waits_ms: int = 0) -> st.SearchStrategy[list[Step]]:
-    """Offers and takes; with ``waits_ms`` time that passes, too, or unless ``calm`` cancels, pauses, settled costs."""
+    """Generate offers and takes; with ``waits_ms`` also passing time; unless ``calm`` also cancels, pauses, settles."""
     key = st.sampled_from(keys)
     offer = st.tuples(st.just("offer"), key, st.lists(st.sampled_from(costs), min_size=1, max_size=6))
     take = st.tuples(st.just("take"), st.integers(1, 7))
@@ -52,7 +52,7 @@ FAR_ABOVE_THE_QUANTUM = [1, 2, 30, 400]
 def kernel_order(
     program: list[Step], kernel: Kernel[Job], throttles: tuple[str, ...] = (), *, every: int = 1
 ) -> list[list[int]]:
-    """Run a program on a kernel and return the names of what each take handed out; every so manieth is throttled."""
+    """Run a program on a kernel and return the names taken by each take; each n-th is throttled if ``every`` is n."""
     jobs: list[Job] = []
     taken = []
     now_ms = 0
@@ -116,32 +116,32 @@ def assert_same_order(program: list[Step], keys: list[Key], weights: list[int], 
 def test_flat_keys_are_served_in_the_order_of_the_naive_model(
     program: list[Step], weights: list[int], quantum: int
 ) -> None:
-    """The short way hands out in exactly the order of a deficit round robin that really goes round."""
+    """The fast path hands out in exactly the order of a deficit round robin that goes through every round."""
     assert_same_order(program, FLAT, weights, quantum)
 
 
 @settings(max_examples=300, deadline=None)
 @given(program=steps(FLAT, COSTS), weights=weight_lists, quantum=quanta)
-def test_the_long_way_serves_in_the_order_of_the_naive_model(
+def test_the_general_path_serves_in_the_order_of_the_naive_model(
     program: list[Step], weights: list[int], quantum: int
 ) -> None:
-    """Keys with a cap nobody reaches are served in exactly the same order."""
+    """Keys with a cap that is never reached are served in exactly the same order."""
     assert_same_order(program, FLAT, weights, quantum, counts_use=True)
 
 
 @settings(max_examples=200, deadline=None)
 @given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
-def test_costs_far_above_the_quantum_skip_rounds_as_if_they_had_been_gone_through(
+def test_costs_far_above_the_quantum_skip_rounds_without_changing_the_order(
     program: list[Step], weights: list[int], quantum: int
 ) -> None:
-    """Rounds skipped by arithmetic give the order of rounds gone through one by one."""
+    """Rounds skipped by arithmetic give the same order as rounds simulated one by one."""
     assert_same_order(program, FLAT, weights, quantum)
 
 
 @settings(max_examples=200, deadline=None)
 @given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
-def test_the_long_way_skips_rounds_alike(program: list[Step], weights: list[int], quantum: int) -> None:
-    """Skipped rounds are the same by the long way."""
+def test_the_general_path_skips_rounds_likewise(program: list[Step], weights: list[int], quantum: int) -> None:
+    """The general path skips the same rounds."""
     assert_same_order(program, FLAT, weights, quantum, counts_use=True)
 
 
@@ -150,23 +150,23 @@ def test_the_long_way_skips_rounds_alike(program: list[Step], weights: list[int]
 def test_nested_keys_are_served_in_the_order_of_the_naive_model(
     program: list[Step], weights: list[int], quantum: int
 ) -> None:
-    """Each level takes turns by itself, as in the naive model."""
+    """Each level takes turns independently, as in the naive model."""
     assert_same_order(program, NESTED, weights, quantum)
 
 
 @settings(max_examples=200, deadline=None)
 @given(program=steps(NESTED, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta)
-def test_nested_keys_skip_rounds_as_if_they_had_been_gone_through(
+def test_nested_keys_skip_rounds_without_changing_the_order(
     program: list[Step], weights: list[int], quantum: int
 ) -> None:
-    """Rounds skipped at any level give the order of rounds gone through."""
+    """Rounds skipped at any level give the same order as simulated rounds."""
     assert_same_order(program, NESTED, weights, quantum)
 
 
 @settings(max_examples=300, deadline=None)
 @given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM, calm=True), quantum=quanta)
-def test_both_ways_through_the_kernel_give_the_same_order(program: list[Step], quantum: int) -> None:
-    """What a key has besides its items, a cap or open throttles, decides their way and never their order."""
+def test_both_paths_through_the_kernel_give_the_same_order(program: list[Step], quantum: int) -> None:
+    """A cap or open throttles decide the path of a key's items, never their order."""
     plain: Kernel[Job] = Kernel(quantum=quantum)
     capped: Kernel[Job] = Kernel(quantum=quantum, counts_use=True)
     throttled: Kernel[Job] = Kernel(quantum=quantum)
@@ -180,10 +180,10 @@ def test_both_ways_through_the_kernel_give_the_same_order(program: list[Step], q
 
 @settings(max_examples=300, deadline=None)
 @given(program=steps(FLAT, FAR_ABOVE_THE_QUANTUM), weights=weight_lists, quantum=quanta, every=st.integers(2, 9))
-def test_a_key_changes_its_way_and_keeps_the_order_of_the_naive_model(
+def test_a_key_changes_its_path_and_keeps_the_order_of_the_naive_model(
     program: list[Step], weights: list[int], quantum: int, every: int
 ) -> None:
-    """Where items with an open throttle come now and then, keys go the long way and come back, in the same order."""
+    """When some items have an open throttle, keys switch between the paths and keep the order."""
     kernel: Kernel[Job] = Kernel(quantum=quantum)
     kernel.throttles.set("wide", rate=10**6, burst=10**6, now_ms=0)
     model = NaiveOrder(quantum)
@@ -195,8 +195,8 @@ def test_a_key_changes_its_way_and_keeps_the_order_of_the_naive_model(
 
 @settings(max_examples=500, deadline=None)
 @given(program=steps(FLAT[:2], COSTS, waits_ms=30), quantum=quanta, every=st.integers(2, 4))
-def test_parked_lanes_are_served_in_the_same_order_by_both_ways(program: list[Step], quantum: int, every: int) -> None:
-    """A key that goes the short way whenever nothing of it is throttled is served as one that never does."""
+def test_parked_lanes_are_served_in_the_same_order_on_both_paths(program: list[Step], quantum: int, every: int) -> None:
+    """A key that takes the fast path whenever it can is served like one that never does."""
     orders = []
     for cap in (None, 10**9):
         kernel: Kernel[Job] = Kernel(quantum=quantum, counts_use=True)
@@ -207,8 +207,8 @@ def test_parked_lanes_are_served_in_the_same_order_by_both_ways(program: list[St
     assert orders[0] == orders[1]
 
 
-def test_a_turn_that_is_over_ends_at_once_by_either_way() -> None:
-    """A key that cannot pay for its next item is at the back before a newcomer arrives, whichever way it is served."""
+def test_a_finished_turn_ends_at_once_on_both_paths() -> None:
+    """A key that cannot pay for its next item is at the back before a new key arrives, on both paths."""
     orders = []
     for cap in (None, 10**9):
         kernel: Kernel[Item] = Kernel(quantum=3, counts_use=True)

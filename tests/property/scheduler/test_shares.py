@@ -1,4 +1,4 @@
-"""Shares are those of a max-min oracle, and the oracle is right."""
+"""Shares equal those of a max-min oracle, and the oracle is correct."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_the_oracle_gives_the_rest_of_a_small_demand_to_the_others() -> None:
 
 
 def test_the_oracle_fills_in_several_steps() -> None:
-    """Of 10 for demands 2, 3 and any: first the 2 is sated, then the 3, and 5 are left."""
+    """Of 10 for demands 2, 3 and unlimited: first the 2 is met, then the 3, and 5 are left."""
     shares = max_min(Fraction(10), {"a": Demand(1, Fraction(2)), "b": Demand(1, Fraction(3)), "c": Demand(1)})
     assert shares == {"a": 2, "b": 3, "c": 5}
 
 
-def test_the_oracle_leaves_capacity_unused_when_all_are_sated() -> None:
-    """Nobody gets more than it can use."""
+def test_the_oracle_leaves_capacity_unused_when_all_demands_are_met() -> None:
+    """No key gets more than it can use."""
     assert max_min(Fraction(10), {"a": Demand(1, Fraction(2)), "b": Demand(9, Fraction(3))}) == {"a": 2, "b": 3}
 
 
@@ -49,7 +49,7 @@ flat_demands = st.lists(st.tuples(st.integers(1, 10), limits), min_size=2, max_s
 
 
 def served_per_second(demands: dict[str, Demand], *, capacity: int, seconds: int) -> Counter[tuple[str, ...]]:
-    """Serve backlogged keys at a capacity in items a second, the limits of leaves being throttles."""
+    """Serve backlogged keys at a capacity in items per second; throttles limit the leaves."""
     kernel: Kernel[Item] = Kernel()
     leaves: list[tuple[tuple[str, ...], Demand]] = []
     for name, demand in demands.items():

@@ -1,4 +1,4 @@
-"""Throttled keys reach their rate among competitors, and never more in any window."""
+"""Throttled keys reach their rate among competitors, and never exceed it in any window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPETITORS = 10
 def served_at(rate: int, burst: int, weight: int, *, capacity: int, wanted: int) -> list[int]:
     """Return the instants at which a throttled key is served among ten backlogged competitors.
 
-    The consumer serves ``capacity`` items a second of virtual time, one after the other.
+    The consumer serves ``capacity`` items per second of virtual time, one after the other.
     """
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("slow", rate=rate, burst=burst, tokens=0, now_ms=0)
@@ -63,7 +63,7 @@ def test_a_throttled_key_reaches_its_rate_among_ten_competitors(
 
 @pytest.mark.parametrize("burst", [5, 50])
 def test_a_rate_of_thousands_a_second_is_reached(burst: int) -> None:
-    """5000 a second is more than one item a millisecond, and is reached with a burst that spans the clock's step."""
+    """5000 per second, more than one item per millisecond, is reached with a burst that spans the clock's step."""
     served = served_at(5000, burst, 10, capacity=50_000, wanted=2000)
     assert len(served) == 2000
     assert served[-1] <= 400 / 0.95 + 5
@@ -76,7 +76,7 @@ def test_a_rate_of_thousands_a_second_is_reached(burst: int) -> None:
     gaps=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60),
 )
 def test_no_window_ever_exceeds_rate_and_burst(rate: int, burst: int, gaps: list[tuple[int, int]]) -> None:
-    """However unevenly consumers come, no window has more than rate * t + burst."""
+    """However irregular the takes, no window has more than rate * t + burst."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("slow", rate=rate, burst=burst, now_ms=0)
     for key in ("a", "b", ("c", "x")):
@@ -89,7 +89,7 @@ def test_no_window_ever_exceeds_rate_and_burst(rate: int, burst: int, gaps: list
 
 
 def tokens_by_tenant(kernel: Kernel[Item], *, milliseconds: int) -> Counter[str]:
-    """Count what each outermost key is served of a shared throttle over a while."""
+    """Count how many items each outermost key is served behind a shared throttle."""
     served: Counter[str] = Counter()
     for now_ms in range(1, milliseconds + 1):
         for item in kernel.take(10, now_ms):
@@ -117,7 +117,7 @@ def test_the_tokens_of_a_shared_throttle_are_split_by_weight(burst: int) -> None
 
 
 def test_the_tokens_are_split_by_weight_among_unthrottled_rivals_too() -> None:
-    """That a token waits some milliseconds for its key's turn does not change whose turn it is to have one."""
+    """A token that waits some milliseconds for its key's turn still goes to the key whose turn it is."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("shared", rate=100, burst=1, tokens=0, now_ms=0)
     for name, weight in (("a", 1), ("b", 2), ("c", 5)):
@@ -170,7 +170,7 @@ def test_a_tenant_with_a_hundred_lanes_gets_no_more_tokens() -> None:
 def test_the_smallest_burst_suffices_when_the_consumer_has_little_to_spare(
     rate: int, weight: int, rivals: dict[str, int]
 ) -> None:
-    """A consumer of 1,000 items a second, all busy: a key with a burst of 1 has 95 % of a rate below its fair share."""
+    """With a busy consumer of 1,000 items per second, a burst of 1 suffices for 95 % of a rate below the share."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("slow", rate=rate, burst=1, tokens=0, now_ms=0)
     for key, share in {"a": weight, **rivals}.items():

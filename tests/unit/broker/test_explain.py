@@ -78,7 +78,7 @@ def test_not_due_says_when() -> None:
         ("not_due", now_ms + 700),
         ("not_due", now_ms + 500),
     ]
-    assert broker.explain("q", delayed).words == "It is not due for 700 ms."
+    assert broker.explain("q", delayed).words == "Not due for 700 ms."
 
 
 def test_no_consumer_and_turn_differ_by_whether_anybody_asks() -> None:

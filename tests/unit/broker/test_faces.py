@@ -226,9 +226,9 @@ def test_a_call_that_meets_a_closing_broker_is_answered() -> None:
     def call() -> object:
         original = broker._engine.submit
 
-        def submit(asked: object) -> None:
+        def submit(submission: object) -> None:
             broker.close()
-            original(asked)  # type: ignore[arg-type] # as it came
+            original(submission)  # type: ignore[arg-type] # as it came
 
         broker._engine.submit = submit  # type: ignore[method-assign] # so that the race is always lost
         return broker.queues()

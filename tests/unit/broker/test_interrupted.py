@@ -112,7 +112,7 @@ def test_polls_beside_an_idle_stream_leave_nothing_behind() -> None:
     broker.attach("q")
     for _ in range(500):
         assert broker.lease("q") == []
-    line = broker.engine.dispatcher._lines["q"]
+    line = broker.engine.consumers.lines["q"]
     assert sum(isinstance(taker, Waiter) for taker in line) <= 40
 
 

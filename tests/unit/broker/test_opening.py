@@ -55,7 +55,7 @@ def test_a_folder_that_this_process_has_open_is_refused(tmp_path: Path) -> None:
     with open_broker(tmp_path / "data"), pytest.raises(StoreLocked) as caught:
         open_broker(tmp_path / "data")
     assert "This process has the store open already" in str(caught.value)
-    assert "threads share one broker" in str(caught.value)
+    assert "Threads of one process share one broker" in str(caught.value)
 
 
 @pytest.mark.parametrize(("script", "name"), [(THREADS, "Broker"), (LOOP, "AsyncBroker")])

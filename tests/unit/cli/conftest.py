@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures of the command-line tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.cli.shell import Shell
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """Yield a shell on a broker in memory with a queue ``jobs``, and nothing in the environment."""
+    """Yield a shell on a broker in memory with a queue ``jobs`` and a clean environment."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tmp")))
     for name in ("FAIRLANE_SERVER", "FAIRLANE_API_KEY", "FAIRLANE_QUEUE_NAME", "FAIRLANE_QUEUE_MESSAGE_ID"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""A shell for tests: commands run in this process, on a broker in memory."""
+"""A shell for tests that runs commands in this process, on a broker in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from fairlane.assembly import Broker
 from fairlane.cli.door import Door
 from fairlane.cli.main import cli
-from fairlane.cli.session import Place
+from fairlane.cli.session import Endpoint
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a command."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -38,25 +38,25 @@ class Outcome:
 
 
 class Shell:
-    """Runs commands on a broker that stays between them."""
+    """Runs commands against one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.places: list[Place] = []
+        self.endpoints: list[Endpoint] = []
 
     def run(self, *arguments: str, feed: str | bytes | None = None, env: dict[str, str] | None = None) -> Outcome:
-        """Run a command as somebody would type it."""
+        """Run a command with its arguments."""
         result = CliRunner().invoke(cli, arguments, input=feed, env=env, obj=self._connect)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *arguments: str, feed: str | bytes | None = None, env: dict[str, str] | None = None) -> Outcome:
-        """Run a command that is to succeed, and return what it said."""
+        """Run a command, assert that it succeeds, and return its output."""
         outcome = self.run(*arguments, feed=feed, env=env)
         assert outcome.code == 0, outcome
         return outcome
 
-    def _connect(self, place: Place) -> AbstractContextManager[Door]:
-        self.places.append(place)
+    def _connect(self, endpoint: Endpoint) -> AbstractContextManager[Door]:
+        self.endpoints.append(endpoint)
         return nullcontext(self.broker)

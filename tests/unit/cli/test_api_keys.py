@@ -1,4 +1,4 @@
-"""The commands ``key …``, on a folder."""
+"""Tests of the commands ``key``, on a data folder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cli.shell import Shell
 
 
-def test_a_key_is_made_listed_and_revoked(shell: Shell, tmp_path: Path) -> None:
-    """It is shown once, seen in the list without its secret, and gone when revoked."""
+def test_an_api_key_is_created_listed_and_revoked(shell: Shell, tmp_path: Path) -> None:
+    """An API key is printed once, listed without its secret, and gone when revoked."""
     on = ["--data", str(tmp_path / "data")]
     grants = ["--grant", "produce:orders:acme,bakery", "--grant", "consume:mail.*", "--grant", "admin"]
     outcome = shell.ok(*on, "key", "create", "ci", *grants, "--expires-in", "30d")
@@ -28,7 +28,7 @@ def test_a_key_is_made_listed_and_revoked(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_json_has_the_key(shell: Shell, tmp_path: Path) -> None:
-    """Programs get id and key."""
+    """The JSON output has the id and the API key."""
     said = shell.ok("--data", str(tmp_path), "-o", "json", "key", "create", "ci", "--grant", "admin").json
     assert said["key"].startswith(f"fl_{said['id']}_")
 
@@ -43,12 +43,12 @@ def test_json_has_the_key(shell: Shell, tmp_path: Path) -> None:
         (["--grant", "admin", "--expires-in", "soon"], 2),
     ],
 )
-def test_a_key_that_makes_no_sense(shell: Shell, tmp_path: Path, options: list[str], code: int) -> None:
-    """It is refused, and there is none."""
+def test_an_invalid_api_key_is_refused(shell: Shell, tmp_path: Path, options: list[str], code: int) -> None:
+    """An invalid request is refused."""
     assert shell.run("--data", str(tmp_path), "key", "create", "ci", *options).code == code
 
 
 @pytest.mark.parametrize(("server", "code"), [("ftp://x", 2), ("http://127.0.0.1:1", 3), ("nonsense", 2)])
-def test_a_server_that_is_none(shell: Shell, server: str, code: int) -> None:
-    """What can't be reached is unavailable, what is no address is wrong usage."""
+def test_an_invalid_server_address_is_refused(shell: Shell, server: str, code: int) -> None:
+    """An unreachable server is unavailable; an invalid address is a usage error."""
     assert shell.run("--server", server, "key", "list").code == code

@@ -1,4 +1,4 @@
-"""The commands ``consumers …`` and ``sinks …``."""
+"""Tests of the commands ``consumers`` and ``sinks``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.cli.shell import Shell
 
 
 def test_consumers_are_shown_and_released(shell: Shell) -> None:
-    """The list has what a consumer has claimed, and releasing it gives that back."""
+    """The list shows a consumer's claims, and a release returns the claimed messages."""
     shell.broker.create_queue("mail")
     shell.broker.enqueue_many("mail", [NewMessage(), NewMessage()])
     epoch = shell.broker.register_consumer("mail", "etl", idle_ms=60_000).epoch
@@ -18,12 +18,12 @@ def test_consumers_are_shown_and_released(shell: Shell) -> None:
     assert line.split()[:5] == ["etl", str(epoch), "1", "0", "2"]
     (view,) = json.loads(shell.ok("-o", "json", "consumers", "list", "mail").out)
     assert (view["name"], view["open_messages"], view["idle_ms"]) == ("etl", 2, 60_000)
-    assert "2 messages given back" in shell.ok("consumers", "release", "mail", "etl", "--yes").out
+    assert "returned 2 messages" in shell.ok("consumers", "release", "mail", "etl", "--yes").out
     assert shell.broker.consumers("mail") == []
 
 
 def test_sinks_are_shown_and_dropped(shell: Shell) -> None:
-    """The list has what is staged for a sink, and dropping it drops that."""
+    """The list shows a sink's staged messages, and a drop deletes them."""
     shell.broker.create_queue("mail")
     shell.broker.stage("mail", "nightly", batch=4, part="p", at=0, messages=[NewMessage(payload=b"xyz")])
     (line,) = [line for line in shell.ok("sinks", "list", "mail").out.splitlines() if line.startswith("nightly")]
@@ -35,7 +35,7 @@ def test_sinks_are_shown_and_dropped(shell: Shell) -> None:
 
 
 def test_a_message_is_shown_with_its_claim(shell: Shell) -> None:
-    """Looking at one that is claimed tells by whom and under which claim, instead of when its lease ends."""
+    """A claimed message shows its consumer and claim instead of the end of its lease."""
     shell.broker.create_queue("mail")
     message_id = shell.broker.enqueue("mail", b"x")
     epoch = shell.broker.register_consumer("mail", "etl").epoch

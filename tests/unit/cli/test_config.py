@@ -1,4 +1,4 @@
-"""The commands ``config …`` and ``hook …``."""
+"""Tests of the commands ``config`` and ``hook``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ end
 
 
 def test_values_are_set_got_and_listed(shell: Shell) -> None:
-    """A value acts at once, can be read, and listed by the beginning of its key."""
-    assert shell.ok("config", "set", "throttle:api:rate", "5").out == "throttle:api:rate is 5.\n"
+    """A value takes effect at once, and can be read and listed by prefix."""
+    assert shell.ok("config", "set", "throttle:api:rate", "5").out == "Set throttle:api:rate to 5.\n"
     shell.ok("config", "set", "other", "x y")
     assert [throttle.name for throttle in shell.broker.throttles()] == ["api"]
     assert shell.ok("config", "get", "other").out == "x y\n"
@@ -29,7 +29,7 @@ def test_values_are_set_got_and_listed(shell: Shell) -> None:
 
 
 def test_a_value_is_removed(shell: Shell) -> None:
-    """What is not there has exit code 4."""
+    """A missing value has exit code 4."""
     shell.ok("config", "set", "other", "x")
     assert shell.ok("-o", "json", "config", "set", "other", "--unset").json == {"key": "other", "value": None}
     assert shell.run("config", "get", "other").code == 4
@@ -38,12 +38,12 @@ def test_a_value_is_removed(shell: Shell) -> None:
 
 
 def test_a_bad_value_is_refused(shell: Shell) -> None:
-    """The broker says what is wrong with it."""
+    """The broker refuses an invalid value."""
     assert shell.run("-o", "json", "config", "set", "throttle:api:rate", "fast").error["code"] == "invalid_argument"
 
 
-def test_keys_of_callers_are_not_shown(shell: Shell) -> None:
-    """What is kept of API keys is no config value."""
+def test_api_keys_are_not_shown(shell: Shell) -> None:
+    """Config keys that store API keys are neither listed nor readable."""
     shell.broker.set_config("auth:key:1", "hash")
     assert shell.ok("-o", "json", "config", "list").json == {}
     assert shell.run("config", "get", "auth:key:1").code == 2
@@ -58,7 +58,7 @@ def script(tmp_path: Path) -> str:
 
 
 def test_a_hook_is_tried(shell: Shell, script: str) -> None:
-    """The answer to a sample is shown, and nothing is enqueued."""
+    """The hook's answer is shown, and no message is enqueued."""
     shell.broker.set_config("weight", "7")
     out = shell.ok("hook", "test", script, "--header", "tenant=acme", "--payload-size", "10").out
     rows = [line.split() for line in out.splitlines()]
@@ -75,14 +75,14 @@ def test_a_hook_is_tried_on_a_failure(shell: Shell, script: str) -> None:
 
 
 def test_a_hook_is_tried_without_a_server(shell: Shell, script: str) -> None:
-    """Locally no broker is asked, and config values are given by hand."""
+    """With --local no broker is called, and options set the config values."""
     said = shell.ok("-o", "json", "hook", "test", script, "--local", "--config", "weight=3").json
-    assert (said["answer"]["weight"], shell.places) == (3, [])
+    assert (said["answer"]["weight"], shell.endpoints) == (3, [])
     assert shell.run("hook", "test", script, "--config", "weight=3").code == 2
 
 
 def test_a_hook_that_fails(shell: Shell, tmp_path: Path) -> None:
-    """The fault is told, with exit code 1."""
+    """The error of the script is shown, with exit code 1."""
     (tmp_path / "bad.lua").write_text("function on_enqueue(msg) return msg.nothing.there end")
     outcome = shell.run("hook", "test", str(tmp_path / "bad.lua"))
     assert outcome.code == 1

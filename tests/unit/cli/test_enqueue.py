@@ -1,4 +1,4 @@
-"""The command ``enqueue``."""
+"""Tests of the command ``enqueue``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.unit.cli.shell import Shell
 
 
 def payloads(shell: Shell) -> list[bytes | None]:
-    """Return what is in the queue."""
+    """Return the payloads in the queue."""
     return [view.payload for view in shell.broker.peek("jobs", 100, with_body=True)]
 
 
 def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
-    """Every option becomes a term of the message, and its id is printed."""
+    """Every option sets a term of the message, and the id is printed."""
     shell.broker.update_queue("jobs", {"dedup_window_ms": 60_000})
     terms = ["--key", "acme/mobile", "--weight", "3", "--cost", "2", "--priority", "high", "--throttle", "api"]
     terms += ["--throttle", "db", "--delay", "1h", "--deadline", "2h", "--dedup-id", "d1", "--correlation-id", "c1"]
@@ -33,7 +33,7 @@ def test_a_payload_is_enqueued_with_all_its_terms(shell: Shell) -> None:
 
 
 def test_a_payload_comes_from_standard_input(shell: Shell) -> None:
-    """Without a payload, or with a dash, all of standard input is one."""
+    """Without a payload, or with a dash, standard input is the payload."""
     shell.ok("enqueue", "jobs", feed=b"one\ntwo\n\xff")
     shell.ok("enqueue", "jobs", "-", feed=b"three")
     assert payloads(shell) == [b"one\ntwo\n\xff", b"three"]
@@ -48,7 +48,7 @@ def test_a_payload_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
 
 def test_lines_are_messages(shell: Shell, tmp_path: Path) -> None:
     """Each line is a payload, empty ones too, with the terms of the options."""
-    assert shell.ok("enqueue", "jobs", "--lines", "--key", "acme", feed="a\r\n\nb").out == "3 messages enqueued.\n"
+    assert shell.ok("enqueue", "jobs", "--lines", "--key", "acme", feed="a\r\n\nb").out == "Enqueued 3 messages.\n"
     assert payloads(shell) == [b"a", b"", b"b"]
     assert {view.fairness_key for view in shell.broker.peek("jobs")} == {"acme"}
     (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(1_200)))
@@ -58,7 +58,7 @@ def test_lines_are_messages(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_json_lines_are_messages(shell: Shell) -> None:
-    """A line has the fields of a message; what it does not say is taken from the options."""
+    """A line has the fields of a message; the options are the defaults."""
     lines = [
         {"payload": "text", "fairness_key": "acme", "headers": {"b": "2"}},
         {"payload": {"any": ["json", 1]}, "delay": "1h", "weight": 2},
@@ -89,17 +89,17 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("line", "said"), BAD_LINES)
 def test_a_bad_line_does_not_hold_up_the_others(shell: Shell, line: str, said: str) -> None:
-    """It is told with its number, the rest is enqueued, and the exit code says that something was refused."""
+    """A bad line is reported with its number, the others are enqueued, and the exit code is 1."""
     feed = b'{"payload": "1"}\n' + line.encode("latin-1") + b'\n{"payload": "2"}\n'
     outcome = shell.run("enqueue", "jobs", "--jsonl", feed=feed)
-    assert (outcome.code, outcome.out) == (1, "2 messages enqueued, 1 refused.\n")
+    assert (outcome.code, outcome.out) == (1, "Enqueued 2 messages, 1 refused.\n")
     assert outcome.err.startswith("error[invalid_argument]: line 2: ")
     assert said in outcome.err
     assert payloads(shell) == [b"1", b"2"]
 
 
 def test_a_full_queue_is_unavailable(shell: Shell) -> None:
-    """What found no room is counted, the first of it told, and the exit code says to come back."""
+    """Refused messages are counted, the first are reported, and the exit code says to retry."""
     shell.broker.update_queue("jobs", {"waiting_max": 2})
     outcome = shell.run("-o", "json", "enqueue", "jobs", "--lines", feed="x\n" * 20)
     assert outcome.code == 3
@@ -110,27 +110,27 @@ def test_a_full_queue_is_unavailable(shell: Shell) -> None:
 
 
 def test_lines_can_be_sent_twice(shell: Shell) -> None:
-    """With a dedup prefix a repetition adds nothing."""
+    """With a dedup prefix a second run enqueues nothing."""
     for _ in range(2):
         shell.ok("enqueue", "jobs", "--lines", "--dedup-prefix", "load-1", feed="a\nb\n")
     assert payloads(shell) == [b"a", b"b"]
 
 
-def test_an_end_in_the_middle_says_how_far_it_came(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is interrupted or cut off knows from which line to go on."""
+def test_an_interrupted_run_reports_its_progress(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error output says how many lines were enqueued."""
     send = shell.broker.enqueue_many
     batches: list[int] = []
 
     def break_down(queue: str, messages: object, **more: object) -> object:
         batches.append(1)
         if len(batches) > 1:
-            raise Disconnected("The line is dead.")
+            raise Disconnected("Connection lost.")
         return send(queue, messages, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shell.broker, "enqueue_many", break_down)
     outcome = shell.run("enqueue", "jobs", "--lines", feed="x\n" * 700)
     assert outcome.code == 3
-    assert outcome.err.splitlines()[0] == "500 messages enqueued, up to line 500; then it ended."
+    assert outcome.err.splitlines()[0] == "Stopped: 500 messages enqueued, up to line 500."
 
 
 @pytest.mark.parametrize(
@@ -150,21 +150,21 @@ def test_an_end_in_the_middle_says_how_far_it_came(shell: Shell, monkeypatch: py
     ],
 )
 def test_wrong_usage(shell: Shell, arguments: list[str]) -> None:
-    """What makes no sense is refused before anything is asked of a broker."""
+    """Usage errors are found before a broker is called."""
     outcome = shell.run("-o", "json", "enqueue", "jobs", *arguments)
-    assert (outcome.code, outcome.error["code"], shell.places) == (2, "usage", [])
+    assert (outcome.code, outcome.error["code"], shell.endpoints) == (2, "usage", [])
     assert outcome.error["remedy"] == "See fairlane enqueue --help."
 
 
-def test_what_the_broker_refuses(shell: Shell) -> None:
-    """A missing queue and a term out of range are refused with their codes."""
+def test_refusals_of_the_broker_are_reported(shell: Shell) -> None:
+    """A missing queue and a term out of range are reported with their codes."""
     assert shell.run("-o", "json", "enqueue", "no", "x").error["code"] == "queue_not_found"
     assert shell.run("-o", "json", "enqueue", "no", "--lines", feed="x").error["code"] == "queue_not_found"
     assert shell.run("-o", "json", "enqueue", "jobs", "x", "--weight", "0").error["code"] == "invalid_argument"
 
 
-def test_a_file_that_is_not_there(shell: Shell) -> None:
-    """A missing file is an error of the caller, with a remedy and without a traceback."""
+def test_a_missing_file_is_refused(shell: Shell) -> None:
+    """A missing file has a cause and a remedy, and no traceback."""
     outcome = shell.run("enqueue", "jobs", "--file", "/nowhere/at/all")
     assert outcome.code == 1
     assert outcome.err.startswith("error[file]: ")

@@ -1,4 +1,4 @@
-"""The commands ``dequeue``, ``ack``, ``nack``, ``extend``."""
+"""Tests of the commands ``dequeue``, ``ack``, ``nack`` and ``extend``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.unit.cli.shell import Outcome, Shell
 
 
 def exports(outcome: Outcome) -> dict[str, str]:
-    """Return what a shell would know after ``eval``."""
+    """Return the variables that a shell has after ``eval``."""
     lines = [line.removeprefix("export ") for line in outcome.out.splitlines() if line.startswith("export ")]
     return dict(shlex.split(line)[0].split("=", 1) for line in lines)
 
 
 def test_a_leased_message_is_exported(shell: Shell) -> None:
-    """The lines name queue, message, token, and a file of its owner's with the payload."""
+    """The variables name the queue, the message, the token, and a private file with the payload."""
     shell.broker.enqueue("jobs", b"\x00 work", fairness_key=("acme", "it's"))
     known = exports(shell.ok("dequeue", "jobs"))
     path = Path(known["FAIRLANE_QUEUE_PAYLOAD_PATH"])
@@ -32,7 +32,7 @@ def test_a_leased_message_is_exported(shell: Shell) -> None:
 
 
 def test_one_message_is_leased_and_no_more(shell: Shell) -> None:
-    """What is not handed over stays free for others."""
+    """A dequeue leases one message; the others keep waiting."""
     shell.broker.enqueue("jobs", b"1")
     shell.broker.enqueue("jobs", b"2")
     shell.ok("dequeue", "jobs", "--owner", "me", "--visibility", "1h")
@@ -45,7 +45,7 @@ def test_one_message_is_leased_and_no_more(shell: Shell) -> None:
 
 
 def test_a_payload_is_written_where_it_is_told(shell: Shell, tmp_path: Path) -> None:
-    """The file is named with its whole path, and stays after the ack."""
+    """The chosen file is exported with its absolute path, and stays after the ack."""
     shell.broker.enqueue("jobs", b"work")
     known = exports(shell.ok("dequeue", "jobs", "--payload-out", str(tmp_path / "out file")))
     assert known["FAIRLANE_QUEUE_PAYLOAD_PATH"] == str(tmp_path / "out file")
@@ -53,8 +53,8 @@ def test_a_payload_is_written_where_it_is_told(shell: Shell, tmp_path: Path) -> 
     assert (tmp_path / "out file").read_bytes() == b"work"
 
 
-def test_what_can_not_be_written_is_given_back(shell: Shell) -> None:
-    """A message whose payload can't be handed over is free again at once, without a failure."""
+def test_a_message_that_cannot_be_written_is_returned(shell: Shell) -> None:
+    """A message whose payload cannot be written waits again at once, without a failure."""
     shell.broker.enqueue("jobs", b"work")
     outcome = shell.run("dequeue", "jobs", "--payload-out", "/nowhere/at/all")
     assert outcome.code == 1
@@ -65,7 +65,7 @@ def test_what_can_not_be_written_is_given_back(shell: Shell) -> None:
 
 
 def test_nothing_there(shell: Shell) -> None:
-    """The exit code is 4, and eval forgets the message before and fails the same way."""
+    """The exit code is 4; ``eval`` unsets the previous message and fails with the same code."""
     outcome = shell.run("dequeue", "jobs")
     assert outcome.code == 4
     assert outcome.out.startswith("unset FAIRLANE_QUEUE_NAME ")
@@ -74,14 +74,14 @@ def test_nothing_there(shell: Shell) -> None:
 
 
 def test_a_refusal_fails_eval_too(shell: Shell) -> None:
-    """What eval gets ends with the exit code of the command."""
+    """``eval`` fails with the exit code of the command."""
     outcome = shell.run("dequeue", "no")
     assert (outcome.code, outcome.out.splitlines()[-1]) == (1, "(exit 1)")
     assert "error[queue_not_found]" in outcome.err
 
 
 def test_several_messages_are_json_lines(shell: Shell, tmp_path: Path) -> None:
-    """Several are for programs; a shell gets one at a time."""
+    """Several messages need JSON output; shell variables hold one."""
     for payload in (b"1", b"\xff"):
         shell.broker.enqueue("jobs", payload)
     assert shell.run("dequeue", "jobs", "--count", "2").code == 2
@@ -92,14 +92,14 @@ def test_several_messages_are_json_lines(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_json_names_the_file_of_the_payload(shell: Shell, tmp_path: Path) -> None:
-    """With a file for the payload, JSON has its path instead."""
+    """With a payload file, the JSON output has its path instead."""
     shell.broker.enqueue("jobs", b"work")
     said = shell.ok("-o", "json", "dequeue", "jobs", "--payload-out", str(tmp_path / "x")).json
     assert (said["payload_path"], "payload" in said) == (str(tmp_path / "x"), False)
 
 
 def test_the_workflow_state_comes_along(shell: Shell) -> None:
-    """State is written to a file of its own, and its version exported."""
+    """The state is written to a file, and its version is exported."""
     shell.broker.enqueue("jobs", b"work")
     (delivery,) = shell.broker.lease("jobs")
     etag = shell.broker.set_state(delivery, b"half done", etag=None)
@@ -112,7 +112,7 @@ def test_the_workflow_state_comes_along(shell: Shell) -> None:
 
 
 def leased(shell: Shell) -> dict[str, str]:
-    """Lease a message and return what names it."""
+    """Lease a message and return its variables."""
     shell.broker.enqueue("jobs", b"work")
     (delivery,) = shell.broker.lease("jobs")
     return {
@@ -123,13 +123,13 @@ def leased(shell: Shell) -> dict[str, str]:
 
 
 def flags(known: dict[str, str]) -> list[str]:
-    """Return the same as options."""
+    """Return the variables as options."""
     names = {"--queue": "NAME", "--id": "MESSAGE_ID", "--token": "TOKEN"}
     return [part for flag, name in names.items() for part in (flag, known[f"FAIRLANE_QUEUE_{name}"])]
 
 
 def test_an_ack_by_flags(shell: Shell) -> None:
-    """The message may be named by flags, and its true cost be told."""
+    """Options can name the message, and set its actual cost."""
     known = leased(shell)
     said = shell.ok("-o", "json", "ack", "--cost", "5", *flags(known)).json
     assert said == {"id": known["FAIRLANE_QUEUE_MESSAGE_ID"], "queue": "jobs", "acked": True}
@@ -155,16 +155,16 @@ def test_a_nack_defers_or_gives_up(shell: Shell) -> None:
 
 
 def test_a_lease_is_extended(shell: Shell) -> None:
-    """The answer is when it ends."""
+    """The answer has the new end of the lease."""
     known = leased(shell)
     said = shell.ok("-o", "json", "extend", "--visibility", "1h", env=known).json
     assert said["expires_ms"] == shell.broker.peek("jobs")[0].expires_ms
-    assert "lasts until" in shell.ok("extend", env=known).out
+    assert "Extended the lease of message" in shell.ok("extend", env=known).out
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 def test_a_stale_token_is_refused(shell: Shell, verb: str) -> None:
-    """Who lost the lease can do nothing to the message."""
+    """A caller without the lease cannot settle or extend the message."""
     known = leased(shell) | {"FAIRLANE_QUEUE_TOKEN": "1"}
     outcome = shell.run("-o", "json", verb, env=known)
     assert (outcome.code, outcome.error["code"]) == (1, "lease_mismatch")
@@ -172,15 +172,15 @@ def test_a_stale_token_is_refused(shell: Shell, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 def test_a_message_must_be_named(shell: Shell, verb: str) -> None:
-    """Without flags and environment it is wrong usage, which says where to name it."""
+    """Without options and environment the usage error names both."""
     outcome = shell.run(verb)
-    assert (outcome.code, shell.places) == (2, [])
+    assert (outcome.code, shell.endpoints) == (2, [])
     assert "FAIRLANE_QUEUE_NAME" in outcome.err
     assert shell.run(verb, "--queue", "jobs", "--id", "1", "--token", "x").code == 2
 
 
 def test_only_our_own_temporary_files_are_removed(shell: Shell, tmp_path: Path) -> None:
-    """An ack removes no file that dequeue did not make."""
+    """An ack removes no file that dequeue did not create."""
     (tmp_path / "fairlane-mine").write_text("keep")
     shell.ok("ack", env=leased(shell) | {"FAIRLANE_QUEUE_PAYLOAD_PATH": str(tmp_path / "fairlane-mine")})
     assert (tmp_path / "fairlane-mine").exists()

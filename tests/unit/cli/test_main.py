@@ -1,4 +1,4 @@
-"""The command as a whole: options, exit codes, errors, help, completion."""
+"""Tests of the command as a whole: options, exit codes, errors, help and completion."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from fairlane import __version__
-from fairlane.cli.durations import milliseconds, words
+from fairlane.cli.formatting import duration
 from fairlane.cli.main import SECTIONS, cli
-from fairlane.cli.session import DEFAULT_SERVER, Connect, Place
+from fairlane.cli.parameters import milliseconds
+from fairlane.cli.session import DEFAULT_SERVER, Connect, Endpoint
 from fairlane.errors import (
     Closed,
     Disconnected,
@@ -32,9 +33,9 @@ NAMES = [name for section in SECTIONS.values() for name in section]
 
 
 def refusing(error: BaseException) -> Connect:
-    """Return a way to no door."""
+    """Return a connect function that raises an error."""
 
-    def refuse(_: Place) -> NoReturn:
+    def refuse(_: Endpoint) -> NoReturn:
         raise error
 
     return refuse
@@ -57,7 +58,7 @@ def refusing(error: BaseException) -> Connect:
     ],
 )
 def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
-    """Each kind of error ends with its code, words and a remedy, and never with a traceback."""
+    """Each kind of error ends with its exit code, a cause and a remedy, and never with a traceback."""
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(error))
     assert (result.exit_code, result.stdout) == (code, "")
     assert "Traceback" not in result.stderr
@@ -70,34 +71,37 @@ def test_errors_have_exit_codes(error: BaseException, code: int) -> None:
 
 
 def test_a_missing_extra_is_named() -> None:
-    """Whoever lacks a package is told which; a module of ours that is missing is a fault and no message."""
+    """A missing package is named; a missing module of our own is a bug and raises."""
     missing = ModuleNotFoundError("No module named 'websockets'", name="websockets")
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(missing))
-    assert (result.exit_code, "error[missing]: This needs the package websockets" in result.stderr) == (1, True)
+    assert (result.exit_code, "error[missing]: This command needs the Python package websockets" in result.stderr) == (
+        1,
+        True,
+    )
     fault = ModuleNotFoundError("No module named 'fairlane.nope'", name="fairlane.nope")
     assert CliRunner().invoke(cli, ["queue", "list"], obj=refusing(fault)).exception is fault
 
 
-def test_programs_learn_when_to_come_back() -> None:
-    """An error as JSON has the time after which coming back helps."""
+def test_json_errors_have_a_retry_delay() -> None:
+    """An error as JSON has the time to wait before the next try."""
     refuse = refusing(QueueFull("Full.", retry_after_ms=5))
     result = CliRunner().invoke(cli, ["-ojson", "queue", "list"], obj=refuse)
     assert '"retry_after_ms": 5' in result.stderr
 
 
-def test_the_server_is_where_it_is_said(shell: Shell) -> None:
-    """An option wins over the environment, and that over the default."""
+def test_the_server_comes_from_options_environment_or_default(shell: Shell) -> None:
+    """An option overrides the environment, which overrides the default."""
     shell.ok("queue", "list")
     shell.ok("queue", "list", env={"FAIRLANE_SERVER": "http://there", "FAIRLANE_API_KEY": "fl_secret"})
     shell.ok("--server", "http://here", "--api-key", "k", "queue", "list", env={"FAIRLANE_SERVER": "http://there"})
     shell.ok("--data", "/folder", "queue", "list")
-    assert [(place.server, place.api_key) for place in shell.places[:3]] == [
+    assert [(endpoint.server, endpoint.api_key) for endpoint in shell.endpoints[:3]] == [
         (DEFAULT_SERVER, None),
         ("http://there", "fl_secret"),
         ("http://here", "k"),
     ]
-    assert shell.places[3].is_embedded
-    assert "fl_secret" not in repr(shell.places[1])
+    assert shell.endpoints[3].is_embedded
+    assert "fl_secret" not in repr(shell.endpoints[1])
 
 
 @pytest.mark.parametrize(
@@ -113,46 +117,46 @@ def test_the_server_is_where_it_is_said(shell: Shell) -> None:
     ],
 )
 def test_wrong_usage_has_exit_code_two(shell: Shell, arguments: list[str]) -> None:
-    """What is not understood is said in the same way as other errors."""
+    """Usage errors look like other errors, and no broker is called."""
     outcome = shell.run(*arguments)
-    assert (outcome.code, shell.places) == (2, [])
+    assert (outcome.code, shell.endpoints) == (2, [])
 
 
 def test_wrong_usage_is_json_too(shell: Shell) -> None:
-    """Whoever asked for JSON gets it, also where the options were not understood."""
+    """With --output json, usage errors are JSON, too."""
     for asked in (["--output", "json"], ["--output=json"], ["-o", "json"], ["-ojson"]):
         assert shell.run(*asked, "--nope").error["code"] == "usage"
         assert shell.run(*asked, "nope").error["remedy"] == "See fairlane --help."
 
 
-def test_an_option_of_all_commands_behind_one_is_told_where_it_belongs(shell: Shell) -> None:
-    """Whoever names the server behind the command learns that it comes before."""
+def test_a_global_option_after_the_command_gets_a_hint(shell: Shell) -> None:
+    """The remedy says that the option belongs before the command."""
     outcome = shell.run("enqueue", "orders", "x", "--server", "http://127.0.0.1:1")
     assert outcome.code == 2
-    assert "It comes before the command: fairlane --server ... enqueue ..." in outcome.err
+    assert "Write it before the command: fairlane --server ... enqueue ..." in outcome.err
 
 
-def test_no_command_shows_which_there_are(shell: Shell) -> None:
-    """People get the help, programs an error."""
+def test_without_a_command_the_help_is_shown(shell: Shell) -> None:
+    """The output is the help, or with --output json an error."""
     for arguments in ([], ["queue"]):
         outcome = shell.run(*arguments)
         assert (outcome.code, outcome.out, outcome.err.startswith("Usage: fairlane")) == (2, "", True)
         assert shell.run("-o", "json", *arguments).error["cause"] == "Missing command."
 
 
-def test_errors_play_no_tricks_on_a_terminal() -> None:
-    """What is not printable in what a server says is shown as an escape."""
+def test_errors_contain_no_terminal_escapes() -> None:
+    """Characters from the server that are not printable are shown as escapes."""
     result = CliRunner().invoke(cli, ["queue", "list"], obj=refusing(Forbidden("\x1b[31mred")))
     assert result.stderr.startswith("error[forbidden]: \\x1b[31mred\n")
 
 
-def test_the_version_is_told(shell: Shell) -> None:
+def test_the_version_is_printed(shell: Shell) -> None:
     """The version is that of the package."""
     assert shell.ok("--version").out == f"fairlane {__version__}\n"
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield all commands with the words that call them."""
+    """Yield all commands with their paths."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -164,7 +168,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_list_of_commands_says_what_they_do(name: str) -> None:
-    """The list, which is written apart so that it needs no import, has the first sentence of each command's help."""
+    """The list of commands repeats the first sentence of each command's help, without importing the command."""
     command = cli.get_command(click.Context(cli), name)
     told = {name: text for section in SECTIONS.values() for name, (_, text) in section.items()}
     assert command is not None
@@ -173,7 +177,7 @@ def test_the_list_of_commands_says_what_they_do(name: str) -> None:
 
 
 def test_every_command_has_help(shell: Shell) -> None:
-    """Every command and option says what it does."""
+    """Every command and every option has a help text."""
     for path, command in commands(cli):
         assert command.help, path
         assert [option.name for option in command.params if isinstance(option, click.Option) and not option.help] == []
@@ -196,14 +200,14 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: Shell, shell_name: str) -> None:
-    """Each script asks this command for completions."""
+    """Each script calls this command for completions."""
     out = shell.ok("completion", shell_name).out
     assert "_FAIRLANE_COMPLETE" in out
     assert "fairlane" in out
 
 
 def test_commands_are_completed() -> None:
-    """The command answers the questions of those scripts."""
+    """The command answers the completion scripts."""
     env = {"_FAIRLANE_COMPLETE": "bash_complete", "COMP_WORDS": "fairlane qu", "COMP_CWORD": "1"}
     result = CliRunner().invoke(cli, [], env=env, prog_name="fairlane")
     assert result.stdout == "plain,queue\n"
@@ -213,7 +217,7 @@ HEAVY = ("msgspec", "rich", "asyncio", "fairlane.assembly", "fairlane.client", "
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """Whoever asks for help does not wait for what it does not need."""
+    """The help imports no module that it does not need, so that it is fast."""
     code = (
         "import sys; from fairlane.cli.main import cli; sys.argv = ['fairlane', '--help']\n"
         "try: cli()\n"
@@ -239,13 +243,13 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_durations(text: str, span_ms: int) -> None:
-    """A number with a unit is a span, and several are their sum."""
+    """A number with a unit is a duration, and several are their sum."""
     assert milliseconds(text) == span_ms
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5x", "5S", "1e3s", "5s ", "\uff10s", "0.5ms", "inf"])
-def test_no_durations(text: str) -> None:
-    """All else is refused with an example."""
+def test_invalid_durations_are_refused(text: str) -> None:
+    """The error shows an example."""
     with pytest.raises(ValueError, match="duration"):
         milliseconds(text)
 
@@ -265,6 +269,6 @@ def test_no_durations(text: str) -> None:
         (-5, "-5ms"),
     ],
 )
-def test_durations_in_words(span_ms: int, text: str) -> None:
-    """Spans are shown in one or two units."""
-    assert words(span_ms) == text
+def test_durations_are_formatted(span_ms: int, text: str) -> None:
+    """Durations are shown in one or two units."""
+    assert duration(span_ms) == text

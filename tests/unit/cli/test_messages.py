@@ -1,4 +1,4 @@
-"""The commands ``peek``, ``explain``, ``dlq …``, ``stats`` and ``top``."""
+"""Tests of the commands ``peek``, ``explain``, ``dlq``, ``stats`` and ``top``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.cli.shell import Shell
 
 
 def test_messages_are_peeked(shell: Shell) -> None:
-    """They are shown in the order they came, some of them if told so, and stay."""
+    """Peek shows messages oldest first, can filter them, and leaves them in the queue."""
     ids = [shell.broker.enqueue("jobs", b"%d" % number, fairness_key=f"k{number % 2}") for number in range(4)]
     table = shell.ok("peek", "jobs", "--count", "2").out.splitlines()
     assert [line.split()[0] for line in table] == ["ID", ids[0], ids[1]]
@@ -19,7 +19,7 @@ def test_messages_are_peeked(shell: Shell) -> None:
 
 
 def test_payloads_play_no_tricks_on_a_terminal(shell: Shell) -> None:
-    """What is not printable is shown as an escape, and what is long is cut."""
+    """Unprintable characters are shown as escapes, and long payloads are cut."""
     shell.broker.enqueue("jobs", b"\x1b[31mred\n\xff" + b"x" * 500)
     out = shell.ok("peek", "jobs").out
     assert "\\x1b[31mred\\n\\xffxxx" in out
@@ -33,7 +33,7 @@ def test_nothing_to_peek_at(shell: Shell) -> None:
 
 
 def test_a_wait_is_explained(shell: Shell) -> None:
-    """The reason is told in words, and in fields for programs."""
+    """The reason is shown as text, and as fields in JSON."""
     shell.ok("queue", "pause", "jobs")
     message_id = shell.broker.enqueue("jobs", b"work")
     assert shell.ok("explain", "jobs", message_id).out == "queue_paused: Queue 'jobs' is paused.\n"
@@ -42,7 +42,7 @@ def test_a_wait_is_explained(shell: Shell) -> None:
 
 
 def died(shell: Shell) -> list[str]:
-    """Let three messages die, of two keys and two errors."""
+    """Dead-letter three messages, of two keys and with two errors."""
     ids = []
     for key, error in (("acme", "timeout"), ("bakery", "no money"), ("acme", "no money")):
         ids.append(shell.broker.enqueue("jobs", b"work", fairness_key=key, headers={"to": key}))
@@ -53,7 +53,7 @@ def died(shell: Shell) -> list[str]:
 
 @pytest.mark.parametrize("queue", ["jobs", "jobs.dlq"])
 def test_dead_letters_are_listed(shell: Shell, queue: str) -> None:
-    """The queue or its dead-letter queue may be named, and filters say which ones are meant."""
+    """The queue or its dead-letter queue can be named, and filters select messages."""
     ids = died(shell)
     table = shell.ok("dlq", "list", queue).out
     assert "max_attempts  timeout" in table
@@ -70,7 +70,7 @@ def test_dead_letters_are_listed(shell: Shell, queue: str) -> None:
 
 
 def test_a_dead_letter_is_shown(shell: Shell) -> None:
-    """Why it died, its errors, headers and payload are there."""
+    """The reason, the errors, the headers and the payload are shown."""
     message_id = died(shell)[0]
     out = shell.ok("dlq", "show", "jobs", message_id).out
     for said in ("max_attempts", "Failed attempts", "timeout", "to      acme", "work"):
@@ -89,7 +89,7 @@ def test_queues_are_counted(shell: Shell) -> None:
 
 
 def test_keys_of_a_queue_are_shown(shell: Shell) -> None:
-    """Each key has its share, weight, and what waits and is leased."""
+    """Each key is shown with its share, weight, waiting and leased messages."""
     for key in ("acme", "acme", "bakery"):
         shell.broker.enqueue("jobs", b"1", fairness_key=key, weight=4 if key == "acme" else 1)
     shell.broker.set_config("cap:jobs:acme", "1")
@@ -102,7 +102,7 @@ def test_keys_of_a_queue_are_shown(shell: Shell) -> None:
 
 
 def test_a_key_that_is_throttled_is_shown_with_what_holds_it_back(shell: Shell) -> None:
-    """The throttle is named, and for how long if that is known."""
+    """The throttle is named, with the remaining time if it is known."""
     shell.broker.set_config("throttle:stuck:rate", "0")
     shell.broker.set_config("throttle:slow:rate", "0.001")
     for name in ("stuck", "slow"):
@@ -116,7 +116,7 @@ def test_a_key_that_is_throttled_is_shown_with_what_holds_it_back(shell: Shell) 
 
 
 def test_watching_looks_again(shell: Shell) -> None:
-    """Without a terminal every look is printed, as JSON lines for programs."""
+    """Without a terminal every update is printed; with --output json, as JSON lines."""
     looks = shell.ok("-o", "json", "stats", "jobs", "--watch", "--interval", "1ms", "--rounds", "3").lines
     assert [look["name"] for look in looks] == ["jobs"] * 3
     assert shell.ok("top", "--interval", "1ms", "--rounds", "2").out.count("jobs.dlq") == 2

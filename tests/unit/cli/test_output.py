@@ -1,4 +1,4 @@
-"""Tables for people and JSON for programs."""
+"""Tests of the output: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import sys
 
 import pytest
 
-from fairlane.cli import output, progress, stats, terminal
-from fairlane.cli.formatting import printable
-from fairlane.cli.output import Table, as_json, excerpt, instant, plain
+from fairlane.cli import output, queues, terminal
+from fairlane.cli.formatting import as_json, excerpt, instant, printable, size
+from fairlane.cli.interaction import progress
+from fairlane.cli.output import Table, plain
 from fairlane.cli.shares import shares_of
-from fairlane.cli.tables import size
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.views import KeyView, QueueView
 from tests.unit.cli.shell import Shell
 
 TABLE = Table(["name", "count"], [["a", "1"], ["bcdef", "100"]], title="Things", numbers=frozenset({"count"}))
+
+
+class Terminal(io.StringIO):
+    """Text that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_plain_table() -> None:
@@ -26,7 +33,7 @@ def test_a_plain_table() -> None:
 
 
 def test_a_table_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the same cells, and what looks like markup is text."""
+    """A terminal table has the same cells, and text that looks like markup stays text."""
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     shell.broker.enqueue("jobs", b"[red]not red[/red]", fairness_key="acme")
     out = shell.ok("peek", "jobs").out
@@ -36,29 +43,24 @@ def test_a_table_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_watching_on_a_terminal(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables are drawn over each other, and the last of them stays."""
+    """Each table replaces the one before, and the last one stays."""
     monkeypatch.setattr(output, "is_terminal", lambda: True)
-    monkeypatch.setattr(stats, "is_terminal", lambda: True)
+    monkeypatch.setattr(queues, "is_terminal", lambda: True)
     out = shell.ok("top", "--rounds", "2", "--interval", "1ms").out
     assert "jobs.dlq" in out
 
 
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is shown where nobody looks."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+    """The bar appears only if standard error is a terminal."""
     for stream, is_shown in ((io.StringIO(), False), (Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.progress("Working") as bar:
+        with progress("Working") as bar:
             bar.set(3, 10)
         assert ("Working" in stream.getvalue()) == is_shown
 
 
 def test_json_of_bytes() -> None:
-    """Bytes are text where they are text, and base64 under another name where not."""
+    """UTF-8 bytes become text; others become base64 under another name."""
     assert as_json({"payload": b"h\xc3\xa9", "state": b"\xff", "more": [{"x": b"y"}], "keys": ("a", "b")}) == (
         '{"payload": "hé", "state_base64": "/w==", "more": [{"x": "y"}], "keys": ["a", "b"]}'
     )
@@ -75,12 +77,12 @@ def test_json_of_bytes() -> None:
     ],
 )
 def test_excerpts(payload: bytes | None, text: str) -> None:
-    """The beginning of a payload is shown, without what is not printable."""
+    """An excerpt is the beginning of a payload, with escapes for unprintable characters."""
     assert excerpt(payload) == text
     assert printable(text) == text
 
 
-def test_values_for_people() -> None:
+def test_instants_and_sizes() -> None:
     """Instants are UTC, sizes have units."""
     assert (instant(None), instant(0)) == ("-", "1970-01-01 00:00:00")
     assert [size(count) for count in (5, 2_048, 5 * 1024**2, 3 * 1024**4)] == ["5 B", "2.0 KiB", "5.0 MiB", "3.0 TiB"]
@@ -111,20 +113,23 @@ def view_of(keys: dict[str | tuple[str, ...], int], *, active: int, policy: Queu
 
 
 def test_shares_by_weight() -> None:
-    """Keys share by weight, and those that are not shown count too."""
+    """Keys share by weight, and keys that are not shown count, too."""
     assert shares_of(view_of({"a": 3, "b": 1}, active=2)) == [0.75, 0.25]
     assert shares_of(view_of({"a": 3, "b": 1}, active=6)) == [0.375, 0.125]
 
 
 def test_shares_of_paths() -> None:
-    """The names below one share what that one has."""
+    """The children of a key divide its share."""
     view = view_of(
         {("acme", "web"): 1, ("acme", "app"): 3, "bakery": 2}, active=3, policy=QueuePolicy(weights={"acme": 6})
     )
     assert shares_of(view) == [0.75 / 4, 0.75 * 3 / 4, 0.25]
 
 
-def test_a_bar_can_be_drawn() -> None:
-    """A bar needs no total."""
+def test_a_bar_needs_no_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar shows its title while the total is unknown."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
     with terminal.bar("Working") as bar:
         bar.set(1, None)
+    assert "Working" in stream.getvalue()

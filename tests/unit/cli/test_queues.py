@@ -1,4 +1,4 @@
-"""The commands ``queue …``."""
+"""Tests of the commands ``queue``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOOK = 'function on_enqueue(msg) return { fairness_key = "x" } end'
 
 
 def test_a_queue_is_made_with_fields_of_its_policy(shell: Shell) -> None:
-    """Fields may be numbers, durations with or without their unit, tables, lists, texts and none."""
+    """Fields can be numbers, durations, tables, lists, text and none."""
     settings = [
         "max_attempts=3",
         "visibility_timeout=1m30s",
@@ -51,7 +51,7 @@ def test_a_queue_is_made_with_fields_of_its_policy(shell: Shell) -> None:
     ],
 )
 def test_a_policy_comes_from_a_file(shell: Shell, tmp_path: Path, name: str, text: str) -> None:
-    """TOML and JSON are read, scripts are taken from files beside them, and --set wins."""
+    """TOML and JSON files work, can refer to script files, and --set overrides them."""
     (tmp_path / "hook.lua").write_text(HOOK)
     (tmp_path / name).write_text(text)
     shell.ok("queue", "create", "mail", "--policy", str(tmp_path / name), "--set", "max_attempts=8")
@@ -60,14 +60,14 @@ def test_a_policy_comes_from_a_file(shell: Shell, tmp_path: Path, name: str, tex
 
 
 def test_a_script_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
-    """An at sign says that a script is in a file."""
+    """An at sign refers to a script file."""
     (tmp_path / "hook.lua").write_text(HOOK)
     shell.ok("queue", "update", "jobs", "--set", f"on_enqueue=@{tmp_path / 'hook.lua'}")
     assert shell.broker.queue("jobs").policy.on_enqueue == HOOK
 
 
 def test_an_update_changes_only_what_it_names(shell: Shell) -> None:
-    """The other fields stay, and the answer says what has changed."""
+    """Other fields keep their values, and the answer lists the changed ones."""
     outcome = shell.ok("-o", "json", "queue", "update", "jobs", "--set", "quantum=3", "--set", "backoff=2s")
     assert outcome.json == {"queue": "jobs", "changed": ["backoff_ms", "quantum"]}
     policy = shell.broker.queue("jobs").policy
@@ -75,14 +75,14 @@ def test_an_update_changes_only_what_it_names(shell: Shell) -> None:
 
 
 def test_an_update_says_what_is_to_change(shell: Shell) -> None:
-    """An update of nothing is a mistake."""
+    """An update without changes is a usage error."""
     assert shell.run("queue", "update", "jobs").code == 2
 
 
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("nope=1", "no field 'nope'"),
+        ("nope=1", "Unknown policy field 'nope'"),
         ("max_attempts=many", "max_attempts"),
         ("visibility_timeout=soon", "500ms"),
         ("weights.acme=much", "weights.acme"),
@@ -92,15 +92,15 @@ def test_an_update_says_what_is_to_change(shell: Shell) -> None:
     ],
 )
 def test_a_bad_setting_is_wrong_usage(shell: Shell, setting: str, said: str) -> None:
-    """What can't be understood is refused before anything is asked of a broker."""
+    """Invalid fields are found before a broker is called."""
     outcome = shell.run("queue", "create", "mail", "--set", setting)
-    assert (outcome.code, shell.places) == (2, [])
+    assert (outcome.code, shell.endpoints) == (2, [])
     assert said in outcome.err
 
 
 @pytest.mark.parametrize(("name", "text"), [("p.toml", "max_attempts = "), ("p.json", "[1]"), ("p.json", "{")])
 def test_a_bad_policy_file_is_wrong_usage(shell: Shell, tmp_path: Path, name: str, text: str) -> None:
-    """A file that is no table of fields is refused."""
+    """A file that is not a table of fields is refused."""
     (tmp_path / name).write_text(text)
     outcome = shell.run("queue", "create", "mail", "--policy", str(tmp_path / name))
     assert outcome.code == 2
@@ -108,7 +108,7 @@ def test_a_bad_policy_file_is_wrong_usage(shell: Shell, tmp_path: Path, name: st
 
 
 def test_a_value_out_of_range_is_refused_by_the_broker(shell: Shell) -> None:
-    """What is understood but makes no sense is refused with its code and a remedy."""
+    """The broker refuses invalid values with a code and a remedy."""
     outcome = shell.run("queue", "create", "mail", "--set", "backoff_factor=1000")
     assert outcome.code == 1
     assert outcome.err.startswith("error[invalid_argument]: ")
@@ -116,7 +116,7 @@ def test_a_value_out_of_range_is_refused_by_the_broker(shell: Shell) -> None:
 
 
 def test_queues_are_listed(shell: Shell) -> None:
-    """People get a table, programs get JSON."""
+    """The output is a table, or JSON with --output json."""
     shell.broker.enqueue("jobs", b"1")
     table = shell.ok("queue", "list").out.splitlines()
     assert [line.split()[0] for line in table] == ["QUEUE", "jobs", "jobs.dlq"]
@@ -125,7 +125,7 @@ def test_queues_are_listed(shell: Shell) -> None:
 
 
 def test_a_queue_is_inspected(shell: Shell) -> None:
-    """Facts, policy, keys with their shares, and throttles are shown."""
+    """The output has facts, the policy, keys with their shares, and throttles."""
     shell.broker.set_throttle("api", rate=5)
     shell.broker.enqueue("jobs", b"1", fairness_key="acme", weight=3, throttles=("api",))
     shell.broker.enqueue("jobs", b"2", fairness_key=("bakery", "shop"))
@@ -140,42 +140,42 @@ def test_a_queue_is_inspected(shell: Shell) -> None:
 
 
 def test_a_queue_is_paused_and_resumed(shell: Shell) -> None:
-    """A pause holds for a queue or a key of it until it is undone."""
-    assert shell.ok("queue", "pause", "jobs").out == "Queue jobs is paused.\n"
+    """A pause holds for a queue or a key until it is resumed."""
+    assert shell.ok("queue", "pause", "jobs").out == 'Paused queue "jobs".\n'
     assert shell.broker.queue("jobs").is_paused
     assert shell.ok("-o", "json", "queue", "resume", "jobs").json == {"queue": "jobs", "key": None, "paused": False}
     assert not shell.broker.queue("jobs").is_paused
     shell.ok("queue", "pause", "jobs", "--key", "a/b")
     assert shell.broker.queue("jobs").paused_keys == (("a", "b"),)
-    assert shell.ok("queue", "resume", "jobs", "--key", "a/b").out == "Key a/b of queue jobs goes on.\n"
+    assert shell.ok("queue", "resume", "jobs", "--key", "a/b").out == 'Resumed key "a/b" of queue "jobs".\n'
 
 
 def test_a_purge_asks_first(shell: Shell) -> None:
-    """No leaves everything, yes or --yes removes it."""
+    """An answer of no changes nothing; yes or --yes purges."""
     shell.broker.enqueue("jobs", b"1")
     refused = shell.run("queue", "purge", "jobs", feed="n\n")
     assert (refused.code, shell.broker.queue("jobs").waiting) == (1, 1)
-    assert "Nothing was done." in refused.err
-    assert shell.ok("queue", "purge", "jobs", feed="y\n").out == "1 message removed.\n"
+    assert "Cancelled; nothing was changed." in refused.err
+    assert shell.ok("queue", "purge", "jobs", feed="y\n").out == "Deleted 1 message.\n"
     assert shell.ok("-o", "json", "queue", "purge", "jobs", "--yes").json == {"queue": "jobs", "purged": 0}
 
 
 @pytest.mark.parametrize("verb", ["purge", "delete"])
-def test_where_nobody_can_be_asked_nothing_is_removed(shell: Shell, verb: str) -> None:
-    """Without a terminal and without --yes it is wrong usage."""
+def test_without_a_terminal_nothing_is_deleted(shell: Shell, verb: str) -> None:
+    """Without a terminal and without --yes, a deletion is a usage error."""
     outcome = shell.run("queue", verb, "jobs", feed="")
     assert (outcome.code, "--yes" in outcome.err) == (2, True)
     assert shell.broker.queue("jobs").name == "jobs"
 
 
 def test_a_queue_is_deleted(shell: Shell) -> None:
-    """It is gone with its dead letters."""
+    """A queue is deleted with its dead letters."""
     shell.ok("queue", "delete", "jobs", "-y")
     assert shell.broker.queues() == []
 
 
-def test_what_is_not_there_is_refused(shell: Shell) -> None:
-    """Every verb on a queue says that there is none."""
+def test_a_missing_queue_is_refused(shell: Shell) -> None:
+    """Every command about a missing queue reports it."""
     for arguments in (
         ["inspect", "no"],
         ["pause", "no"],

@@ -1,4 +1,4 @@
-"""The commands ``serve`` and ``config check``."""
+"""Tests of the commands ``serve`` and ``config check``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.cli.session import Place
+from fairlane.cli.session import Endpoint
 from fairlane.server import run
 from fairlane.server.settings import NAMES, ServerSettings
 from tests.unit.cli.shell import Shell
@@ -26,7 +26,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
 
 
 def test_flags_win_over_environment_and_file(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
-    """Each flag is a setting, and so is all else with --set."""
+    """Each option is a setting; --set takes the others."""
     (tmp_path / "fairlane.toml").write_text('port = 1\nlog_level = "error"\nhost = "::1"\ngrace_ms = 1\n')
     flags = ["--port", "3", "--grace", "5s", "--durability", "os", "--no-auth", "--insecure", "--set", "calls-max=7"]
     shell.ok("serve", "--config", str(tmp_path / "fairlane.toml"), *flags, env={"FAIRLANE_HOST": "127.0.0.2"})
@@ -36,8 +36,8 @@ def test_flags_win_over_environment_and_file(shell: Shell, served: list[ServerSe
     assert settings.limits.calls_max == 7
 
 
-def test_nothing_said_leaves_it_to_the_server(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
-    """Without flags the defaults hold; the folder may be named on either side of the command."""
+def test_without_options_the_defaults_hold(shell: Shell, served: list[ServerSettings], tmp_path: Path) -> None:
+    """Without options the defaults hold; --data works before and after the command."""
     shell.ok("serve", env={"XDG_STATE_HOME": str(tmp_path)})
     shell.ok("--data", "/one", "serve")
     shell.ok("serve", "--data", "/two")
@@ -56,15 +56,15 @@ def test_nothing_said_leaves_it_to_the_server(shell: Shell, served: list[ServerS
         (["--tls-key", "/nowhere"], 2),
     ],
 )
-def test_a_setting_that_makes_no_sense(
+def test_an_invalid_setting_starts_no_server(
     shell: Shell, served: list[ServerSettings], arguments: list[str], code: int
 ) -> None:
-    """No server is started."""
+    """An invalid setting is refused, and no server is started."""
     assert (shell.run("serve", *arguments).code, served) == (code, [])
 
 
 def test_settings_are_checked(shell: Shell, tmp_path: Path) -> None:
-    """What a server would start with is shown, and what it would refuse is refused."""
+    """The settings that a server would start with are shown, and invalid ones are refused."""
     (tmp_path / "good.toml").write_text("port = 1234\n")
     (tmp_path / "bad.toml").write_text('host = "0.0.0.0"\nauth = false\n')
     (tmp_path / "worse.toml").write_text("port = \n")
@@ -77,19 +77,19 @@ def test_settings_are_checked(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_the_folder_is_that_of_the_server(tmp_path: Path) -> None:
-    """A server keeps its store one folder deeper than a program with a broker of its own; both are found."""
-    assert Place(data=str(tmp_path)).store == tmp_path / "store"
-    assert Place(data=str(tmp_path / "new")).store == tmp_path / "new" / "store"
+    """A server keeps its store one folder deeper than an embedded broker; both are found."""
+    assert Endpoint(data=str(tmp_path)).store == tmp_path / "store"
+    assert Endpoint(data=str(tmp_path / "new")).store == tmp_path / "new" / "store"
     (tmp_path / "CURRENT").touch()
-    assert Place(data=str(tmp_path)).store == tmp_path
+    assert Endpoint(data=str(tmp_path)).store == tmp_path
     (tmp_path / "store").mkdir()
-    assert Place(data=str(tmp_path)).store == tmp_path / "store"
-    assert Place().store is None
-    assert Place().tls() is None
+    assert Endpoint(data=str(tmp_path)).store == tmp_path / "store"
+    assert Endpoint().store is None
+    assert Endpoint().tls() is None
 
 
 def test_every_setting_is_in_the_help(shell: Shell) -> None:
-    """What has no flag of its own is listed with its default."""
+    """Settings without an option of their own are listed with their defaults."""
     told = shell.ok("serve", "--help").out
     flags = {"grace_ms": "--grace"}
     for name in NAMES:
@@ -97,7 +97,7 @@ def test_every_setting_is_in_the_help(shell: Shell) -> None:
 
 
 def test_a_port_for_grpc_a_rate_and_an_endpoint_are_flags(shell: Shell, served: list[ServerSettings]) -> None:
-    """They need no --set."""
+    """These settings have options of their own."""
     flags = ["--grpc-port", "0", "--requests-per-second", "5", "--requests-burst", "9", "--otlp-endpoint", "http://a:1"]
     shell.ok("serve", *flags)
     (settings,) = served

@@ -9,7 +9,8 @@ from fairlane.client import AsyncClient, NewMessage, Retries
 from fairlane.model.partitions import partition_of_key
 from fairlane.model.policy import QueuePolicy
 from fairlane.verbs.cluster import SplitQueue
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 
 QUICK = Retries(patience_s=20.0, first_s=0.001, longest_s=0.05)
 TENANTS = [f"tenant-{number}" for number in range(12)]
@@ -58,7 +59,7 @@ def numbers(payloads: Sequence[bytes]) -> list[int]:
 
 def calls(cluster: Cluster, verb: str) -> int:
     """Count how often all nodes were asked for something."""
-    return sum(member.doors.tally.calls[verb] for member in cluster.members.values())
+    return sum(member.server.tally.calls[verb] for member in cluster.members.values())
 
 
 async def send_away(cluster: Cluster, partition: str) -> None:

@@ -12,6 +12,7 @@ from fairlane.client.following import addresses_of
 from fairlane.errors import Disconnected, InvalidArgument, QueueElsewhere, QueueMoving
 from fairlane.verbs.queues import PauseQueue
 from fairlane.worker import Worker
+from tests.kit.waiting import pass_loop, until
 
 from .nodes import Nodes, nodes
 
@@ -33,13 +34,6 @@ def run(scenario: Scenario, count: int = 2) -> None:
 def client_of(made: Nodes, *numbers: int, retries: Retries = QUICK) -> AsyncClient:
     """Return a client that knows the addresses of some nodes."""
     return AsyncClient(",".join(made.addresses[number] for number in numbers), retries=retries)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something, for a limited time."""
-    async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - what is waited for happens in the nodes
-            await asyncio.sleep(0)
 
 
 def test_a_call_goes_where_it_is_sent_and_the_next_goes_there_at_once() -> None:
@@ -129,7 +123,7 @@ def test_what_a_stream_holds_stays_when_its_queue_moves() -> None:
                 await client.enqueue_many("jobs", [NewMessage(payload=each) for each in (b"1", b"2", b"3")])
                 first = await anext(stream)
                 await made.move("jobs", 0)
-                await until(lambda: (0, "consume") in made.asked)
+                await until(lambda: (0, "consume") in made.asked, "the stream follows the queue")
                 seen = [first, await anext(stream), await anext(stream)]
                 assert [message.payload for message in seen] == [b"1", b"2", b"3"]
                 assert [message.attempt for message in seen] == [1, 1, 1]
@@ -149,7 +143,7 @@ def test_a_queue_that_moves_is_waited_for() -> None:
             [message] = await client.lease("jobs", 1)
             made.moving.add("jobs")
             acking = asyncio.ensure_future(client.ack(message))
-            await until(lambda: made.asked.count((1, "ack")) > 1)
+            await until(lambda: made.asked.count((1, "ack")) > 1, "the ack is retried")
             made.moving.clear()
             await acking
             assert (await client.queue("jobs")).leased == 0
@@ -261,11 +255,10 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
         for passes in range(12):
             async with client_of(made, 0) as client:
                 calling = asyncio.ensure_future(client.pause("jobs"))
-                for _ in range(passes):
-                    await asyncio.sleep(0.001)
+                await pass_loop(8 * passes)
                 calling.cancel()
                 await asyncio.wait([calling])
-        await until(lambda: not any(server.connections for server in made.servers))
+        await until(lambda: not any(server.connections for server in made.servers), "every connection is closed")
 
     run(scenario)
 

@@ -12,7 +12,8 @@ from fairlane.client.transport.http import HttpTransport
 from fairlane.errors import FairlaneError, InvalidArgument, QueueMoving, QueueNotFound, QueuesApart, QueueSplit
 from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlane.model.policy import QueuePolicy
-from tests.unit.cluster.in_process import Cluster, until
+from tests.kit.waiting import until, until_answered
+from tests.unit.cluster.in_process import Cluster
 
 from .splitting import QUICK, TENANTS, addresses, calls, messages, numbers, of_partition, run, send_away, split
 
@@ -101,11 +102,9 @@ def test_a_lease_that_nobody_waits_for_any_more_is_given_back() -> None:
             waiting.cancel()
             await asyncio.wait([waiting])
             await client.enqueue("orders", b"x", fairness_key=tenant)
-            async with asyncio.timeout(10):
-                while not (held := await client.lease("orders", 1)):  # noqa: ASYNC110 - it is given back by a node
-                    await asyncio.sleep(0.01)
-            assert (held[0].fairness_key, held[0].failures) == (tenant, 0)
-            await held[0].ack()
+            [held] = await client.lease("orders", 1, wait_ms=10_000)  # a node gives it back first
+            assert (held.fairness_key, held.failures) == (tenant, 0)
+            await held.ack()
 
     run(scenario)
 
@@ -378,13 +377,13 @@ def test_a_client_that_goes_on_learns_of_new_partitions() -> None:
         async with AsyncClient(addresses(cluster), retries=QUICK) as other:
             await client.enqueue_many("orders", messages(12))
             await split(cluster, other, 4)
-            used: set[int] = set()
-            sent = 12
-            async with asyncio.timeout(20):
-                while used != {0, 1, 2, 3}:
-                    used |= {partition_of_id(str(one)) for one in await client.enqueue_many("orders", messages(12))}
-                    sent += 12
-                    await asyncio.sleep(0.05)
-            assert (await client.queue("orders")).waiting == sent
+            sent: list[str] = []
+
+            async def uses_all() -> bool:
+                sent.extend(map(str, await client.enqueue_many("orders", messages(12))))
+                return {partition_of_id(one) for one in sent} == {0, 1, 2, 3}
+
+            await until_answered(uses_all, "the client uses all four partitions")
+            assert (await client.queue("orders")).waiting == 12 + len(sent)
 
     run(scenario, partitions=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,22 +26,14 @@ from fairlane.model.partitions import first_number, served_name
 from fairlane.ports.board import Entry
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
 from fairlane.server.api_keys import KeyRing
-from fairlane.server.cluster_node import serving_as_node
-from fairlane.server.doors import Doors
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.cluster_node import opened_gateway, share_api_keys
+from fairlane.server.context import ServerContext
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.settings import ServerSettings
+from tests.kit.waiting import PATIENCE_S, until
 
 HEARTBEAT_TIMEOUT_MS = 500
-PATIENCE_S = 20.0
-
-
-async def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for something, for a limited time."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 - what it waits for knows of no event
-            await asyncio.sleep(0.01)
-    assert is_so(), what
 
 
 @dataclass
@@ -143,7 +135,7 @@ class Line:
 
 
 class Member:
-    """One node: its loop, its doors, and an HTTP client in front of them."""
+    """One node: its loop, its server, and an HTTP client in front of them."""
 
     def __init__(self, name: str, cluster: Cluster, *, asks_for_keys: bool) -> None:
         self.name = name
@@ -156,7 +148,8 @@ class Member:
             name=name, address=self.address, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, groups_max=cluster.groups_max
         )
         self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
-        self.doors = Doors(self.groups, keys=KeyRing(self.groups, is_required=asks_for_keys))
+        self._asks_for_keys = asks_for_keys
+        self.server: ServerContext
         self.http = httpx.AsyncClient(base_url=self.address, timeout=PATIENCE_S)
         self._open_parts = contextlib.AsyncExitStack()
         self._server: uvicorn.Server | None = None
@@ -173,10 +166,13 @@ class Member:
 
     async def start(self) -> None:
         await self.node.join()
-        await self.doors.keys.load()
-        await self._open_parts.enter_async_context(serving_as_node(self.doors, self.node, ServerSettings()))
+        gateway = await self._open_parts.enter_async_context(opened_gateway(self.node, ServerSettings()))
+        api_keys = KeyRing(self.groups, is_required=self._asks_for_keys)
+        self.server = ServerContext(gateway, api_keys=api_keys)
+        await api_keys.load()
+        share_api_keys(self.node, api_keys)
         config = uvicorn.Config(
-            HttpDoor(self.doors), lifespan="off", log_config=None, ws=QuickSocket, timeout_graceful_shutdown=1
+            HttpInterface(self.server), lifespan="off", log_config=None, ws=QuickSocket, timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # older ones install them
@@ -208,8 +204,8 @@ class Member:
 
     async def stop(self) -> None:
         await self.http.aclose()
-        self.doors.draining.set()
-        self.doors.closing.set()
+        self.server.draining.set()
+        self.server.closing.set()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving

@@ -8,7 +8,8 @@ import json
 from click.testing import CliRunner, Result
 
 from fairlane.cli.main import cli
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
 
@@ -72,7 +73,7 @@ def test_keys_are_made_at_whichever_node_is_there() -> None:
             options = ["--server", servers, "key", "create", "ops", "--grant", "admin"]
             result = await asyncio.to_thread(CliRunner().invoke, cli, options)
             assert result.exit_code == 0, result.stderr
-            assert len(cluster["a"].doors.keys) == 1
+            assert len(cluster["a"].server.api_keys) == 1
 
     run(main())
 

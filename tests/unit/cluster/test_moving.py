@@ -10,7 +10,8 @@ import msgspec
 import websockets
 
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, Refused, frames_of, message_of
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_serving import HELLO, leased, made, receipts
 from tests.unit.server.house import run
 
@@ -52,7 +53,7 @@ def test_who_waits_for_messages_gets_them_from_the_new_owner() -> None:
             before, (to,) = cluster.owner("orders"), cluster.others("orders")
             waiting = [asyncio.create_task(leased(at, "orders", wait_ms=15_000)) for at in (before, to)]
             engine = before.groups.of("orders")._engine
-            await until(lambda: engine.dispatcher.waiting("orders") == 2, "both wait at the owner")
+            await until(lambda: engine.consumers.waiting("orders") == 2, "both wait at the owner")
             await moved("orders", to, asked=before)
             await to.done("queue/enqueue", {"queue": "orders", "messages": [HELLO, HELLO]})
             assert len({delivery["id"] for delivery in await asyncio.gather(*waiting)}) == 2
@@ -224,7 +225,7 @@ def test_a_group_whose_store_fails_is_opened_anew() -> None:
             await member.done("queue/enqueue", body)
             waiting = asyncio.create_task(member.post("queue/dequeue", {"queue": "mails", "wait_ms": 15_000}))
             engine = member.groups.of("mails")._engine
-            await until(lambda: engine.dispatcher.waiting("mails") == 1, "somebody waits")
+            await until(lambda: engine.consumers.waiting("mails") == 1, "somebody waits")
             cluster.shelves.failing |= {"orders", "mails"}
             update = {"queue": "mails", "policy": {"max_attempts": 7}}
             for answer in (await member.post("queue/enqueue", body), await member.post("queues/update", update)):

@@ -9,7 +9,8 @@ from fairlane.cluster.budgets import share_in
 from fairlane.gateway.caller import Caller
 from fairlane.model.partitions import partition_of_key
 from fairlane.verbs.keys import CreateKey, Grant
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.server.house import run
 from tests.unit.server.test_partitions import everybody_knows, message, split
 
@@ -94,7 +95,7 @@ def test_rights_on_a_queue_are_rights_on_its_partitions_at_every_node() -> None:
                 cluster, "user", Grant(right="produce", queues="orders"), Grant(right="consume", queues="orders")
             )
             other = await key_for(cluster, "other", Grant(right="admin", queues="others*"))
-            await until(lambda: len(cluster["b"].doors.keys) == 3, "both nodes know them")
+            await until(lambda: len(cluster["b"].server.api_keys) == 3, "both nodes know them")
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=ruler)
             request = {"queue": "orders", "partitions": 2}
             assert (await cluster["b"].post("cluster/split", request, authorization=other)).status_code == 403
@@ -115,5 +116,5 @@ def test_rights_on_a_queue_are_rights_on_its_partitions_at_every_node() -> None:
 
 async def key_for(cluster: Cluster, name: str, *grants: Grant) -> str:
     """Make a key, and return the header that shows it."""
-    made = await cluster["a"].doors.keys.create(CreateKey(name=name, grants=grants), Caller())
+    made = await cluster["a"].server.api_keys.create(CreateKey(name=name, grants=grants), Caller())
     return f"Bearer {made.key}"

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.cluster.in_process import PATIENCE_S, Cluster, Member, cluster_of, until
+from tests.kit.waiting import PATIENCE_S, until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.server.house import run
 
 HELLO = {"payload": "aGVsbG8="}
@@ -276,12 +277,12 @@ def test_a_lease_waits_at_the_owner_and_goes_back_when_the_caller_hangs_up() -> 
             (other,) = cluster.others("orders")
             owner = cluster.owner("orders")
             waiting = asyncio.create_task(leased(other, "orders", wait_ms=10_000))
-            await until(lambda: owner.groups.of("orders")._engine.dispatcher.waiting("orders") == 1, "it waits there")
+            await until(lambda: owner.groups.of("orders")._engine.consumers.waiting("orders") == 1, "it waits there")
             await owner.done("queue/enqueue", {"queue": "orders", "messages": [HELLO]})
             await other.done("queue/ack", receipts(await waiting))
             gone = asyncio.create_task(leased(other, "orders", wait_ms=10_000))
-            await until(lambda: owner.groups.of("orders")._engine.dispatcher.waiting("orders") == 1, "it waits there")
+            await until(lambda: owner.groups.of("orders")._engine.consumers.waiting("orders") == 1, "it waits there")
             gone.cancel()
-            await until(lambda: owner.groups.of("orders")._engine.dispatcher.waiting("orders") == 0, "it has given up")
+            await until(lambda: owner.groups.of("orders")._engine.consumers.waiting("orders") == 0, "it has given up")
 
     run(main())

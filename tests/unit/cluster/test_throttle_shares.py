@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.cluster.budgets import share_in
 from fairlane.cluster.entries import Share
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.cluster.test_serving import made
 from tests.unit.server.house import run
 

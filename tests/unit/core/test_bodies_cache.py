@@ -55,7 +55,7 @@ def test_what_was_just_written_is_not_read_again() -> None:
     """A new chunk is served from memory."""
     store = store_with({10: CHUNK})
     bodies = Bodies(store, cache_bytes_max=1_000)
-    bodies.keep(10, CHUNK)
+    bodies.keep([(10, CHUNK)])
     assert bodies.read([message(11, 10)]) == [({}, None, b"second")]
     assert store.reads == []
 

@@ -22,6 +22,6 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 async def settled() -> None:
-    """Let everything run that can run now."""
+    """Wait until everything that can run now has run."""
     for _ in range(10):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The scheduler in an event loop."""
+"""The front end for asyncio."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_cancelled_consumer_loses_nothing() -> None:
     unlucky = asyncio.create_task(scheduler.dequeue())
     lucky = asyncio.create_task(scheduler.dequeue())
     await settled()
-    await scheduler.enqueue("a", 1)  # wakes the unlucky one, which has not run yet
+    await scheduler.enqueue("a", 1)  # wakes the consumer to be cancelled, which has not run yet
     unlucky.cancel()
     assert (await lucky).payload == 1
     with pytest.raises(asyncio.CancelledError):
@@ -60,7 +60,7 @@ async def test_a_cancelled_consumer_loses_nothing() -> None:
 
 @in_loop
 async def test_cancelling_at_random_loses_nothing() -> None:
-    """Consumers cancelled in the middle of a load leave every task to somebody."""
+    """When consumers are cancelled under load, another consumer gets every task."""
     scheduler: AsyncScheduler[int] = AsyncScheduler()
     seen: list[int] = []
 
@@ -82,8 +82,8 @@ async def test_cancelling_at_random_loses_nothing() -> None:
 
 
 @in_loop
-async def test_a_producer_waits_for_room() -> None:
-    """With the policy to wait, producers go on one by one as room is made, in the order they came."""
+async def test_a_producer_waits_for_capacity() -> None:
+    """With the policy to wait, producers continue one by one as capacity becomes free, in the order they came."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(waiting_max=1, backpressure=Backpressure.WAIT)
     await scheduler.enqueue("a", 0)
     producers = [asyncio.create_task(scheduler.enqueue("a", number)) for number in (1, 2)]
@@ -94,8 +94,8 @@ async def test_a_producer_waits_for_room() -> None:
 
 
 @in_loop
-async def test_a_cancelled_producer_passes_its_place_on() -> None:
-    """A producer cancelled at the moment room is made for it leaves the room to the next."""
+async def test_a_cancelled_producer_passes_its_capacity_on() -> None:
+    """A producer cancelled at the moment it is woken leaves the free capacity to the next."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(waiting_max=1, backpressure=Backpressure.WAIT)
     await scheduler.enqueue("a", 0)
     unlucky, lucky = (asyncio.create_task(scheduler.enqueue("a", number)) for number in (1, 2))
@@ -123,7 +123,7 @@ async def test_timeouts_on_both_sides() -> None:
 
 @in_loop
 async def test_tokens_and_due_times_wake_a_consumer() -> None:
-    """Throttled and delayed tasks come by themselves, the throttled ones in their order."""
+    """Throttled and delayed tasks are handed out when their time comes, the throttled ones in order."""
     scheduler: AsyncScheduler[str] = AsyncScheduler()
     scheduler.set_throttle("api", rate=100, burst=1)
     await scheduler.enqueue("a", "delayed", due_in_ms=35)
@@ -136,7 +136,7 @@ async def test_tokens_and_due_times_wake_a_consumer() -> None:
 
 @in_loop
 async def test_a_removed_throttle_wakes_a_consumer() -> None:
-    """Lifting a throttle frees what it held back at once."""
+    """Removing a throttle frees the tasks it held back at once."""
     scheduler: AsyncScheduler[int] = AsyncScheduler()
     scheduler.set_throttle("api", rate=0, burst=1)
     for number in range(2):
@@ -150,8 +150,8 @@ async def test_a_removed_throttle_wakes_a_consumer() -> None:
 
 
 @in_loop
-async def test_close_ends_everybody_who_waits() -> None:
-    """Consumers and producers that wait are told."""
+async def test_close_ends_every_wait() -> None:
+    """Waiting consumers and producers get an error."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(waiting_max=1, backpressure=Backpressure.WAIT)
     consumer = asyncio.create_task(scheduler.dequeue())
     await settled()
@@ -191,7 +191,7 @@ async def test_dispatch_keeps_to_its_limit_and_to_the_turns() -> None:
 
 @in_loop
 async def test_dispatch_takes_a_task_only_when_it_can_run() -> None:
-    """While all places are taken the next task still waits, so that a later but more entitled one can go first."""
+    """While all slots are taken the next task still waits, so that a later but more entitled one can go first."""
     scheduler: AsyncScheduler[str] = AsyncScheduler()
     gate = asyncio.Event()
     started: list[str] = []
@@ -212,8 +212,8 @@ async def test_dispatch_takes_a_task_only_when_it_can_run() -> None:
 
 
 @in_loop
-async def test_a_failing_handler_is_reported_and_gives_its_place_back() -> None:
-    """A handler that raises costs neither its place nor its key's cap."""
+async def test_a_failing_handler_is_reported_and_frees_its_slot() -> None:
+    """A handler that raises keeps neither its slot nor its key's cap."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(counts_use=True)
     scheduler.set_policy("a", KeyPolicy(cap=1))
     errors: list[tuple[int, str]] = []
@@ -253,7 +253,7 @@ async def test_errors_reach_the_loop_by_default() -> None:
 
 @in_loop
 async def test_a_cancelled_dispatcher_leaves_the_rest_waiting() -> None:
-    """Cancelling a dispatcher cancels its handlers, gives back their caps, and takes nothing else."""
+    """Cancelling a dispatcher cancels its handlers, frees their caps, and takes no other task."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(counts_use=True)
     gate = asyncio.Event()
 
@@ -272,8 +272,8 @@ async def test_a_cancelled_dispatcher_leaves_the_rest_waiting() -> None:
 
 
 @in_loop
-async def test_a_dispatcher_needs_a_place() -> None:
-    """A limit below one is refused."""
+async def test_a_dispatcher_needs_a_slot() -> None:
+    """An ``in_flight`` below 1 is refused."""
     scheduler: AsyncScheduler[int] = AsyncScheduler()
 
     async def handle(_: Task[int]) -> None: ...

@@ -1,4 +1,4 @@
-"""Counts and waits."""
+"""Counts and wait times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MS_NS = 1_000_000
 
 
 class Clock:
-    """A clock that stands still until told."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -26,7 +26,7 @@ class Clock:
 
 @given(st.integers(min_value=0, max_value=10**15))
 def test_the_scale_is_never_more_than_an_eighth_too_high(wait_ns: int) -> None:
-    """A wait is reported as at least what it was and at most an eighth more."""
+    """A wait is reported as at least its true value and at most one eighth more."""
     bound_ns = bound_of(step_of(wait_ns))
     assert wait_ns <= bound_ns <= wait_ns + wait_ns // 8
 
@@ -43,7 +43,7 @@ def test_percentiles_bound_the_sorted_waits(waits_ns: list[int], percent: int) -
 
 
 def scheduler_with_history(clock: Clock) -> Scheduler[int]:
-    """Return a scheduler to which one of everything has happened."""
+    """Return a scheduler on which every countable event has happened once."""
     scheduler: Scheduler[int] = Scheduler(clock_ns=clock, waiting_max=4)
     scheduler.enqueue("a", 1, cost=3)
     scheduler.enqueue("a", 2, deadline_in_ms=5)
@@ -60,8 +60,8 @@ def scheduler_with_history(clock: Clock) -> Scheduler[int]:
     return scheduler
 
 
-def test_everything_is_counted_by_key_and_in_all() -> None:
-    """Each happening is counted once, for its key and in the total."""
+def test_everything_is_counted_by_key_and_in_total() -> None:
+    """Each event is counted once, for its key and in the total."""
     stats = scheduler_with_history(Clock()).stats()
     total = stats.total
     assert (total.enqueued, total.dequeued, total.rejected) == (5, 2, 1)
@@ -73,15 +73,15 @@ def test_everything_is_counted_by_key_and_in_all() -> None:
     assert total.wait.mean_ns == 10 * MS_NS
 
 
-def test_top_keys_lead_by_the_asked_count() -> None:
-    """The keys come back in the order of the count asked for."""
+def test_top_keys_are_ordered_by_the_given_count() -> None:
+    """The keys are returned in the order of the given count."""
     stats = scheduler_with_history(Clock()).stats()
     assert [key for key, _ in stats.top_keys(1, by="cost")] == ["a"]
     assert [key for key, _ in stats.top_keys(1, by="rejected")] == ["c"]
 
 
 def test_keys_are_forgotten_and_the_total_stays() -> None:
-    """Beyond the limit the oldest idle keys go, those with tasks waiting stay, and no count is lost."""
+    """Beyond the limit the oldest idle keys are forgotten, those with waiting tasks stay, and no count is lost."""
     scheduler: Scheduler[int] = Scheduler(idle_keys_max=10)
     scheduler.enqueue("busy", 0)
     scheduler.pause("busy")
@@ -95,7 +95,7 @@ def test_keys_are_forgotten_and_the_total_stays() -> None:
 
 
 def test_prometheus_series_are_bounded() -> None:
-    """The busiest keys have series of their own, with names that can't be confused, and all are in the totals."""
+    """The busiest keys have series of their own, with unambiguous names, and all keys are in the totals."""
     clock = Clock()
     scheduler: Scheduler[int] = Scheduler(clock_ns=clock)
     for key, count in ((("a", "b"), 6), ("a/b", 5), ("c", 3), ("d", 2)):

@@ -1,4 +1,4 @@
-"""The scheduler between threads."""
+"""The front end for threads."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_wake_up_is_lost() -> None:
 
 
 def test_close_ends_a_waiting_consumer() -> None:
-    """A consumer that waits is told when the scheduler is closed."""
+    """A waiting consumer gets ``Closed`` when the scheduler is closed."""
     scheduler: Scheduler[int] = Scheduler()
     waiting = in_thread(scheduler.dequeue)
     scheduler.close()
@@ -78,8 +78,8 @@ def test_close_ends_a_waiting_consumer() -> None:
         waiting.result(PATIENCE)
 
 
-def test_close_returns_what_was_left() -> None:
-    """Without a drain, the tasks that waited come back to the caller and nobody else gets them."""
+def test_close_returns_the_waiting_tasks() -> None:
+    """Without a drain, the waiting tasks are returned to the caller and no consumer gets them."""
     scheduler: Scheduler[str] = Scheduler()
     scheduler.enqueue("a", "now")
     scheduler.enqueue("a", "later", due_in_ms=60_000)
@@ -91,7 +91,7 @@ def test_close_returns_what_was_left() -> None:
 
 
 def test_drain_hands_out_the_rest_first() -> None:
-    """With a drain, nothing new is accepted, what waits is served, and only then are consumers told."""
+    """With a drain, no task is accepted, waiting tasks are served, and only then consumers get ``Closed``."""
     scheduler: Scheduler[int] = Scheduler()
     for number in range(3):
         scheduler.enqueue("a", number)
@@ -102,7 +102,7 @@ def test_drain_hands_out_the_rest_first() -> None:
 
 
 def test_drain_can_be_cut_short_but_not_the_reverse() -> None:
-    """Closing again without a drain ends it; asking for a drain after closing changes nothing."""
+    """Closing again without a drain ends the drain; a drain after closing changes nothing."""
     scheduler: Scheduler[int] = Scheduler()
     scheduler.enqueue("a", 1)
     scheduler.close(drain=True)
@@ -129,20 +129,20 @@ def test_a_full_key_is_refused_with_a_remedy() -> None:
         scheduler.enqueue("a", 2)
     scheduler.enqueue("b", 3)
     assert caught.value.code == "key_full"
-    assert "raise its limit" in str(caught.value)
+    assert "raise the key's limit" in str(caught.value)
     assert scheduler.stats().keys["a"].rejected == 1
 
 
 def test_a_full_scheduler_is_refused() -> None:
-    """The limit on everything refuses every key."""
+    """The global limit refuses every key."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=1)
     scheduler.enqueue("a", 1)
     with pytest.raises(GlobalFull):
         scheduler.enqueue("b", 2)
 
 
-def test_a_producer_waits_for_room() -> None:
-    """With the policy to wait, a producer goes on as soon as there is room."""
+def test_a_producer_waits_for_capacity() -> None:
+    """With the policy to wait, a producer continues as soon as there is capacity."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=1, backpressure=Backpressure.WAIT)
     scheduler.enqueue("a", 1)
     producer = in_thread(lambda: scheduler.enqueue("b", 2))
@@ -152,7 +152,7 @@ def test_a_producer_waits_for_room() -> None:
 
 
 def test_a_producer_waits_by_call() -> None:
-    """A timeout given with the call waits for room whatever the policy, and a cancelled task makes it."""
+    """A timeout given with the call waits for capacity under any policy, and a cancelled task frees it."""
     scheduler: Scheduler[int] = Scheduler(key_waiting_max=1)
     first = scheduler.enqueue("a", 1)
     producer = in_thread(lambda: scheduler.enqueue("a", 2, timeout=PATIENCE))
@@ -162,7 +162,7 @@ def test_a_producer_waits_by_call() -> None:
 
 
 def test_a_producer_gives_up() -> None:
-    """When no room is made in time the producer is told, the task is not accepted, and the reason is attached."""
+    """When no capacity becomes free in time, the call raises, the task is not accepted, and the cause is attached."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=1)
     scheduler.enqueue("a", 1)
     with pytest.raises(WaitTimedOut) as caught:
@@ -184,7 +184,7 @@ def test_one_key_may_wait_while_another_is_refused() -> None:
 
 
 def test_waiting_producers_are_ended_by_close() -> None:
-    """A producer that waits for room is told when the scheduler is closed."""
+    """A producer that waits for capacity gets ``Closed`` when the scheduler is closed."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=1, backpressure=Backpressure.WAIT)
     scheduler.enqueue("a", 1)
     producer = in_thread(lambda: scheduler.enqueue("a", 2))
@@ -193,11 +193,11 @@ def test_waiting_producers_are_ended_by_close() -> None:
         producer.result(PATIENCE)
 
 
-def test_room_for_one_key_wakes_its_own_producer() -> None:
-    """Producers wait at the limit that holds them: room for one key never goes to a producer of another."""
+def test_capacity_of_one_key_wakes_its_own_producer() -> None:
+    """Producers wait at the limit that refused them: capacity of one key never goes to a producer of another."""
     scheduler: Scheduler[str] = Scheduler(key_waiting_max=1, backpressure=Backpressure.WAIT)
     held = {key: scheduler.enqueue(key, "first") for key in ("a", "b")}
-    producers = {key: in_thread(lambda key=key: scheduler.enqueue(key, "second")) for key in ("a", "b")}  # type: ignore[misc]
+    producers = {key: in_thread(lambda key=key: scheduler.enqueue(key, "second")) for key in ("a", "b")}  # type: ignore[misc] # mypy does not type lambda defaults
     scheduler.cancel(held["b"])
     producers["b"].result(PATIENCE)
     assert not producers["a"].done()
@@ -205,7 +205,7 @@ def test_room_for_one_key_wakes_its_own_producer() -> None:
     producers["a"].result(PATIENCE)
 
 
-def test_a_throttled_task_comes_when_its_token_does() -> None:
+def test_a_throttled_task_is_handed_out_when_its_token_comes() -> None:
     """A waiting consumer is woken by the next token, without polling."""
     scheduler: Scheduler[int] = Scheduler()
     scheduler.set_throttle("api", rate=50, burst=1)
@@ -216,7 +216,7 @@ def test_a_throttled_task_comes_when_its_token_does() -> None:
 
 
 def test_another_consumer_takes_over_the_watch() -> None:
-    """When the consumer that watches for a due task gives up, another one is woken in its place at the due time."""
+    """When the consumer that watches for a due task gives up, another one is woken at the due time instead."""
     scheduler: Scheduler[int] = Scheduler()
     patient = in_thread(lambda: scheduler.dequeue(PATIENCE))
     scheduler.enqueue("a", 1, due_in_ms=60)
@@ -283,7 +283,7 @@ def test_an_expired_task_is_reported_and_never_handed_out() -> None:
 
 
 def test_a_dropped_task_is_reported() -> None:
-    """A task that makes room for another goes to ``on_departure``."""
+    """A task that is dropped for another goes to ``on_departure``."""
     gone: Counter[tuple[int, DepartureReason]] = Counter()
     scheduler: Scheduler[int] = Scheduler(
         waiting_max=2,
@@ -296,7 +296,7 @@ def test_a_dropped_task_is_reported() -> None:
     assert [task.payload for task in scheduler.try_dequeue_many(3)] == [1, 2]
 
 
-def test_pause_and_resume_act_on_what_waits() -> None:
+def test_pause_and_resume_act_on_waiting_tasks() -> None:
     """A paused key is held back, and a waiting consumer is woken when it is resumed."""
     scheduler: Scheduler[int] = Scheduler()
     scheduler.enqueue("a", 1)
@@ -314,7 +314,7 @@ def test_pause_and_resume_act_on_what_waits() -> None:
     [
         (lambda scheduler: scheduler.enqueue("", 1), "must not be empty"),
         (lambda scheduler: scheduler.enqueue("a", 1, cost=0), "at least 1"),
-        (lambda scheduler: scheduler.enqueue("a", 1, cost=1.5), "whole number"),
+        (lambda scheduler: scheduler.enqueue("a", 1, cost=1.5), "integer"),
         (lambda scheduler: scheduler.enqueue("a", 1, throttles="api"), "list of names"),
         (lambda scheduler: scheduler.enqueue("a", 1, throttles=[1]), "names"),
         (lambda scheduler: scheduler.enqueue(5, 1), "non-empty string"),
@@ -323,7 +323,7 @@ def test_pause_and_resume_act_on_what_waits() -> None:
         (lambda scheduler: scheduler.enqueue("a", 1, due_in_ms=-1), "due_in_ms"),
         (lambda scheduler: scheduler.enqueue("a", 1, deadline_in_ms=0.5), "deadline_in_ms"),
         (lambda scheduler: scheduler.set_throttle("api", rate="5"), "numbers"),
-        (lambda _: Scheduler(backpressure="politely"), "Backpressure"),  # type: ignore[arg-type]
+        (lambda _: Scheduler(backpressure="politely"), "Backpressure"),  # type: ignore[arg-type] # a wrong value is the point
         (lambda scheduler: scheduler.set_throttle("api", rate=-1), "at least 0"),
         (lambda scheduler: scheduler.set_throttle("api", rate=1, burst=0.5), "at least 1"),
         (lambda scheduler: scheduler.set_policy("a", KeyPolicy(cap=1)), "counts_use"),
@@ -332,7 +332,7 @@ def test_pause_and_resume_act_on_what_waits() -> None:
     ],
 )
 def test_bad_values_are_refused_clearly(call: Callable[[Scheduler[int]], object], words: str) -> None:
-    """A value out of range raises one kind of error that says what is wrong, and nothing is accepted."""
+    """A value out of range raises ``InvalidArgument`` with the reason, and nothing is accepted."""
     scheduler: Scheduler[int] = Scheduler()
     with pytest.raises(InvalidArgument, match=words) as caught:
         call(scheduler)
@@ -340,7 +340,7 @@ def test_bad_values_are_refused_clearly(call: Callable[[Scheduler[int]], object]
     assert len(scheduler) == 0
 
 
-def test_priorities_across_keys_on_request() -> None:
+def test_strict_priority_applies_across_keys() -> None:
     """With strict priority, a high task of one key goes before the normal ones of all others."""
     scheduler: Scheduler[str] = Scheduler(strict_priority=True)
     scheduler.enqueue("a", "normal")
@@ -379,27 +379,27 @@ def test_consumers_and_controls_at_once() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: Scheduler(max_waiting=5),  # type: ignore[call-arg]
-        lambda: Scheduler[int]().enqueue("a", 1, dealine_in_ms=5),  # type: ignore[call-arg]
+        lambda: Scheduler(max_waiting=5),  # type: ignore[call-arg] # a wrong value is the point
+        lambda: Scheduler[int]().enqueue("a", 1, dealine_in_ms=5),  # type: ignore[call-arg] # a wrong value is the point
     ],
 )
 def test_unknown_options_are_refused(call: Callable[[], object]) -> None:
-    """A misspelt option is an error, not a limit that is not there."""
+    """A misspelt option is an error, instead of a limit that silently does not exist."""
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         call()
 
 
-def test_backpressure_may_be_named_by_its_word() -> None:
-    """The word of a policy means the policy."""
-    scheduler: Scheduler[int] = Scheduler(waiting_max=1, backpressure="reject")  # type: ignore[arg-type]
+def test_backpressure_may_be_given_as_a_string() -> None:
+    """The value of a policy stands for the policy."""
+    scheduler: Scheduler[int] = Scheduler(waiting_max=1, backpressure="reject")  # type: ignore[arg-type] # a wrong value is the point
     scheduler.enqueue("a", 1)
     with pytest.raises(GlobalFull):
         scheduler.enqueue("a", 2)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
-def test_a_drain_ends_for_everybody_however_the_last_task_goes(how: str) -> None:
-    """All consumers are told when the last task of a drain is cancelled or expires, not only the one that sees it."""
+def test_a_drain_ends_for_all_consumers_however_the_last_task_leaves(how: str) -> None:
+    """All consumers get ``Closed`` when the last task of a drain is cancelled or expires."""
     scheduler: Scheduler[int] = Scheduler()
     scheduler.pause("a")
     last = scheduler.enqueue("a", 1, deadline_in_ms=30 if how == "expired" else 60_000)
@@ -413,7 +413,7 @@ def test_a_drain_ends_for_everybody_however_the_last_task_goes(how: str) -> None
 
 
 def test_a_callback_that_raises_loses_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ``on_departure`` raises is reported as a thread's exception, and the call it was made in goes on."""
+    """An exception of ``on_departure`` is reported like a thread's exception, and the call it ran in continues."""
     reported: list[str] = []
     monkeypatch.setattr(threading, "excepthook", lambda details: reported.append(str(details.exc_value)))
     now_ns = 0
@@ -432,7 +432,7 @@ def test_a_callback_that_raises_loses_no_task(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_task_of_another_scheduler_is_left_alone() -> None:
-    """Cancelling a task where it does not wait does nothing, here and there."""
+    """Cancelling a task of another scheduler changes neither scheduler."""
     owner: Scheduler[int] = Scheduler()
     other: Scheduler[int] = Scheduler()
     task = owner.enqueue("a", 1)
@@ -443,8 +443,8 @@ def test_a_task_of_another_scheduler_is_left_alone() -> None:
     assert len(other) == 1
 
 
-def test_a_scheduler_says_how_it_stands() -> None:
-    """Its text tells what waits and whether it is open, and an empty one is not nothing."""
+def test_the_repr_shows_the_state() -> None:
+    """It shows how many tasks wait and whether the scheduler is open, and an empty scheduler is true."""
     scheduler: Scheduler[int] = Scheduler()
     assert scheduler
     assert repr(scheduler) == "<Scheduler: 0 waiting, open>"

@@ -1,4 +1,4 @@
-"""Who waits is woken: places and tasks that come in roundabout ways reach somebody."""
+"""Waiting consumers and producers are woken, also by tasks and capacity that come in indirect ways."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def test_a_take_that_parks_a_lane_leaves_a_timer_for_the_others() -> None:
 
 
 @in_loop
-async def test_a_place_that_its_first_producer_cannot_use_goes_to_the_next() -> None:
-    """A producer woken by room in all, but held back by its own key, passes the room on."""
+async def test_capacity_that_its_first_producer_cannot_use_goes_to_the_next() -> None:
+    """A producer woken at the global limit, but held back by its own key, passes the wake-up on."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(waiting_max=2, backpressure=Backpressure.WAIT)
     scheduler.set_policy("a", KeyPolicy(waiting_max=1))
     for number in range(2):
@@ -50,16 +50,16 @@ async def test_a_place_that_its_first_producer_cannot_use_goes_to_the_next() -> 
 
 
 @in_loop
-async def test_an_expiry_makes_room_though_nobody_consumes() -> None:
-    """A producer that waits for room is woken when a task expires, in an event loop without consumers."""
+async def test_an_expiry_frees_capacity_without_any_consumer() -> None:
+    """A waiting producer is woken when a task expires, in an event loop without consumers."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(waiting_max=1)
     await scheduler.enqueue("a", 1, deadline_in_ms=20)
     await scheduler.enqueue("a", 2, timeout=PATIENCE)
     assert scheduler.stats().total.expired == 1
 
 
-def test_an_expiry_makes_room_though_no_thread_consumes() -> None:
-    """A producer that waits for room is woken when a task expires, between threads without consumers."""
+def test_an_expiry_frees_capacity_without_any_consumer_thread() -> None:
+    """A waiting producer is woken when a task expires, without any consumer thread."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=1)
     scheduler.enqueue("a", 1, deadline_in_ms=20)
     scheduler.enqueue("a", 2, timeout=PATIENCE)
@@ -68,7 +68,7 @@ def test_an_expiry_makes_room_though_no_thread_consumes() -> None:
 
 @in_loop
 async def test_a_handler_cancelled_before_its_first_step_is_done() -> None:
-    """When a dispatcher falls over in the middle of starting a handler, no cap stays filled."""
+    """When a dispatcher fails in the middle of starting a handler, no cap stays filled."""
     scheduler: AsyncScheduler[int] = AsyncScheduler(counts_use=True)
     for number in range(5):
         scheduler.enqueue_nowait("a", number)
@@ -86,7 +86,7 @@ async def test_a_handler_cancelled_before_its_first_step_is_done() -> None:
 
 
 def test_a_callback_may_enqueue_again_what_was_dropped() -> None:
-    """Putting a dropped task back from the callback drops the next one, and ends, each told of once."""
+    """Enqueueing a dropped task again in the callback drops the next one, terminates, and reports each task once."""
     told: list[int] = []
 
     def put_back(task: Task[int], reason: DepartureReason) -> None:
@@ -103,8 +103,8 @@ def test_a_callback_may_enqueue_again_what_was_dropped() -> None:
 
 
 @pytest.mark.parametrize("timeout", [1e10, float("inf")])
-def test_very_long_timeouts_and_delays_are_just_long(timeout: float) -> None:
-    """A task due in three hundred years and an endless timeout wait like any other."""
+def test_very_long_timeouts_and_delays_work(timeout: float) -> None:
+    """A task due in three hundred years and an infinite timeout wait like any other."""
     scheduler: Scheduler[int] = Scheduler(waiting_max=2)
     scheduler.enqueue("a", 1, due_in_ms=10**13)
     scheduler.enqueue("a", 2, due_in_ms=10)
@@ -116,7 +116,7 @@ def test_very_long_timeouts_and_delays_are_just_long(timeout: float) -> None:
 
 
 def test_a_task_of_another_scheduler_is_not_done_here() -> None:
-    """A task is finished where it was taken; elsewhere that is refused, and it can still be finished there."""
+    """A task can be marked done only in the scheduler that handed it out."""
     owner: Scheduler[int] = Scheduler(counts_use=True)
     other: Scheduler[int] = Scheduler(counts_use=True)
     owner.enqueue("a", 1)

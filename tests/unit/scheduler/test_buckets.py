@@ -1,4 +1,4 @@
-"""Token buckets keep their promise to the millisecond."""
+"""Token buckets are exact to the millisecond."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.scheduler import Throttles
 
 
 def test_a_new_throttle_starts_full_and_refills_at_its_rate() -> None:
-    """A burst of 3 gives 3 tokens at once, then one every 100 ms at 10 a second."""
+    """A burst of 3 gives 3 tokens at once, then one every 100 ms at 10 per second."""
     throttles = Throttles()
     throttles.set("t", rate=10, burst=3, now_ms=0)
     bucket = throttles.get("t")
@@ -23,7 +23,7 @@ def test_a_new_throttle_starts_full_and_refills_at_its_rate() -> None:
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
-    """A long silence earns no more than the burst."""
+    """A long idle period earns no more than the burst."""
     throttles = Throttles()
     throttles.set("t", rate=1000, burst=2, tokens=0, now_ms=0)
     bucket = throttles.get("t")
@@ -32,7 +32,7 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
 
 
 def test_a_rate_of_zero_gives_no_token_ever() -> None:
-    """Only what is in the bucket passes."""
+    """Only the tokens already in the bucket can be spent."""
     throttles = Throttles()
     throttles.set("t", rate=0, burst=1, now_ms=0)
     bucket = throttles.get("t")
@@ -42,7 +42,7 @@ def test_a_rate_of_zero_gives_no_token_ever() -> None:
 
 
 def test_a_burst_of_zero_closes_a_throttle_and_leaves_no_token_behind() -> None:
-    """Nothing passes while the burst is 0, whatever the rate; when it is opened again it begins without a token."""
+    """Nothing passes while the burst is 0, at any rate; a bucket that is opened again starts without a token."""
     throttles = Throttles()
     throttles.set("t", rate=10, burst=5, now_ms=0)
     throttles.set("t", rate=10, burst=0, now_ms=0)
@@ -58,7 +58,7 @@ def test_a_burst_of_zero_closes_a_throttle_and_leaves_no_token_behind() -> None:
 
 
 def test_changing_a_rate_keeps_the_tokens_up_to_the_new_burst() -> None:
-    """Tokens earned at the old rate stay, and those above the new burst go."""
+    """Tokens earned at the old rate stay, up to the new burst."""
     throttles = Throttles()
     throttles.set("t", rate=10, burst=10, tokens=4, now_ms=0)
     throttles.set("t", rate=20, burst=5, now_ms=50)
@@ -69,7 +69,7 @@ def test_changing_a_rate_keeps_the_tokens_up_to_the_new_burst() -> None:
 
 
 def test_without_a_burst_a_second_of_tokens_is_held() -> None:
-    """The burst is one second's worth, and at least one token."""
+    """The default burst is the tokens of one second, and at least one token."""
     throttles = Throttles()
     throttles.set("fast", rate=50, now_ms=0)
     throttles.set("slow", rate=0.1, now_ms=0)
@@ -82,14 +82,14 @@ def test_without_a_burst_a_second_of_tokens_is_held() -> None:
 
 
 @pytest.mark.parametrize("numbers", [{"rate": -1}, {"rate": math.inf}, {"rate": 1, "burst": 0.5}, {"rate": math.nan}])
-def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, float]) -> None:
-    """Rates are finite and not negative, and a burst below one token would let nothing pass."""
+def test_invalid_numbers_are_refused(numbers: dict[str, float]) -> None:
+    """Rates must be finite and not negative, and a burst below one token would let nothing pass."""
     with pytest.raises(ValueError, match="throttle 't'"):
         Throttles().set("t", now_ms=0, **numbers)
 
 
-def test_a_rounded_rate_is_never_faster_than_asked() -> None:
-    """A rate finer than the bucket's steps is rounded down: 1.5 tokens in 10**6 s let at most one through."""
+def test_a_rounded_rate_is_never_faster_than_configured() -> None:
+    """A rate finer than the bucket's steps is rounded down: 1.5 tokens in 10**6 s let at most one item through."""
     throttles = Throttles()
     throttles.set("t", rate=1.5e-6, burst=5, tokens=0, now_ms=0)
     bucket = throttles.get("t")

@@ -1,4 +1,4 @@
-"""How long items were held up by throttles and caps, told when they are handed out."""
+"""How long items were held up by throttles and caps, reported at hand-out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.unit.scheduler.workload import offer
 
 
 def throttled() -> Kernel[Item]:
-    """Return a kernel with a throttle of one a second, that has one token now."""
+    """Return a kernel with a throttle of one token per second, which has one token now."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("t", rate=1, burst=1, tokens=1, now_ms=0)
     return kernel
 
 
-def test_what_waits_for_its_turn_only_was_not_held_up() -> None:
-    """Nothing is told of items that neither throttle nor cap kept back, however long they waited."""
+def test_an_item_that_only_waits_for_its_turn_is_not_held_up() -> None:
+    """Nothing is reported for items that no throttle and no cap held back, however long they waited."""
     kernel = throttled()
     offer(kernel, "a", 3)
     offer(kernel, "b", throttles=["t"])
@@ -23,7 +23,7 @@ def test_what_waits_for_its_turn_only_was_not_held_up() -> None:
     assert dict(kernel.holdups()) == {}
 
 
-def test_a_throttled_item_tells_how_long_its_lane_was_parked() -> None:
+def test_a_throttled_item_reports_how_long_its_lane_was_parked() -> None:
     """The lane is parked from the take that finds no token to the instant at which there is one."""
     kernel = throttled()
     offer(kernel, "a", 2, throttles=["t"])
@@ -34,7 +34,7 @@ def test_a_throttled_item_tells_how_long_its_lane_was_parked() -> None:
 
 
 def test_an_item_that_comes_while_its_lane_is_parked_counts_from_then() -> None:
-    """What the lane was parked before it came is not its own."""
+    """Time that the lane was parked before the item was offered does not count for the item."""
     kernel = throttled()
     offer(kernel, "a", 2, throttles=["t"])
     kernel.take(2, 0)
@@ -46,7 +46,7 @@ def test_an_item_that_comes_while_its_lane_is_parked_counts_from_then() -> None:
 
 
 def test_a_delayed_item_counts_from_when_it_was_due() -> None:
-    """Waiting to be due is no hold-up."""
+    """Waiting to become due does not count as being held up."""
     kernel = throttled()
     offer(kernel, "a", 2, throttles=["t"])
     late = Item("a", throttles=["t"], due_ms=700)
@@ -58,8 +58,8 @@ def test_a_delayed_item_counts_from_when_it_was_due() -> None:
     assert kernel.holdups()[late] == Holdup(1_300, 0)
 
 
-def test_a_lane_that_ran_empty_begins_anew() -> None:
-    """A lane forgets its past with its last item."""
+def test_an_emptied_lane_starts_from_zero() -> None:
+    """A lane resets its stopwatch with its last item."""
     kernel = throttled()
     offer(kernel, "a", 2, throttles=["t"])
     kernel.take(2, 0)
@@ -69,8 +69,8 @@ def test_a_lane_that_ran_empty_begins_anew() -> None:
     assert dict(kernel.holdups()) == {}
 
 
-def test_a_capped_item_tells_how_long_its_key_was_at_its_cap() -> None:
-    """From the hand-out that fills the cap to the release that makes room."""
+def test_a_capped_item_reports_how_long_its_key_was_at_its_cap() -> None:
+    """The time counts from the hand-out that fills the cap to the release below it."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.set_policy("a", KeyPolicy(cap=1))
     _, second = offer(kernel, "a", 2)
@@ -82,7 +82,7 @@ def test_a_capped_item_tells_how_long_its_key_was_at_its_cap() -> None:
 
 
 def test_the_cap_of_a_key_above_counts_for_all_below() -> None:
-    """A sub-key is held up by its tenant's cap, from when its own item came."""
+    """A sub-key is held up by its tenant's cap from the time its own item was offered."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.set_policy("acme", KeyPolicy(cap=1))
     offer(kernel, ("acme", "web"))
@@ -96,7 +96,7 @@ def test_the_cap_of_a_key_above_counts_for_all_below() -> None:
 
 
 def test_a_cap_lowered_under_a_backlog_counts_from_then() -> None:
-    """Items that came before there was a cap are held up only since it is reached."""
+    """Items offered before the cap was set are held up only from when it is reached."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     _, second = offer(kernel, "a", 2)
     kernel.take(1, 0)
@@ -108,8 +108,8 @@ def test_a_cap_lowered_under_a_backlog_counts_from_then() -> None:
     assert kernel.holdups()[second] == Holdup(0, 200)
 
 
-def test_an_item_offered_again_counts_anew() -> None:
-    """What held it up the first time is told once."""
+def test_an_item_offered_again_starts_from_zero() -> None:
+    """The hold-up of the first wait is reported once."""
     kernel = throttled()
     offer(kernel, "a", 2, throttles=["t"])
     kernel.take(2, 0)
@@ -119,7 +119,7 @@ def test_an_item_offered_again_counts_anew() -> None:
     assert dict(kernel.holdups()) == {}
 
 
-def test_throttle_and_cap_are_told_apart() -> None:
+def test_throttle_and_cap_are_reported_separately() -> None:
     """An item may be held up by both, one after the other."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.throttles.set("t", rate=1, burst=1, tokens=1, now_ms=0)
@@ -133,7 +133,7 @@ def test_throttle_and_cap_are_told_apart() -> None:
     assert kernel.holdups()[second] == Holdup(400, 600)
 
 
-def test_strict_priorities_share_a_cap_and_its_clock() -> None:
+def test_strict_priorities_share_a_cap_and_its_stopwatch() -> None:
     """With strict priorities a key at its cap holds up its items of every priority."""
     kernel: Kernel[Item] = Kernel(counts_use=True, strict_priority=True)
     kernel.set_policy("a", KeyPolicy(cap=1))

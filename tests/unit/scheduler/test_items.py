@@ -1,4 +1,4 @@
-"""Items say what they are, and refuse what makes no sense."""
+"""Items validate their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.scheduler import Item, Kernel, Priority, RefusalReason
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, True, "1", None])
 def test_a_cost_is_a_whole_number_of_at_least_one(cost: Any) -> None:
-    """Nothing is free, and nothing is a fraction."""
+    """Zero and fractions are refused."""
     with pytest.raises(ValueError, match="cost"):
         Item("a", cost=cost)
 
@@ -33,13 +33,13 @@ def test_a_path_of_one_name_is_that_name() -> None:
 
 
 def test_one_string_is_not_a_list_of_throttles() -> None:
-    """A forgotten pair of brackets is an error, not a throttle a letter."""
+    """Forgotten brackets are an error, instead of one throttle per letter."""
     with pytest.raises(ValueError, match="list of names"):
         Item("a", throttles="slow")
 
 
 def test_an_item_waits_once() -> None:
-    """What waits already is refused, and what was handed out may be offered again."""
+    """An item that waits already is refused; one that was handed out may be offered again."""
     kernel: Kernel[Item] = Kernel()
     item = Item("a", priority=Priority.HIGH)
     assert kernel.offer(item, 0) is None
@@ -51,7 +51,7 @@ def test_an_item_waits_once() -> None:
 
 
 def test_an_item_changed_between_two_waits_is_offered_as_changed() -> None:
-    """A retry with a delay set on the same item is delayed, also by the batch call."""
+    """A retry with a delay set on the same item is delayed, also in a batch."""
     kernel: Kernel[Item] = Kernel()
     item = Item("a")
     kernel.offer_many([Item("a"), item], 0)

@@ -1,4 +1,4 @@
-"""Explanations are true, and asking changes nothing."""
+"""Explanations are correct, and explaining changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.scheduler.workload import offer
 
 
 def test_each_reason_is_named() -> None:
-    """Not waiting, not due, paused, capped, throttled or merely not yet its turn."""
+    """Not waiting, not due, paused, capped, throttled, or waiting for its turn."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.throttles.set("t", rate=10, burst=1, tokens=0, now_ms=0)
     kernel.set_policy("capped", KeyPolicy(cap=0))
@@ -29,7 +29,7 @@ def test_each_reason_is_named() -> None:
     assert all(str(explanation) for explanation in explanations.values())
 
 
-def test_an_eligible_item_is_told_its_turns() -> None:
+def test_an_eligible_item_has_a_number_of_turns() -> None:
     """Behind three other keys, the first item waits for three turns and the second for six."""
     kernel: Kernel[Item] = Kernel()
     for key in ("a", "b", "c"):
@@ -39,7 +39,7 @@ def test_an_eligible_item_is_told_its_turns() -> None:
 
 
 def test_turns_are_never_negative() -> None:
-    """An item whose token has come but whose lane has not been woken is some turns away, not less than none."""
+    """An item whose token is there but whose lane has not been woken yet is zero or more turns away."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("t", rate=0, burst=1, tokens=0, now_ms=0)
     (item,) = offer(kernel, "a", cost=5, throttles=["t"])
@@ -50,8 +50,8 @@ def test_turns_are_never_negative() -> None:
     assert turns >= 0
 
 
-def test_asking_at_a_later_instant_loses_nothing_that_happens_until_then() -> None:
-    """After an explanation, what has expired is not handed out and what is due is."""
+def test_explaining_at_a_later_instant_loses_no_events() -> None:
+    """After an explanation, expired items are not handed out and due items are."""
     kernel: Kernel[Item] = Kernel()
     (expired,) = offer(kernel, "a", deadline_ms=5)
     due = offer(kernel, "b", due_ms=5)

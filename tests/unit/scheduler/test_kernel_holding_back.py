@@ -9,7 +9,7 @@ from tests.unit.scheduler.workload import offer, take_keys
 
 
 def test_a_throttled_lane_blocks_neither_its_key_nor_others() -> None:
-    """Without a token the other lane of the same key and the other keys go on."""
+    """Without a token, the other lane of the same key and the other keys are still served."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("t", rate=10, burst=1, tokens=0, now_ms=0)
     (held,) = offer(kernel, "a", throttles=["t"])
@@ -20,8 +20,8 @@ def test_a_throttled_lane_blocks_neither_its_key_nor_others() -> None:
     assert kernel.take(1, 100) == [held]
 
 
-def test_all_throttles_of_an_item_must_have_a_token_and_none_is_spent_in_vain() -> None:
-    """A token of one bucket is not taken while the other has none."""
+def test_all_throttles_of_an_item_must_have_a_token_and_none_is_wasted() -> None:
+    """No token of one bucket is taken while the other has none."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("full", rate=0, burst=1, now_ms=0)
     kernel.throttles.set("empty", rate=10, burst=1, tokens=0, now_ms=0)
@@ -30,7 +30,7 @@ def test_all_throttles_of_an_item_must_have_a_token_and_none_is_spent_in_vain() 
     assert kernel.take(1, 100) == both
 
 
-def test_an_unknown_throttle_limits_nothing_and_a_lifted_one_frees_at_once() -> None:
+def test_an_unknown_throttle_limits_nothing_and_a_removed_one_frees_at_once() -> None:
     """Throttles that are not set are open."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "a", throttles=["nobody"])
@@ -41,8 +41,8 @@ def test_an_unknown_throttle_limits_nothing_and_a_lifted_one_frees_at_once() -> 
     assert take_keys(kernel, 2) == ["b"]
 
 
-def test_a_lifted_throttle_lets_the_high_priority_it_held_go_first() -> None:
-    """What a throttle held back is free at once, so its rank counts in the very next take."""
+def test_removing_a_throttle_frees_the_high_priority_it_held_first() -> None:
+    """Items that a throttle held back are free at once, so their priority counts in the very next take."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("t", rate=0, burst=1, tokens=0, now_ms=0)
     high = offer(kernel, "a", throttles=["t"], priority=Priority.HIGH)
@@ -53,7 +53,7 @@ def test_a_lifted_throttle_lets_the_high_priority_it_held_go_first() -> None:
 
 
 def test_a_rate_changed_there_and_back_opens_its_gate_once() -> None:
-    """A gate armed twice for the same instant is opened once, and nothing breaks."""
+    """A gate armed twice for the same instant is opened once."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("t", rate=100, burst=5, tokens=0, now_ms=0)
     held = offer(kernel, "a", throttles=["t"])
@@ -64,7 +64,7 @@ def test_a_rate_changed_there_and_back_opens_its_gate_once() -> None:
 
 
 def test_lanes_of_many_recipients_are_forgotten_even_if_cancelled_while_parked() -> None:
-    """A throttle for every recipient leaves no lane behind, once nothing waits for it."""
+    """A throttle per recipient leaves no lane behind once nothing waits for it."""
     kernel: Kernel[Item] = Kernel()
     for at in range(100):
         kernel.throttles.set(f"recipient {at}", rate=1, burst=1, tokens=0, now_ms=0)
@@ -80,7 +80,7 @@ def test_lanes_of_many_recipients_are_forgotten_even_if_cancelled_while_parked()
 
 
 def test_a_cap_counts_what_is_in_use() -> None:
-    """Two of a key may be in use at once; a release lets the next one go."""
+    """Two items of a key may be in use at once; a release frees the next one."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.set_policy("a", KeyPolicy(cap=2))
     offer(kernel, "a", 4)
@@ -123,7 +123,7 @@ def test_use_is_counted_and_released_across_priorities() -> None:
 
 
 def test_items_of_many_keys_are_released_together() -> None:
-    """Caps of all keys have places again, and the time has come first, so that its tokens are there."""
+    """The caps of all keys have capacity again, and time passes first, so that new tokens count."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.set_policy("a", KeyPolicy(cap=2))
     kernel.throttles.set("t", rate=10, burst=1, tokens=0, now_ms=0)
@@ -134,7 +134,7 @@ def test_items_of_many_keys_are_released_together() -> None:
     assert kernel.take(1, 0) == []
     kernel.release_many({"a": 1, "b": 2}, 100)
     assert (kernel.in_use("a"), kernel.in_use("b")) == (1, 0)
-    assert kernel.stirrings() == 1
+    assert kernel.time_releases() == 1
     assert sorted(map(str, take_keys(kernel, 3))) == ["a", "c"]
     assert not held.is_waiting
     with pytest.raises(ValueError, match="in use"):
@@ -143,18 +143,18 @@ def test_items_of_many_keys_are_released_together() -> None:
 
 
 def test_more_than_is_in_use_cannot_be_released() -> None:
-    """A release too many is an error, not a cap that grows."""
+    """One release too many is an error, instead of a cap that grows."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     offer(kernel, "a")
     kernel.take(1, 0)
     with pytest.raises(ValueError, match="in use"):
         kernel.release("a", 2)
-    with pytest.raises(ValueError, match=r"in use|whole number"):
+    with pytest.raises(ValueError, match=r"in use|must be an integer"):
         kernel.release("a", -1)
 
 
-def test_a_paused_key_and_those_below_it_wait_and_go_on_where_they_stopped() -> None:
-    """Pause holds a whole branch; resume lets it go."""
+def test_a_paused_key_and_those_below_it_wait_and_continue_where_they_stopped() -> None:
+    """Pause stops a whole branch; resume frees it."""
     kernel: Kernel[Item] = Kernel()
     kernel.pause("a")
     offer(kernel, "a")
@@ -166,7 +166,7 @@ def test_a_paused_key_and_those_below_it_wait_and_go_on_where_they_stopped() -> 
 
 
 def test_a_delayed_item_goes_when_due() -> None:
-    """It counts as waiting before, and is announced."""
+    """It counts as waiting before, and is the next event."""
     kernel: Kernel[Item] = Kernel()
     later = offer(kernel, "a", due_ms=50)
     assert (len(kernel), kernel.take(1, 49), kernel.next_event_at()) == (1, [], 50)
@@ -207,7 +207,7 @@ def test_an_item_offered_again_becomes_due_once() -> None:
 
 
 def test_a_token_for_a_key_at_its_cap_goes_to_another() -> None:
-    """Lanes under a key that is at its cap are passed over, and asked again when it is released."""
+    """Lanes under a key at its cap are passed over, and tried again after a release."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.throttles.set("shared", rate=1, burst=1, tokens=0, now_ms=0)
     kernel.set_policy("capped", KeyPolicy(cap=1))
@@ -223,8 +223,8 @@ def test_a_token_for_a_key_at_its_cap_goes_to_another() -> None:
     assert [item.key for item in kernel.take(9, 2000)] == [("capped", "sub 0")]
 
 
-def test_a_blocked_key_with_a_token_in_stock_causes_no_events() -> None:
-    """While all that wait for a token are under a paused key, nothing is due, however many tokens there are."""
+def test_a_blocked_key_with_a_token_available_causes_no_events() -> None:
+    """While all lanes that wait for a token are under a paused key, no event is due, whatever the tokens."""
     kernel: Kernel[Item] = Kernel()
     kernel.throttles.set("shared", rate=1000, burst=10, tokens=0, now_ms=0)
     kernel.offer_many([Item(("a", str(at)), throttles=["shared"]) for at in range(5)], 0)

@@ -11,7 +11,7 @@ def counts(kernel: Kernel[Item], names: str) -> dict[str, int]:
 
 
 def test_a_refusal_names_the_limit() -> None:
-    """The key's own limit comes first, then that of all."""
+    """The key's own limit comes first, then the global one."""
     kernel: Kernel[Item] = Kernel(waiting_max=2, key_waiting_max=1)
     offer(kernel, "a")
     own = kernel.offer(Item("a"), 0)
@@ -24,7 +24,7 @@ def test_a_refusal_names_the_limit() -> None:
 
 
 def test_a_limit_for_each_key_does_not_limit_the_keys_above() -> None:
-    """Two sub-keys with one item each are within a limit of one item a key."""
+    """Two sub-keys with one item each are within a limit of one item per key."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=1)
     for key in (("a", "x"), ("a", "y"), "a"):
         assert kernel.offer(Item(key), 0) is None
@@ -40,7 +40,7 @@ def test_a_policy_of_a_key_that_becomes_a_prefix_still_rules_its_own_items() -> 
 
 
 def test_a_policys_limit_replaces_the_general_one_for_a_prefix_too() -> None:
-    """A key allowed five items may have them although each key may have one, sub-keys or not."""
+    """A key allowed five items may have them although the general limit is one, with or without sub-keys."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=1)
     kernel.set_policy("a", KeyPolicy(waiting_max=5))
     offer(kernel, ("a", "x"))
@@ -56,8 +56,8 @@ def test_a_limit_counts_all_priorities_when_they_are_strict() -> None:
     assert kernel.offer(Item(("a", "x")), 0) is not None
 
 
-def test_a_flood_never_pushes_out_the_quiet() -> None:
-    """The victim is of the key with the most items, also if that key has grown since the last drop."""
+def test_a_flood_never_pushes_out_quiet_keys() -> None:
+    """The victim belongs to the key with the most items, also if that key has grown since the last drop."""
     kernel: Kernel[Item] = Kernel(waiting_max=4, backpressure=Backpressure.DROP_OLDEST)
     for key in ("a", "a", "b", "b", "quiet"):
         kernel.offer(Item(key), 0)
@@ -69,7 +69,7 @@ def test_a_flood_never_pushes_out_the_quiet() -> None:
 
 
 def test_the_longest_key_is_found_among_many_idle_ones() -> None:
-    """Known keys without items do not confuse the search for the longest."""
+    """Known keys without items do not disturb the search for the longest key."""
     kernel: Kernel[Item] = Kernel(waiting_max=2, backpressure=Backpressure.DROP_OLDEST)
     for name in "abcdef":
         offer(kernel, name)
@@ -80,7 +80,7 @@ def test_the_longest_key_is_found_among_many_idle_ones() -> None:
 
 
 def test_with_strict_priority_the_victim_is_of_the_longest_key_and_the_lowest_priority() -> None:
-    """A key's items count together, whatever their priorities, and its low ones go first."""
+    """The items of a key count together across priorities, and those of low priority go first."""
     kernel: Kernel[Item] = Kernel(waiting_max=10, backpressure=Backpressure.DROP_OLDEST, strict_priority=True)
     offer(kernel, "a", 3, priority=Priority.HIGH)
     low = offer(kernel, "a", 3, priority=Priority.LOW)
@@ -90,8 +90,8 @@ def test_with_strict_priority_the_victim_is_of_the_longest_key_and_the_lowest_pr
     assert counts(kernel, "abc") == {"a": 5, "b": 4, "c": 1}
 
 
-def test_making_room_does_not_make_the_newcomer_homeless() -> None:
-    """A key is not forgotten while an item of its own is being let in."""
+def test_dropping_a_victim_does_not_forget_the_key_of_the_new_item() -> None:
+    """A key is not forgotten while an item of its own is being accepted."""
     kernel: Kernel[Item] = Kernel(waiting_max=1, backpressure=Backpressure.DROP_OLDEST, idle_keys_max=1)
     offer(kernel, "a")
     kernel.offer(item := Item("b"), 0)
@@ -100,8 +100,8 @@ def test_making_room_does_not_make_the_newcomer_homeless() -> None:
     assert (len(kernel), kernel.waiting("b")) == (0, 0)
 
 
-def test_cancel_frees_the_place_at_once() -> None:
-    """A cancelled item is gone from the middle of its lane, and its place may be taken."""
+def test_cancel_frees_the_space_at_once() -> None:
+    """A cancelled item leaves the middle of its lane, and its space may be used."""
     kernel: Kernel[Item] = Kernel(waiting_max=3)
     first, middle, last = offer(kernel, "a", 3)
     assert kernel.cancel(middle)
@@ -111,7 +111,7 @@ def test_cancel_frees_the_place_at_once() -> None:
 
 
 def test_idle_keys_are_forgotten() -> None:
-    """Of a million keys that come and go, few are remembered; here a thousand, and ten."""
+    """Of many keys that come and go, few are remembered; here ten of a thousand."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=10)
     for at in range(1000):
         offer(kernel, f"key {at}")
@@ -120,7 +120,7 @@ def test_idle_keys_are_forgotten() -> None:
 
 
 def test_no_idle_key_at_all_may_be_remembered() -> None:
-    """A limit of none works, for flat keys and paths."""
+    """A limit of zero works, for flat keys and paths."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=0)
     offer(kernel, "a")
     offer(kernel, ("b", "x"))
@@ -129,7 +129,7 @@ def test_no_idle_key_at_all_may_be_remembered() -> None:
 
 
 def test_idle_paths_are_forgotten() -> None:
-    """Keys below a path go, and the path with the last of them."""
+    """Keys below a path are forgotten, and the path with the last of them."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=1)
     for at in range(10):
         offer(kernel, ("a", f"sub {at}"))
@@ -140,7 +140,7 @@ def test_idle_paths_are_forgotten() -> None:
 
 
 def test_keys_in_use_are_forgotten_after_their_release() -> None:
-    """Being in use when the list of idle keys overflows does not make a key immortal."""
+    """A key that is in use when the list of idle keys overflows is still forgotten later."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=1, counts_use=True)
     for at in range(20):
         offer(kernel, f"key {at}")
@@ -151,7 +151,7 @@ def test_keys_in_use_are_forgotten_after_their_release() -> None:
 
 
 def test_a_new_provider_does_not_bring_forgotten_keys_back() -> None:
-    """Policies of all known keys are asked for anew while some of them are being forgotten."""
+    """The provider is called for all known keys while some of them are being forgotten."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=1, counts_use=True)
     for name in ("a", "b", "c"):
         offer(kernel, name)
@@ -166,7 +166,7 @@ def test_a_new_provider_does_not_bring_forgotten_keys_back() -> None:
 
 
 def test_sub_keys_do_not_protect_a_flood() -> None:
-    """At the limit on everything the tenant with the most items loses one, however many sub-keys it has."""
+    """At the global limit the tenant with the most items loses one, however many sub-keys it has."""
     kernel: Kernel[Item] = Kernel(waiting_max=103, backpressure=Backpressure.DROP_OLDEST)
     for at in range(100):
         offer(kernel, ("flood", f"sub {at}"))
@@ -176,8 +176,8 @@ def test_sub_keys_do_not_protect_a_flood() -> None:
     assert (kernel.waiting("flood"), kernel.waiting("quiet")) == (100, 3)
 
 
-def test_who_has_nothing_to_give_does_not_make_others_give() -> None:
-    """A flood that can't be dropped, delayed or too high in rank, has newcomers refused and leaves the quiet alone."""
+def test_a_flood_that_cannot_be_dropped_is_not_paid_for_by_others() -> None:
+    """If the longest key has only delayed or high-priority items, new items are refused and quiet keys lose none."""
     floods: list[ItemTerms] = [{"due_ms": 10**6}, {"priority": Priority.HIGH}]
     for flood in floods:
         kernel: Kernel[Item] = Kernel(waiting_max=10, backpressure=Backpressure.DROP_OLDEST)

@@ -1,4 +1,4 @@
-"""What is gone holds no memory, however it went."""
+"""Items and keys that are gone hold no memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def root_of(kernel: Kernel[Item]) -> tuple[KeyNode, Ring]:
 
 
 def test_keys_that_come_and_go_without_being_served_leave_nothing_in_the_ring() -> None:
-    """Items of ever new keys, each cancelled before anybody takes, do not pile up entries."""
+    """Items of ever new keys, each cancelled before a take, do not accumulate entries."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=10)
     for number in range(5_000):
         item = Item(f"key {number}")
@@ -49,7 +49,7 @@ def test_costly_items_that_are_cancelled_leave_nothing_asleep() -> None:
 
 
 def test_keys_that_expire_behind_a_shut_throttle_leave_nothing_at_its_gate() -> None:
-    """Items of ever new keys that wait for a token which never comes, and expire, do not pile up."""
+    """Items of ever new keys that wait for a token that never comes, and expire, do not accumulate."""
     kernel: Kernel[Item] = Kernel(idle_keys_max=10)
     kernel.throttles.set("shut", rate=0, burst=1, tokens=0, now_ms=0)
     for now_ms in range(2_000):
@@ -70,8 +70,8 @@ def test_unknown_throttles_are_forgotten_with_their_lanes() -> None:
     assert len(kernel.throttles._buckets) <= 11
 
 
-def test_an_item_handed_out_is_not_held_on_to() -> None:
-    """Once the caller lets go of an item with a far deadline and due time, it is freed, timers or not."""
+def test_an_item_handed_out_is_not_kept_alive() -> None:
+    """Once the caller drops an item with a far deadline and due time, it is freed in spite of its timers."""
     kernel: Kernel[Item] = Kernel()
     watched = []
     for number in range(1_000):
@@ -85,7 +85,7 @@ def test_an_item_handed_out_is_not_held_on_to() -> None:
 
 
 def test_items_of_one_key_share_one_string() -> None:
-    """However often a key was spelt anew, what waits holds on to one spelling, short way and long way in."""
+    """Equal strings passed for one key are stored once, by the fast path and the general path."""
     kernel: Kernel[Item] = Kernel()
     items = [Item("".join(("ten", "ant"))) for _ in range(4)]
     items[2] = Item("".join(("ten", "ant")), priority=Priority.LOW)
@@ -96,7 +96,7 @@ def test_items_of_one_key_share_one_string() -> None:
 
 
 def test_lanes_that_come_and_go_behind_a_better_one_leave_nothing_to_choose_from() -> None:
-    """Items with ever new throttles, cancelled while an older lane of a paused key waits, do not pile up."""
+    """Items with ever new throttles, cancelled while an older lane of a paused key waits, do not accumulate."""
     kernel: Kernel[Item] = Kernel()
     kernel.pause("a")
     kernel.offer(Item("a"), 0)
@@ -124,8 +124,8 @@ def test_keys_that_get_sub_keys_while_in_use_are_forgotten() -> None:
     assert kernel.known_keys() <= 10
 
 
-def test_a_table_of_throttles_does_not_hold_on_to_kernels() -> None:
-    """A kernel that is gone, with lanes still parked, is gone from the table it shared."""
+def test_a_table_of_throttles_does_not_keep_kernels_alive() -> None:
+    """A discarded kernel with parked lanes disappears from the table it shared."""
     throttles = Throttles()
     throttles.set("shared", rate=0, burst=1, tokens=0, now_ms=0)
     kernel: Kernel[Item] = Kernel(throttles=throttles)

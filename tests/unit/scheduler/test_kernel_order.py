@@ -54,7 +54,7 @@ def test_higher_priority_goes_first_inside_a_key_only() -> None:
 
 
 def test_strict_priority_goes_first_across_keys() -> None:
-    """As an option, nothing low goes while anything high may."""
+    """With the option, no low item goes while a high one may."""
     kernel: Kernel[Item] = Kernel(strict_priority=True)
     offer(kernel, "a", 3, priority=Priority.LOW)
     offer(kernel, "b", 3, priority=Priority.HIGH)

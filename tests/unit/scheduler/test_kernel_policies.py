@@ -8,7 +8,7 @@ from fairlane.scheduler import Item, Kernel, Key, KeyPolicy
 
 
 def provider_that_fails_for(*bad: Key) -> object:
-    """Return a provider that knows every key but some."""
+    """Return a provider that raises for some keys."""
 
     def provide(key: Key) -> KeyPolicy:
         if key in bad:
@@ -19,9 +19,9 @@ def provider_that_fails_for(*bad: Key) -> object:
 
 
 def test_a_provider_that_raises_leaves_nothing_half_done() -> None:
-    """The items before the one it raises for are accepted and counted, the others are not, and the kernel goes on."""
+    """The items before the failing one are accepted and counted, the others are not, and the kernel still works."""
     kernel: Kernel[Item] = Kernel()
-    kernel.set_policy_provider(provider_that_fails_for("bad", ("new", "bad")))  # type: ignore[arg-type]
+    kernel.set_policy_provider(provider_that_fails_for("bad", ("new", "bad")))  # type: ignore[arg-type] # a wrong value is the point
     kernel.offer(Item("good"), 0)
     items = [Item("good"), Item("good"), Item("bad"), Item("good")]
     with pytest.raises(LookupError):
@@ -35,21 +35,21 @@ def test_a_provider_that_raises_leaves_nothing_half_done() -> None:
     assert len(kernel) == 0
 
 
-def test_a_new_provider_that_raises_is_not_taken_over() -> None:
+def test_a_new_provider_that_raises_is_not_adopted() -> None:
     """When it fails for a known key, all keys keep the policies they had."""
     kernel: Kernel[Item] = Kernel()
     kernel.set_policy_provider(lambda key: KeyPolicy(weight=3 if key == "a" else 1))
     for key in "ababab":
         kernel.offer(Item(key), 0)
     with pytest.raises(LookupError):
-        kernel.set_policy_provider(provider_that_fails_for("b"))  # type: ignore[arg-type]
+        kernel.set_policy_provider(provider_that_fails_for("b"))  # type: ignore[arg-type] # a wrong value is the point
     assert [item.key for item in kernel.take(6, 0)] == ["a", "a", "a", "b", "b", "b"]
     kernel.offer(Item("c"), 0)
     assert kernel.take(1, 0)[0].key == "c"
 
 
 def test_a_policy_set_for_a_key_goes_before_the_provider() -> None:
-    """What is set for a key is in force until it is cleared; then the provider is asked again."""
+    """A policy set for a key applies until it is cleared; then the provider is called again."""
     kernel: Kernel[Item] = Kernel()
     kernel.set_policy_provider(lambda _: KeyPolicy(weight=1))
     kernel.set_policy("a", KeyPolicy(weight=2))
@@ -60,7 +60,7 @@ def test_a_policy_set_for_a_key_goes_before_the_provider() -> None:
 
 
 def test_a_provided_cap_needs_items_in_use_counted() -> None:
-    """A cap that could never fill is refused rather than ignored, whoever asks for it."""
+    """A cap that could never fill is refused instead of ignored, from a caller and from a provider."""
     kernel: Kernel[Item] = Kernel()
     kernel.set_policy_provider(lambda _: KeyPolicy(cap=1))
     with pytest.raises(ValueError, match="counts_use"):
@@ -72,6 +72,6 @@ def test_a_provided_cap_needs_items_in_use_counted() -> None:
 
 @pytest.mark.parametrize("terms", [{"weight": 0}, {"weight": 1.5}, {"quantum": 0}, {"cap": -1}, {"waiting_max": 0}])
 def test_terms_out_of_range_are_refused(terms: dict[str, int]) -> None:
-    """Weights, quanta, caps and limits are whole numbers in their ranges."""
+    """Weights, quanta, caps and limits must be integers in their ranges."""
     with pytest.raises(ValueError, match=next(iter(terms))):
-        KeyPolicy(**terms)  # type: ignore[arg-type]
+        KeyPolicy(**terms)  # type: ignore[arg-type] # a wrong value is the point

@@ -8,7 +8,7 @@ from fairlane.scheduler import Item, Kernel, KeyPolicy
 from tests.unit.scheduler.workload import offer, take_keys
 
 
-def test_keys_take_turns_whatever_their_backlog() -> None:
+def test_keys_take_turns_regardless_of_their_backlog() -> None:
     """Equal keys alternate, and a key is first in first out."""
     kernel: Kernel[Item] = Kernel()
     many, few = offer(kernel, "many", 4), offer(kernel, "few", 2)
@@ -16,7 +16,7 @@ def test_keys_take_turns_whatever_their_backlog() -> None:
 
 
 def test_a_weight_is_served_in_one_turn() -> None:
-    """Weight 3 beside weight 1 is served three, then one."""
+    """Weight 3 beside weight 1 is served three items, then one."""
     kernel: Kernel[Item] = Kernel()
     kernel.set_policy("a", KeyPolicy(weight=3))
     offer(kernel, "a", 6)
@@ -24,7 +24,7 @@ def test_a_weight_is_served_in_one_turn() -> None:
     assert take_keys(kernel, 8) == ["a", "a", "a", "b", "a", "a", "a", "b"]
 
 
-def test_a_batch_cut_short_goes_on_with_the_same_turn() -> None:
+def test_a_batch_cut_short_continues_the_same_turn() -> None:
     """Taking one by one gives the order of taking all at once."""
     kernel: Kernel[Item] = Kernel()
     kernel.set_policy("a", KeyPolicy(weight=3))
@@ -63,8 +63,8 @@ def test_a_huge_cost_is_handed_out_at_once(cap: int | None) -> None:
     assert kernel.take(2, 0) == huge
 
 
-def test_a_huge_cost_lets_cheap_ones_go_first() -> None:
-    """While one saves up for a huge cost, all the others are served."""
+def test_cheap_items_go_before_a_huge_cost() -> None:
+    """While one key saves up for a huge cost, all others are served."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "huge", cost=10**6)
     offer(kernel, "cheap", 1000)
@@ -82,7 +82,7 @@ def test_a_debt_is_worked_off_in_later_turns() -> None:
 
 
 def test_a_debt_outlasts_an_empty_queue() -> None:
-    """A key cannot shake off its debt by running empty."""
+    """A key does not lose its debt by running empty."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "a")
     kernel.take(1, 0)
@@ -94,7 +94,7 @@ def test_a_debt_outlasts_an_empty_queue() -> None:
 
 
 def test_a_refund_to_an_idle_key_is_lost() -> None:
-    """Nobody saves up while it has nothing to do."""
+    """A key saves nothing up while it has no items."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "a")
     kernel.take(1, 0)
@@ -102,8 +102,8 @@ def test_a_refund_to_an_idle_key_is_lost() -> None:
     assert kernel.deficit("a") == 0
 
 
-def test_the_next_item_being_withdrawn_shortens_the_wait() -> None:
-    """A key that saves up for a huge cost goes on with its next item when the huge one is cancelled."""
+def test_cancelling_the_next_item_shortens_the_wait() -> None:
+    """A key that saves up for a huge cost continues with its next item when the huge one is cancelled."""
     kernel: Kernel[Item] = Kernel()
     (huge,) = offer(kernel, "a", cost=10**9)
     offer(kernel, "a")

@@ -1,4 +1,4 @@
-"""What a fair scheduler in a process is asked for, and faults that such schedulers are known to have."""
+"""What an in-process fair scheduler must do, and faults that such schedulers are known to have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fairlane.scheduler import Backpressure, Item, Kernel, Key, KeyPolicy, Priority, RefusalReason
 from tests.unit.scheduler.workload import offer, take_keys
 
-# ------------------------------------------------------------------------------- what its tests assert (the list A5)
+# ------------------------------------------------------------------------------------- required behaviour (list A5)
 
 
 def test_1_an_expired_item_is_accepted_and_never_handed_out() -> None:
@@ -29,7 +29,7 @@ def test_4_and_5_cold_keys_are_seen_early_behind_a_hot_one() -> None:
     assert len(set(take_keys(kernel, 64))) == 33
 
 
-def test_6_and_17_expired_items_hold_no_place() -> None:
+def test_6_and_17_expired_items_take_no_space() -> None:
     """120 expired beside 24 live: 24 are handed out, 120 reported, and the full key takes new ones."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=144)
     offer(kernel, "a", 120, deadline_ms=1)
@@ -39,7 +39,7 @@ def test_6_and_17_expired_items_hold_no_place() -> None:
 
 
 def test_2_3_and_7_limits_are_exact() -> None:
-    """At 8 keys of 4 each a key is full, all is full, and 8 taken free 8 places."""
+    """With 8 keys of 4 items each, a key is full, the kernel is full, and 8 taken items free space for 8."""
     kernel: Kernel[Item] = Kernel(waiting_max=32, key_waiting_max=4)
     for at in range(8):
         offer(kernel, f"key {at}", 4)
@@ -55,7 +55,7 @@ def test_2_3_and_7_limits_are_exact() -> None:
 
 @pytest.mark.parametrize(("how", "left"), [(Backpressure.DROP_OLDEST, [1, 2]), (Backpressure.DROP_NEWEST, [0, 2])])
 def test_8_and_11_drop_policies_choose_their_victim(how: Backpressure, left: list[int]) -> None:
-    """With room for two, the third pushes out the oldest, or the newest, for the key with that policy alone."""
+    """With a limit of two, the third item drops the oldest or the newest, only for the key with that policy."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=2)
     kernel.set_policy("a", KeyPolicy(backpressure=how))
     items = offer(kernel, "a", 3)
@@ -66,7 +66,7 @@ def test_8_and_11_drop_policies_choose_their_victim(how: Backpressure, left: lis
 
 
 def test_9_high_pushes_out_low_and_never_the_other_way() -> None:
-    """A full key makes room for a higher priority at the cost of its lowest."""
+    """A full key drops an item of its lowest priority for one of a higher priority."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=1, backpressure=Backpressure.DROP_OLDEST)
     (low,) = offer(kernel, "a", priority=Priority.LOW)
     (high,) = offer(kernel, "a", priority=Priority.HIGH)
@@ -77,7 +77,7 @@ def test_9_high_pushes_out_low_and_never_the_other_way() -> None:
     assert kernel.take(2, 0) == [high]
 
 
-def test_12_and_14_a_dear_item_is_served_in_time_and_sooner_with_a_larger_quantum() -> None:
+def test_12_and_14_an_expensive_item_is_served_in_time_and_sooner_with_a_larger_quantum() -> None:
     """Cost 10 is served within 11 items at quantum 1, and within 2 at quantum 10."""
     for quantum, within in ((1, 11), (10, 2)):
         kernel: Kernel[Item] = Kernel()
@@ -87,8 +87,8 @@ def test_12_and_14_a_dear_item_is_served_in_time_and_sooner_with_a_larger_quantu
         assert "dear" in take_keys(kernel, within)
 
 
-def test_16_and_18_cancelled_items_hold_no_place() -> None:
-    """A full key with all but one cancelled has room for all but one."""
+def test_16_and_18_cancelled_items_take_no_space() -> None:
+    """A full key with all but one item cancelled accepts all but one again."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=5)
     for item in offer(kernel, "a", 5)[1:]:
         kernel.cancel(item)
@@ -96,8 +96,8 @@ def test_16_and_18_cancelled_items_hold_no_place() -> None:
     offer(kernel, "a", 4)
 
 
-def test_20_a_key_that_ran_empty_is_seen_again() -> None:
-    """Work that comes after an empty spell is handed out, for every key."""
+def test_20_a_key_that_ran_empty_is_served_again() -> None:
+    """Items offered after an empty period are handed out, for every key."""
     kernel: Kernel[Item] = Kernel()
     for _ in range(3):
         for at in range(4):
@@ -105,8 +105,8 @@ def test_20_a_key_that_ran_empty_is_seen_again() -> None:
         assert len(kernel.take(9, 0)) == 4
 
 
-def test_21_a_dear_item_gets_through_among_expired_and_cheap_ones() -> None:
-    """200 expired and 100 cheap do not keep an item of cost 50 from its turn."""
+def test_21_an_expensive_item_gets_through_among_expired_and_cheap_ones() -> None:
+    """200 expired and 100 cheap items do not keep an item of cost 50 from its turn."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "expired", 200, deadline_ms=1)
     offer(kernel, "cheap", 100)
@@ -114,7 +114,7 @@ def test_21_a_dear_item_gets_through_among_expired_and_cheap_ones() -> None:
     assert "dear" in take_keys(kernel, 52, now_ms=2)
 
 
-# ------------------------------------------------------------------------------------ its measured faults (list A6)
+# ------------------------------------------------------------------------------------- measured faults (list A6)
 
 
 @pytest.mark.parametrize("weight", [5, 10, 100])
@@ -131,8 +131,8 @@ def test_fault_1_weights_are_exact(weight: int, cost: int) -> None:
 
 
 @pytest.mark.parametrize("quantum", [1, 10, 100])
-def test_fault_1_costs_are_fair_whatever_the_quantum(quantum: int) -> None:
-    """Of costs 10 and 1, both keys are served the same cost."""
+def test_fault_1_costs_are_fair_at_any_quantum(quantum: int) -> None:
+    """With items of cost 10 and 1, both keys are served the same total cost."""
     kernel: Kernel[Item] = Kernel(quantum=quantum)
     offer(kernel, "dear", 1000, cost=10)
     offer(kernel, "cheap", 10_000)
@@ -142,7 +142,7 @@ def test_fault_1_costs_are_fair_whatever_the_quantum(quantum: int) -> None:
 
 @pytest.mark.parametrize("how", ["expiry", "cancel"])
 def test_fault_2_churn_does_not_break_fairness(how: str) -> None:
-    """A key whose items keep expiring or being cancelled has one place in the ring, not one for every time."""
+    """A key whose items keep expiring or being cancelled has one entry in the ring, not one per item."""
     kernel: Kernel[Item] = Kernel()
     now_ms = 0
     offer(kernel, "calm", 1000)
@@ -166,14 +166,14 @@ def test_fault_3_strict_priority_is_strict() -> None:
     assert take_keys(kernel, 50) == ["high"] * 50
 
 
-def test_fault_5_work_that_may_go_is_never_reported_as_none() -> None:
-    """The first take on a fresh queue hands something out, whatever it costs."""
+def test_fault_5_eligible_work_is_never_reported_as_none() -> None:
+    """The first take on a fresh queue hands an item out, whatever it costs."""
     kernel: Kernel[Item] = Kernel()
     offer(kernel, "a", cost=10_000)
     assert len(kernel.take(1, 0)) == 1
 
 
-def test_fault_6_no_key_is_full_that_has_room() -> None:
+def test_fault_6_no_key_below_its_limit_is_full() -> None:
     """Limit 100, the last 50 cancelled: 50 more are accepted."""
     kernel: Kernel[Item] = Kernel(key_waiting_max=100)
     for item in offer(kernel, "a", 100)[50:]:
@@ -193,7 +193,7 @@ def test_fault_7_keys_are_forgotten_and_save_nothing_up() -> None:
 
 @pytest.mark.parametrize("how", [Backpressure.DROP_OLDEST, Backpressure.DROP_NEWEST])
 def test_fault_9_a_new_key_gets_in_when_others_fill_the_limit(how: Backpressure) -> None:
-    """The longest key makes room, and what it lost is reported."""
+    """The longest key loses an item, and the loss is reported."""
     kernel: Kernel[Item] = Kernel(waiting_max=100, backpressure=how)
     offer(kernel, "flood", 99)
     offer(kernel, "small")
@@ -202,10 +202,10 @@ def test_fault_9_a_new_key_gets_in_when_others_fill_the_limit(how: Backpressure)
     assert (kernel.waiting("small"), kernel.waiting("new")) == (1, 1)
 
 
-# -------------------------------------------------------------------------------------- what the issue must show
+# ----------------------------------------------------------------------------------------------- required results
 
 
-def test_weights_one_to_five_are_met_in_all_and_in_every_window() -> None:
+def test_weights_one_to_five_are_met_in_total_and_in_every_window() -> None:
     """Over 5000 items each share is within 0.2 %, and within 5 % in any window of 150."""
     kernel: Kernel[Item] = Kernel()
     for weight in range(1, 6):

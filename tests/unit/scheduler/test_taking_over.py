@@ -1,4 +1,4 @@
-"""What a kernel needs to take over from another, and to say who would make room."""
+"""Taking over from another kernel, and naming the victim for a new item."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlane.scheduler import Backpressure, Item, Kernel, KeyPolicy, Priority
 
 
 def test_items_in_use_elsewhere_count_against_the_cap() -> None:
-    """A key whose items another kernel handed out starts with its cap that much filled."""
+    """A key whose items another kernel handed out starts with its cap partly filled."""
     kernel: Kernel[Item] = Kernel(counts_use=True)
     kernel.set_policy("acme", KeyPolicy(cap=2))
     kernel.occupy("acme", 2)
@@ -28,14 +28,14 @@ def test_items_in_use_elsewhere_count_for_the_keys_above() -> None:
     assert kernel.in_use("acme") == 0
 
 
-def test_a_kernel_that_does_not_count_use_can_not_be_occupied() -> None:
+def test_a_kernel_that_does_not_count_use_cannot_be_occupied() -> None:
     """Without counting there is nothing to take over."""
     with pytest.raises(ValueError, match="does not count"):
         Kernel().occupy("acme")
 
 
-def test_a_key_that_is_released_and_idle_is_forgotten_in_time() -> None:
-    """Releasing the last item of an idle key makes the key one to forget, so keys seen once do not pile up."""
+def test_a_released_idle_key_is_forgotten_in_time() -> None:
+    """Releasing the last item of an idle key makes the key forgettable, so keys seen once do not accumulate."""
     kernel: Kernel[Item] = Kernel(counts_use=True, idle_keys_max=10)
     for number in range(100):
         kernel.offer(Item(f"tenant-{number}"), 0)
@@ -47,8 +47,8 @@ def test_a_key_that_is_released_and_idle_is_forgotten_in_time() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"), [(Backpressure.DROP_OLDEST, "first"), (Backpressure.DROP_NEWEST, "last")]
 )
-def test_the_longest_key_would_make_room(policy: Backpressure, expected: str) -> None:
-    """Without naming a key, the victim is of the key with the most items, the oldest or newest as asked."""
+def test_the_victim_belongs_to_the_longest_key(policy: Backpressure, expected: str) -> None:
+    """Without a key, the victim is the oldest or newest item of the key with the most items."""
     kernel: Kernel[Item] = Kernel()
     items = {"first": Item("noisy"), "middle": Item("noisy"), "last": Item("noisy"), "quiet": Item("quiet")}
     kernel.offer_many(list(items.values()), 0)
@@ -56,8 +56,8 @@ def test_the_longest_key_would_make_room(policy: Backpressure, expected: str) ->
     assert len(kernel) == 4
 
 
-def test_a_key_that_has_grown_since_would_make_room() -> None:
-    """Asked again, it is the key with the most items by now, also if it grew by a batch of plain items."""
+def test_the_victim_belongs_to_a_key_that_has_grown_since() -> None:
+    """The second answer is of the key with the most items by then, also if it grew by a batch of plain items."""
     kernel: Kernel[Item] = Kernel()
     noisy, quiet = [Item("noisy") for _ in range(3)], [Item("quiet") for _ in range(5)]
     kernel.offer_many([*noisy, quiet[0]], 0)
@@ -66,16 +66,16 @@ def test_a_key_that_has_grown_since_would_make_room() -> None:
     assert kernel.victim(Item("new"), Backpressure.DROP_OLDEST) is quiet[0]
 
 
-def test_a_victim_can_be_asked_of_one_key() -> None:
-    """With a key named, the victim is one of that key's items."""
+def test_the_victim_can_be_limited_to_one_key() -> None:
+    """With a key, the victim is one of that key's items."""
     kernel: Kernel[Item] = Kernel()
     quiet = Item("quiet")
     kernel.offer_many([Item("noisy"), Item("noisy"), quiet], 0)
     assert kernel.victim(Item("quiet"), Backpressure.DROP_OLDEST, key="quiet") is quiet
 
 
-def test_nobody_of_higher_rank_makes_room() -> None:
-    """A low item pushes out neither a high one nor anything of an empty kernel."""
+def test_no_item_of_higher_priority_is_a_victim() -> None:
+    """A low item drops no high one, and there is no victim in an empty kernel."""
     kernel: Kernel[Item] = Kernel()
     low = Item("acme", priority=Priority.LOW)
     assert kernel.victim(low, Backpressure.DROP_OLDEST) is None

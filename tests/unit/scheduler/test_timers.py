@@ -1,4 +1,4 @@
-"""Timers tell what is due, each thing once."""
+"""Timers return what is due, each target once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairlane.scheduler.timers import Timers
 
 
 def test_targets_come_out_when_due_earliest_first() -> None:
-    """Order is by instant, then by who was pushed first."""
+    """The order is by instant, then by order of insertion."""
     timers: Timers[str] = Timers(lambda _at, _target: True)
     for at_ms, target in ((5, "c"), (1, "a"), (5, "d"), (3, "b")):
         timers.push(at_ms, target)
@@ -17,7 +17,7 @@ def test_targets_come_out_when_due_earliest_first() -> None:
 
 
 def test_stale_entries_are_passed_over() -> None:
-    """What is no longer live is neither reported nor announced."""
+    """Targets that are no longer live are neither returned nor the next event."""
     live = {"b"}
     timers: Timers[str] = Timers(lambda _at, target: target in live)
     timers.push(1, "a")
@@ -27,7 +27,7 @@ def test_stale_entries_are_passed_over() -> None:
 
 
 def test_a_target_armed_twice_for_one_instant_comes_out_once() -> None:
-    """Whoever is armed, disarmed and armed again for the same instant is due once."""
+    """A target armed, disarmed and armed again for the same instant is due once."""
     timers: Timers[str] = Timers(lambda _at, _target: True)
     timers.push(5, "a")
     timers.push(5, "a")
@@ -35,7 +35,7 @@ def test_a_target_armed_twice_for_one_instant_comes_out_once() -> None:
 
 
 def test_stale_entries_hold_bounded_memory() -> None:
-    """Ten thousand entries of which one is live take the place of a few."""
+    """Ten thousand entries of which one is live take the memory of a few."""
     timers: Timers[int] = Timers(lambda _at, target: target == 0)
     for target in range(10_000):
         timers.push(10**6, target)

@@ -1,4 +1,4 @@
-"""Words for the tests: backlogs, and what comes out of a kernel."""
+"""Helpers: create a backlog, and read what a kernel hands out."""
 
 from __future__ import annotations
 

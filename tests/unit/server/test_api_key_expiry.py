@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.gateway.caller import Caller
 from fairlane.model.message import NewMessage
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.verbs.verb import Done
@@ -26,13 +26,13 @@ Ending = Callable[[House, FakeClock, str], Awaitable[None]]
 
 async def revoked(house: House, _: FakeClock, key: str) -> None:
     """Revoke the key."""
-    await house.doors.keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
+    await house.server.api_keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
 
 
 async def expired(house: House, clock: FakeClock, _: str) -> None:
     """Let the time of the key pass, and the timer come round."""
     clock.advance(HOUR_MS)
-    house.doors.keys.sweep()
+    house.server.api_keys.sweep()
 
 
 ENDINGS = pytest.mark.parametrize("ending", [revoked, expired])
@@ -99,7 +99,7 @@ def test_a_subscription_ends(path: str, ending: Ending) -> None:
             scope = {"type": "http", "method": "POST", "path": f"/v1/queue/{path}", "headers": fields}
             incoming: asyncio.Queue[Any] = asyncio.Queue()
             incoming.put_nowait({"type": "http.request", "body": b'{"queue": "orders"}'})
-            serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, events.put))
+            serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, events.put))
             assert (await events.get())["status"] == 200
             assert (await events.get())["more_body"] is True
             await ending(house, clock, key)
@@ -135,9 +135,9 @@ def test_the_timer_comes_round_within_a_second() -> None:
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key):
-            caller = house.doors.keys.caller(f"Bearer {key}")
-            ended = asyncio.create_task(house.doors.keys.ended(caller))
-            sweeping = asyncio.create_task(house.doors.keys.keep_sweeping())
+            caller = house.server.api_keys.caller(f"Bearer {key}")
+            ended = asyncio.create_task(house.server.api_keys.ended(caller))
+            sweeping = asyncio.create_task(house.server.api_keys.keep_sweeping())
             await asyncio.sleep(0)
             clock.advance(HOUR_MS)
             async with asyncio.timeout(1):
@@ -152,8 +152,8 @@ def test_a_key_that_has_ended_before_is_no_reason_to_wait() -> None:
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key):
-            caller = house.doors.keys.caller(f"Bearer {key}")
+            caller = house.server.api_keys.caller(f"Bearer {key}")
             await revoked(house, clock, key)
-            await asyncio.wait_for(house.doors.keys.ended(caller), 10)
+            await asyncio.wait_for(house.server.api_keys.ended(caller), 10)
 
     run(main())

@@ -72,7 +72,7 @@ def test_a_server_that_goes_down_takes_no_new_work() -> None:
             health = stub(health_pb2_grpc.HealthStub, caller.channel)
             watching = health.Watch(health_pb2.HealthCheckRequest(service=SERVICES[0]))
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
-            caller.house.doors.draining.set()
+            caller.house.server.draining.set()
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             watching.cancel()
             error = await refused(caller.broker.Enqueue(broker.EnqueueRequest(queue="orders")))
@@ -102,7 +102,7 @@ def test_a_lease_that_is_called_off_takes_nothing() -> None:
 
 
 def _waiters(caller: Caller) -> list[Any]:
-    line = caller.house.broker._engine.dispatcher._lines.get("orders", ())
+    line = caller.house.broker._engine.consumers.lines.get("orders", ())
     return list(line)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fairlane.model.message import NewMessage
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.logs import JsonLines, TextLines
 from fairlane.verbs.table import VERBS
 
@@ -94,7 +94,7 @@ async def stream(house: House, path: str, body: object, accept: str) -> tuple[di
     async def send(event: Any) -> None:
         outgoing.put_nowait(event)
 
-    serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+    serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
     started = await outgoing.get()
 
     async def read() -> bytes:
@@ -149,7 +149,7 @@ def test_a_long_poll_that_is_hung_up_leaves_nothing_behind() -> None:
             async def send(event: Any) -> None:
                 raise AssertionError(event)
 
-            polling = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+            polling = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
             while (await house.broker.queue("orders")).waiters < 2:
                 pass
             incoming.put_nowait({"type": "http.disconnect"})

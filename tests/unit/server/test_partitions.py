@@ -7,7 +7,8 @@ import base64
 from typing import Any
 
 from fairlane.model.partitions import partition_of_id, partition_of_key
-from tests.unit.cluster.in_process import Cluster, Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, Member, cluster_of
 from tests.unit.server.house import run
 
 TENANTS = [f"tenant-{number}" for number in range(12)]
@@ -116,7 +117,7 @@ def waiters(cluster: Cluster, queue: str, made: int) -> int:
     found = 0
     for at in range(made):
         served = f"{queue}~{at}" if at else queue
-        found += cluster.owner(served).groups.of(served)._engine.dispatcher.waiting(served)
+        found += cluster.owner(served).groups.of(served)._engine.consumers.waiting(served)
     return found
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 
 from fairlane.model.partitions import partition_of_id, partition_of_key
-from fairlane.server.interfaces.grpc_server import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
 from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
-from tests.unit.cluster.in_process import Member, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Member, cluster_of
 from tests.unit.cluster.test_moving import call, next_frame, stream_to
 from tests.unit.cluster.test_partition_rules import key_for
 from tests.unit.server.grpc_house import refused, stub, trailing
@@ -157,7 +158,7 @@ class calling:  # noqa: N801 - used as a function
     """Serve gRPC at a node, and call it."""
 
     def __init__(self, member: Member) -> None:
-        self._door = GrpcDoor(member.doors)
+        self._door = GrpcInterface(member.server)
 
     async def __aenter__(self) -> Any:
         port = self._door.listen("127.0.0.1:0")
@@ -181,7 +182,9 @@ def test_who_rules_a_queue_but_not_its_dead_letters_may_split_it() -> None:
                 Grant(right="consume", queues="orders"),
             ]
             user = await key_for(cluster, "user", *rights)
-            await until(lambda: all(len(each.doors.keys) == 2 for each in cluster.members.values()), "all know them")
+            await until(
+                lambda: all(len(each.server.api_keys) == 2 for each in cluster.members.values()), "all know them"
+            )
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=ruler)
             request = {"queue": "orders", "partitions": 4}
             await cluster["a"].done("cluster/split", request, authorization=ruler)

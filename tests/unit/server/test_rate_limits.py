@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fairlane.errors import RateLimited
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.server.rate_limits import RequestRates
 from fairlane.server.settings import load
 from fairlane.testing.clock import FakeClock
@@ -20,7 +20,7 @@ from fairlane.wire.grpc import types_pb2
 from tests.unit.server.grpc_house import called, refused, trailing
 from tests.unit.server.house import connected, opened, run
 
-TWO = DoorLimits(requests_per_second=2, requests_burst=2)
+TWO = CallLimits(requests_per_second=2, requests_burst=2)
 LOOK = {"queue": "orders"}
 ONE = broker.AckItems(receipts=[types_pb2.Receipt(id="0" * 16, token=1)])
 
@@ -89,7 +89,7 @@ def test_http_refuses_with_429_and_when_to_come_back() -> None:
             error = answer.json()["error"]
             assert (error["code"], error["retry_after_ms"]) == ("rate_limited", 500)
             assert (await house.http.get("/healthz")).status_code == 200
-            assert house.doors.tally.errors["rate_limited"] == 1
+            assert house.server.tally.errors["rate_limited"] == 1
             clock.advance(500)
             assert (await house.post("queue/stats", LOOK)).status_code == 200
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant
 from tests.unit.server.house import House, opened, run
 
@@ -163,7 +163,7 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_ends() -> None:
     """By what its length says, or as soon as it is longer; nothing of the rest is read."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(body_bytes_max=1000)) as house:
+        async with opened(limits=CallLimits(body_bytes_max=1000)) as house:
             told = await enqueue(house, "queue=orders", b"x" * 1001)
             assert (told.status_code, told.headers["connection"]) == (413, "close")
             assert (await enqueue(house, "queue=orders", b"x" * 1000)).status_code == 200

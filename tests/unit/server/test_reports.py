@@ -19,7 +19,7 @@ MANIFEST = {"version": 1, "run": 3, "format": "parquet", "covered": [[1, 40], [5
 
 async def shown(house: House, folder: Path | None) -> dict[str, Any]:
     """Return what is shown of a folder."""
-    house.doors.reports = folder
+    house.server.reports = folder
     answer = await house.http.get("/v1/reports")
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -73,7 +73,7 @@ def test_only_an_operator_may_look(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with opened(asks_for_keys=True) as house:
-            house.doors.reports = tmp_path
+            house.server.reports = tmp_path
             for right, status in (("consume", 403), ("admin", 200)):
                 key = await house.key(Grant(right=right))  # type: ignore[arg-type] # they are rights
                 answer = await house.http.get("/v1/reports", headers={"authorization": f"Bearer {key}"})

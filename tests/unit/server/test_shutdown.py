@@ -28,11 +28,11 @@ async def draining(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Go down beside what follows; it must end before the context does."""
     async with asyncio.timeout(LONG_S):
-        task = asyncio.create_task(drain(house.doors, grace_s=grace_s, quiet_s=quiet_s))
-        await house.doors.draining.wait()
+        task = asyncio.create_task(drain(house.server, grace_s=grace_s, quiet_s=quiet_s))
+        await house.server.draining.wait()
         yield task
         await task
-    assert house.doors.closing.is_set()
+    assert house.server.closing.is_set()
 
 
 def test_with_nothing_leased_it_ends_at_once() -> None:
@@ -74,7 +74,7 @@ def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:
             async with draining(house, quiet_s=0) as task:
                 await socket.next(Ended)
                 for receipt in receipts:
-                    assert is_attended(house.doors)
+                    assert is_attended(house.server)
                     assert not task.done()
                     await socket.answer("ack", Ack(queue="orders", receipts=[receipt]), Results)
 
@@ -89,8 +89,8 @@ def test_a_connection_that_has_leased_is_waited_for_until_it_goes() -> None:
             await house.broker.enqueue_many("orders", [NewMessage()])
             async with connected(house) as socket:
                 await socket.answer("lease", LEASE, LeasedMessages)
-                assert is_attended(house.doors)
-            assert not is_attended(house.doors)
+                assert is_attended(house.server)
+            assert not is_attended(house.server)
             async with draining(house, quiet_s=0):
                 pass
 
@@ -150,9 +150,9 @@ def test_who_is_in_a_hurry_ends_the_wait() -> None:
             await house.broker.enqueue_many("orders", [NewMessage()])
             await house.post("queue/dequeue", LEASE)
             async with asyncio.timeout(LONG_S):
-                waiting = asyncio.create_task(settled(house.doors, quiet_s=LONG_S))
+                waiting = asyncio.create_task(settled(house.server, quiet_s=LONG_S))
                 await asyncio.sleep(0)
-                house.doors.closing.set()
+                house.server.closing.set()
                 await waiting
 
     run(main())

@@ -19,7 +19,8 @@ from fairlane.adapters.shared.ownership import Ownership
 from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreFenced
 from fairlane.ports.store import Extent
 from fairlane.testing.store_samples import commit_of, page_of
-from tests.kit.servers.stores import PostgresServer, wait_until
+from tests.kit.servers.stores import PostgresServer
+from tests.kit.waiting import wait_until
 
 _numbers = itertools.count(1)
 

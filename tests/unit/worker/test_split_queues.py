@@ -8,7 +8,8 @@ from fairlane.client import AsyncClient, NewMessage
 from fairlane.core.ledger import Queue
 from fairlane.model.partitions import partition_of_id, partition_of_key, served_name
 from fairlane.worker import Worker, WorkMessage
-from tests.unit.cluster.in_process import Cluster, cluster_of, until
+from tests.kit.waiting import until
+from tests.unit.cluster.in_process import Cluster, cluster_of
 
 AWAY, HERE = (next(key for key in map(str, range(100)) if partition_of_key(key, 3) == at) for at in (1, 2))
 """A fairness key of the second partition, and one of the third."""

@@ -74,7 +74,9 @@ class RocksDbStore:
         after = extent_after(commit, self._extent, page_start=self._page_start)
         try:
             opened.db.write(batch_of(opened, commit, before=self._extent, after=after))
-            self._free_space(opened, len(commit.dropped))
+            self._dropped += len(commit.dropped)
+            if self._dropped >= _DROPPED_MAX:
+                self._free_space(opened)
         except Exception as error:
             self._has_failed = True
             raise failure(error, "write") from error
@@ -140,7 +142,7 @@ class RocksDbStore:
         """A failed sync may have lost what a later one would seem to keep, so nothing is written until ``recover``."""
         if self._has_failed:
             raise StoreFailed("The store has failed and was not recovered since.")
-        return self._readable()
+        return self._open if self._open is not None else self._readable()
 
     def _flush_log(self, opened: OpenDatabase) -> None:
         try:
@@ -149,16 +151,14 @@ class RocksDbStore:
             self._has_failed = True
             raise failure(error, "sync") from error
 
-    def _free_space(self, opened: OpenDatabase, dropped: int) -> None:
+    def _free_space(self, opened: OpenDatabase) -> None:
         """Now and then send what was dropped on its way to the disk, where it makes RocksDB delete the bodies.
 
         What is dropped takes little room itself, so without new bodies it would stay in memory for hours, and the old
         bodies on the disk.
         """
-        self._dropped += dropped
-        if self._dropped >= _DROPPED_MAX:
-            self._dropped = 0
-            opened.bodies.flush(wait=False)
+        self._dropped = 0
+        opened.bodies.flush(wait=False)
 
     def _page_start(self, sequence: int) -> int:
         return self._slice(sequence, count_max=1)[0].sequence

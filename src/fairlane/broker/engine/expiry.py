@@ -1,32 +1,34 @@
-"""What time does by itself within a cycle: leases end, consumers and sinks fall silent, deadlines pass."""
+"""What time alone does within a cycle: leases end, consumers and sinks fall silent, deadlines pass."""
 
 from __future__ import annotations
 
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.hook_calls import run_command
 from fairlane.core.commands import Nack, Remove, Unclaim, Unstage
+from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
 
 
-def expire(executor: Executor, cycle: Cycle, *, most: int) -> None:
-    """Take back leases that have ended, about so many, and take out what has come too late."""
+def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
+    """Take back the leases that have ended, about ``leases_max`` of them, and remove what has come too late."""
     schedule = executor.schedule
-    for queue, messages in schedule.expired_leases(cycle.now_ms, most=most):
+    for queue, messages in schedule.expired_leases(cycle.now_ms, most=leases_max):
         receipts = [Receipt(id_of(message.number), message.token) for message in messages]
-        executor.meters.expired(messages, cycle.now_ms)
+        executor.metrics.expired(messages, cycle.now_ms)
         command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
-        executor.run_command(command, cycle)
+        run_command(executor, command, cycle)
     for queue, consumer in schedule.presence.idle_consumers(cycle.now_ms):
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):
         executor.execute(Unstage(queue=queue, sink=sink), cycle)
-    remove_departed(executor, cycle)
+    remove(executor, cycle, schedule.departed(cycle.now_ms))
 
 
-def remove_departed(executor: Executor, cycle: Cycle) -> None:
-    """Take out the messages whose deadlines have passed."""
-    for queue, messages in executor.schedule.departed(cycle.now_ms):
+def remove(executor: Executor, cycle: Cycle, departed: list[tuple[str, list[Message]]]) -> None:
+    """Remove the messages whose deadlines have passed, by queue."""
+    for queue, messages in departed:
         known = executor.ledger.queues[queue].messages
-        numbers = [message.number for message in messages if message.number in known]  # others were taken out since
+        numbers = [message.number for message in messages if message.number in known]  # others are gone already
         if numbers:
             executor.execute(Remove(queue=queue, numbers=numbers, reason="deadline"), cycle)

@@ -1,15 +1,20 @@
-"""Housekeeping: sealing segments, trimming the journal, and keeping recovery short. A little with each commit."""
+"""Housekeeping: sealing segments, trimming the journal, and keeping recovery short. A little with each commit.
+
+*Recovery stays short* without snapshots, which would make commits wait. When the journal from the base on has grown too
+long for what is alive, a *baseline* is written: everything but the messages, which is small. From then on each commit
+*carries* a few of the oldest messages that are still alive, that is, writes them down again as they are now. Once
+nothing alive is described only before the baseline, the baseline is the new base, and recovery reads from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.settings import Settings
-from fairlane.core.commands import Carry, Command, MoveBase, Seal, Trim
+from fairlane.core.commands import Carry, MoveBase, Seal, Trim
 from fairlane.core.ledger import Ledger
 
 CARRY_RATIO, DEDUP_RATIO = 4, 2
-"""Recovery reads at most about so many events for each message alive and each dedup id known, plus ``CARRY_FLOOR``.
+"""Recovery reads at most about this many events for each message alive and each dedup id known, plus ``CARRY_FLOOR``.
 
 Dedup ids are forgotten in time. Were they not counted, a busy broker with a long window would carry each of them again
 and again meanwhile, and do little else.
@@ -18,74 +23,70 @@ CARRY_FLOOR = 500_000
 CARRY_COUNT = 256
 _LOOK_MS = 1_000
 _COUNTS = 4
-"""To count ids takes time by the queue, so it is done about so often between two baselines."""
+"""Counting dedup ids takes time in proportion to the queues, so it is done about this often between two baselines."""
 
 
 class Housekeeper:
-    """Decides when the journal needs care. Sizes are those of the pages since the broker was opened."""
+    """Decides when the journal needs care.
+
+    Attributes:
+        trim_to: the position up to which the next commit deletes pages.
+        segment_size: the bytes of the pages of the present segment, as far as they were written since opening.
+    """
 
     def __init__(self, ledger: Ledger, settings: Settings, *, carry_floor: int = CARRY_FLOOR) -> None:
         self._ledger = ledger
         self._settings = settings
         self._carry_floor = carry_floor
-        self._segment_size = 0
         self._next_look_ms = 0
         self._next_count = 0
+        self.segment_size = 0
         self.trim_to = ledger.trimmed
 
-    def note_page(self, size: int) -> None:
-        """Take note of a page that was written."""
-        self._segment_size += size
-
-    def tend(self, execute: Callable[[Command], object], now_ms: int) -> None:
-        """Do what is due, a little of it."""
-        ledger = self._ledger
-        if self._is_segment_full(now_ms):
-            execute(Seal(size=self._segment_size))
-            self._segment_size = 0
+    def tend(self, executor: Executor, cycle: Cycle) -> None:
+        """Do what is due, a little of it. Most cycles pass through here with four comparisons."""
+        ledger, settings, now_ms = self._ledger, self._settings, cycle.now_ms
+        events, first_ms = ledger.next_sequence - ledger.segment_first, ledger.segment_first_ms
+        is_old = events > 1 and first_ms and now_ms >= first_ms + settings.segment_ms
+        if is_old or events >= settings.segment_events:
+            executor.execute(Seal(size=self.segment_size), cycle)
+            self.segment_size = 0
             self._next_look_ms = 0
-        self._keep_recovery_short(execute)
+        if ledger.base != ledger.baseline and ledger.settle_base() != ledger.baseline:
+            executor.execute(Carry(count=CARRY_COUNT), cycle)
+            ledger.settle_base()
+        elif (
+            ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages > self._carry_floor
+            and self._is_base_far()
+        ):
+            executor.execute(MoveBase(), cycle)
         if ledger.segments and now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + _LOOK_MS
             to, passed = self._trim_position(now_ms)
             if to > ledger.trimmed:
-                execute(Trim(to=to, passed=passed))
+                executor.execute(Trim(to=to, passed=passed), cycle)
             self.trim_to = ledger.trimmed
 
     def next_seal_at(self) -> int | None:
-        """Return when the present segment is old enough to be sealed, None while it has no events."""
+        """Return when the present segment is old enough to be sealed; None while it has no events."""
         ledger = self._ledger
         if ledger.next_sequence - ledger.segment_first <= 1 or not ledger.segment_first_ms:
             return None
         return ledger.segment_first_ms + self._settings.segment_ms
 
-    def _is_segment_full(self, now_ms: int) -> bool:
-        ledger, settings = self._ledger, self._settings
-        if ledger.next_sequence - ledger.segment_first >= settings.segment_events:
-            return True
-        seal_at_ms = self.next_seal_at()
-        return seal_at_ms is not None and now_ms >= seal_at_ms
-
-    def _keep_recovery_short(self, execute: Callable[[Command], object]) -> None:
-        ledger = self._ledger
-        if ledger.settle_base() != ledger.baseline:
-            execute(Carry(count=CARRY_COUNT))
-            ledger.settle_base()
-        elif self._is_base_far():
-            execute(MoveBase())
-
     def _is_base_far(self) -> bool:
-        """Tell whether recovery would read too much."""
+        """Tell whether recovery would read too much even if dedup ids are counted, which takes a while."""
         ledger = self._ledger
-        beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
-        if beyond <= 0 or ledger.next_sequence < self._next_count:
+        if ledger.next_sequence < self._next_count:
             return False
+        beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
         left = DEDUP_RATIO * sum(len(queue.dedups) for queue in ledger.queues.values()) - beyond
+        # Every event may bring at most one id nearer to the end of its window: look again when a part has passed.
         self._next_count = ledger.next_sequence + left // _COUNTS
         return left < 0
 
     def _trim_position(self, now_ms: int) -> tuple[int, list[str]]:
-        """Return up to where the journal may go, by whole segments, and the readers that have not read all of it."""
+        """Return how far the journal may be trimmed, by whole segments, and which readers have not read so far."""
         ledger = self._ledger
         policies = (queue.policy.journal_retention_ms or 0 for queue in ledger.queues.values())
         retention_ms = max(self._settings.journal_retention_ms, *policies, 0)
@@ -106,7 +107,7 @@ class Housekeeper:
         return to, passed
 
     def _held_position(self, now_ms: int) -> int:
-        """Return the position of the last reader that is still waited for."""
+        """Return the position of the slowest reader that still holds the journal back."""
         hold_ms = self._settings.reader_hold_ms
         positions = [reader.position for reader in self._ledger.readers.values() if now_ms - reader.at_ms <= hold_ms]
         return min(positions, default=self._ledger.next_sequence)

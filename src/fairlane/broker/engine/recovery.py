@@ -1,20 +1,31 @@
-"""Recovery: the ledger is what the journal from the base on says, and nothing else."""
+"""Recovery: the ledger is what the journal from the base on says, and nothing else.
+
+A cycle that failed may have been committed all the same. Its requests were refused as possibly done, and their callers
+find out; but nobody else looks after the leases it made, since no consumer has received their messages. ``Undelivered``
+remembers those leases until recovery has shown which of them exist.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from sys import intern
 
+from fairlane.broker.cycle import Executor
+from fairlane.broker.requests import HandOut, Request
 from fairlane.core.apply import apply
+from fairlane.core.commands import Nack
 from fairlane.core.ledger import Ledger, Limits
 from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
 from fairlane.journal.records import Enqueued, Staged, Terms
+from fairlane.model.message import Receipt
+from fairlane.model.names import number_of
 from fairlane.ports.store import Store
 
 
 def recover(store: Store, limits: Limits) -> Ledger:
-    """Open a store and fold its journal.
+    """Open a store, fold its journal, and return the ledger.
 
     Raises:
         StoreFailed: the store can't be opened or read.
@@ -23,7 +34,7 @@ def recover(store: Store, limits: Limits) -> Ledger:
     extent = store.recover()
     ledger = Ledger(limits, sequence=extent.base)
     was_enabled = gc.isenabled()
-    gc.disable()  # millions of objects are made and none is garbage: looking for it would double the time
+    gc.disable()  # millions of objects are made and none is garbage: searching for some would double the time
     try:
         _fold(store, ledger)
     except (KeyError, ValueError, IndexError) as error:
@@ -33,7 +44,7 @@ def recover(store: Store, limits: Limits) -> Ledger:
             gc.enable()
     if ledger.next_sequence != extent.next_sequence:
         raise StoreCorrupt(f"The journal ends at {ledger.next_sequence}, not at {extent.next_sequence}.")
-    ledger.dropped.clear()  # whatever was dropped was dropped by the commit that said so
+    ledger.dropped.clear()  # the commits that dropped chunks have deleted them from the store
     return ledger
 
 
@@ -51,5 +62,24 @@ def _fold(store: Store, ledger: Ledger) -> None:
 
 
 def _share_keys(terms: Terms) -> None:
-    """Let a million messages of a thousand tenants have a thousand keys, as they have when they come one by one."""
+    """Share equal keys, so that a million messages of a thousand tenants hold a thousand strings and not a million."""
     terms.keys = [intern(key) if type(key) is str else key for key in terms.keys]
+
+
+class Undelivered:
+    """The leases of failed cycles, until recovery shows which of them were committed."""
+
+    def __init__(self) -> None:
+        self._receipts: list[tuple[str, Receipt]] = []
+
+    def add(self, hand_outs: Iterable[HandOut]) -> None:
+        """Remember what was leased in a cycle that has failed."""
+        for hand_out in hand_outs:
+            self._receipts.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
+
+    def give_back(self, executor: Executor) -> None:
+        """Return the messages whose leases exist after all to their queues, as if they had not been handed out."""
+        for queue, receipt in self._receipts:
+            if executor.ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
+                executor.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+        self._receipts = []

@@ -1,6 +1,6 @@
-"""Answering: what a cycle came to is told once it is durable, and refused when it has failed.
+"""Replies: what a cycle came to is told once it is durable, and refused when the cycle has failed.
 
-Whoever has given up, or has been answered already, is passed over.
+A reply whose caller gave up, or that was answered already, is passed over.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.requests import Read, Reply, Waiter
-from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.requests import Consumer, Reply, Waiter
+from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingProducers
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
-from fairlane.ports.store import Store
 
 _log = logging.getLogger("fairlane.broker")
 
@@ -30,32 +29,16 @@ def answer_all(answers: Iterable[tuple[Reply, object]]) -> None:
             reply.set_result(outcome)
 
 
-def reply_to(question: Read, store: Store) -> None:
-    """Look, if the store is still ours, and tell what was seen."""
-    if question.reply.done():
-        return
-    try:
-        store.check_owned()
-        answer = question.ask()
-    except Exception as error:  # noqa: BLE001 - whoever asks gets it
-        question.reply.set_exception(error)
-    else:
-        question.reply.set_result(answer)
-
-
 def guarded(call: Callable[..., None], *arguments: object) -> None:
-    """Call somebody else's code after a commit: what it raises is its own affair, and undoes nothing."""
+    """Call code of others after a commit. Whatever it raises is logged and undoes nothing."""
     try:
         call(*arguments)
     except Exception:  # noqa: BLE001 - see above
-        _log.exception("Something that was told of a commit failed.")
-
-
-# ----------------------------------------------------------------------------------------------------------- refusing
+        _log.exception("A callback failed after a commit; the commit stands.")
 
 
 def refuse_all(replies: Iterable[Reply | None], error: FairlaneError) -> None:
-    """Refuse everybody who waits for a reply."""
+    """Refuse everyone who waits for a reply."""
     for reply in replies:
         if reply is not None and not reply.done():
             reply.set_exception(error)
@@ -64,32 +47,49 @@ def refuse_all(replies: Iterable[Reply | None], error: FairlaneError) -> None:
 def refuse_cycle(cycle: Cycle, error: FairlaneError) -> None:
     """Refuse the requests of a cycle that has failed."""
     refuse_all((reply for reply, _ in cycle.answers), error)
-    refuse_all((question.reply for question in cycle.questions), error)
+    refuse_all((read.reply for read in cycle.reads), error)
     refuse_all((request.reply for request in cycle.claims), error)
     if cycle.current is not None:
         refuse_all((cycle.current.reply,), error)
     refuse_all((hand_out.taker.reply for hand_out in cycle.hand_outs if isinstance(hand_out.taker, Waiter)), error)
 
 
-def refuse_everybody(
-    dispatcher: Dispatcher, enqueues: WaitingProducers, stages: WaitingSinks, error: FairlaneError
+def refuse_everyone(
+    consumers: WaitingConsumers, producers: WaitingProducers, sinks: WaitingSinks, error: FairlaneError
 ) -> None:
-    """Let everybody go who waits, since it is for another process to serve them."""
-    refuse_all((waiter.reply for waiter in dispatcher.everybody()), error)
-    refuse_all((reply for reply, _ in enqueues.dismiss()), error)
-    refuse_all((reply for reply, _ in stages.dismiss()), error)
-    for consumers in list(dispatcher.consumers.values()):
-        for consumer in list(consumers):
-            consumer.ending = error
-            dispatcher.detach(consumer)
-            guarded(consumer.deliver, [])
+    """Refuse everyone who waits and end all consumers: another process serves them from now on."""
+    refuse_all((waiter.reply for waiter in consumers.everybody()), error)
+    refuse_all((reply for reply, _ in producers.dismiss()), error)
+    refuse_all((reply for reply, _ in sinks.dismiss()), error)
+    for consumer in consumers.all_attached():
+        consumer.ending = error
+        consumers.detach(consumer)
+        guarded(consumer.deliver, [])
 
 
-def send_home(dispatcher: Dispatcher, enqueues: WaitingProducers, stages: WaitingSinks) -> None:
-    """Let everybody go who waits, with what they have, since the broker closes."""
-    answer_all((waiter.reply, []) for waiter in dispatcher.everybody())
-    answer_all(enqueues.dismiss())
-    answer_all(stages.dismiss())
-    for consumers in dispatcher.consumers.values():
-        for consumer in consumers:
-            consumer.deliver([])
+def release_everyone(consumers: WaitingConsumers, producers: WaitingProducers, sinks: WaitingSinks) -> None:
+    """Answer everyone who waits with what they have so far, and end all consumers: the broker closes."""
+    answer_all((waiter.reply, []) for waiter in consumers.everybody())
+    answer_all(producers.dismiss())
+    answer_all(sinks.dismiss())
+    for consumer in consumers.all_attached():
+        consumer.deliver([])
+
+
+def send_away(consumers: WaitingConsumers, error: FairlaneError) -> None:
+    """Refuse everyone who waits, and let attached consumers take no more; they end when the engine does."""
+    refuse_all((waiter.reply for waiter in consumers.everybody()), error)
+    for consumer in consumers.all_attached():
+        consumer.credit = 0
+        consumer.ending = error
+
+
+def send_away_from(consumers: WaitingConsumers, queue: str, error: FairlaneError) -> None:
+    """Refuse everyone who waits at a queue, and end its consumers now."""
+    takers = consumers.dismiss(queue)
+    refuse_all((taker.reply for taker in takers if isinstance(taker, Waiter)), error)
+    for consumer in (taker for taker in takers if isinstance(taker, Consumer)):
+        consumers.detach(consumer)
+        consumer.credit = 0
+        consumer.ending = error
+        guarded(consumer.deliver, [])

@@ -10,13 +10,15 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from time import perf_counter, thread_time
+from enum import Enum
+from time import thread_time
 from types import TracebackType
 from typing import Any, Self
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine, Tap
-from fairlane.broker.frontends.unclosed import tell_unclosed
+from fairlane.broker.engine.state import State
+from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
 from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
 from fairlane.broker.verbs.admin_aio import AsyncAdminVerbs
@@ -36,6 +38,19 @@ _SMOOTHING = 0.2
 _SLEEP_S_MAX = 3600.0
 
 
+class Phase(Enum):
+    """Where the loop is in the engine's cycle. Each leads to the next; ``SYNCING`` only where the disk is slow.
+
+    A request that comes while a cycle is under way is taken by the next one, which the end of this one schedules.
+    """
+
+    IDLE = "nothing is to be done, or only later"
+    SCHEDULED = "a cycle begins in the next pass of the loop"
+    RUNNING = "the engine decides and writes"
+    SYNCING = "a thread syncs; the loop does other things"
+    ANSWERING = "the engine answers and delivers"
+
+
 class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     """A durable, fair broker in this process, for one event loop. See ``fairlane.assembly.open_async_broker``.
 
@@ -49,11 +64,8 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._sync_s = 0.0
-        self._is_scheduled = False
-        self._is_finishing = False
-        self._told: list[Callable[[], None]] = []
-        self._is_syncing = False
-        self._is_closed = False
+        self._phase = Phase.IDLE
+        self._callbacks: list[Callable[[], None]] = []
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
@@ -100,7 +112,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         """
         if os.getpid() != self._process:
             raise WrongProcess("This broker was opened by the process that this one was forked from.")
-        if self._is_closed:
+        if self._closing is not None:
             raise Closed("The broker has been closed.")
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop("This broker belongs to another event loop.")
@@ -110,12 +122,12 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     @property
     def is_answering(self) -> bool:
         """Whether the answers of a cycle are being given."""
-        return self._is_finishing
+        return self._phase is Phase.ANSWERING
 
     def call_after_answers(self, callback: Callable[[], None]) -> None:
         """Call back when all answers of the present cycle are given, or if none are being given in the next pass."""
-        if self._is_finishing:
-            self._told.append(callback)
+        if self._phase is Phase.ANSWERING:
+            self._callbacks.append(callback)
         else:
             self._loop.call_soon(callback)
 
@@ -195,7 +207,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             QueueNotFound: there is no such queue.
         """
         engine = self._engine
-        return await self._read(lambda: stream_views(engine.ledger, engine.dispatcher, queue))
+        return await self._read(lambda: stream_views(engine.ledger, engine.consumers, queue))
 
     def journal_end(self) -> int:
         """Return the position of the latest event of the journal."""
@@ -232,6 +244,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     def measured(self) -> BrokerMetrics:
         """Return what the broker has measured of itself."""
         engine = self._engine
+        engine.metrics.fold()
         now_ms, ledger = engine.now_ms(), engine.ledger
         throttles = [
             ThrottleCounts(
@@ -243,7 +256,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             queue.name for queue in ledger.queues.values() if queue.policy.on_enqueue or queue.policy.on_failure
         ]
         return BrokerMetrics(
-            meters=engine.meters,
+            engine=engine.metrics,
             next_sequence=ledger.next_sequence - ledger.counts_from,
             recovery_from=ledger.base - ledger.counts_from,
             throttles=throttles,
@@ -257,7 +270,6 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
     async def close(self) -> None:
         """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
         if self._closing is None:
-            self._is_closed = True
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
 
@@ -268,10 +280,14 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         receipts are good wherever the store is opened next.
         """
         if self._closing is None:
-            self._is_closed = True
             self._engine.send_away(error)
             self._closing = self._loop.create_task(self._close(keeps_leases=True))
         await asyncio.shield(self._closing)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed: no request is taken any more."""
+        return self._closing is not None
 
     @property
     def is_lost(self) -> bool:
@@ -282,7 +298,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         if not keeps_leases:
             self._engine.dismiss_consumers()
         self._wake()
-        while self._is_scheduled or self._is_syncing:
+        while self._phase is not Phase.IDLE:
             await self._idle.wait()
         if self._timer is not None:
             self._timer.cancel()
@@ -299,97 +315,100 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         await self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True) and os.getpid() == self._process:
-            tell_unclosed(self)
+        if getattr(self, "_closing", self) is None and os.getpid() == self._process:
+            warn_unclosed(self)
 
     # ----------------------------------------------------------------------------------------------------------- cycles
 
     def _wake(self) -> None:
-        if not self._is_scheduled and not self._is_syncing and not self._engine.is_closed:
-            self._is_scheduled = True
+        """Run a cycle in the next pass of the loop, unless one is on its way: its end looks for more requests."""
+        if self._phase is Phase.IDLE and self._engine.state is not State.CLOSED:
+            self._phase = Phase.SCHEDULED
             self._idle.clear()
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self._is_scheduled = False
-        cycle = self._engine.begin()
-        if not cycle.records:
-            self._finish(cycle)
-            return
+        engine, cycle = self._engine, None
+        self._phase = Phase.RUNNING
         try:
-            self._engine.write(cycle)
-            if self._sync_s < self._slow_sync_s:
-                self._time(self._engine.sync)()
-            else:
-                self._sync_in_thread(cycle)
-                return
+            cycle = engine.begin()
+            if cycle.records:
+                engine.write(cycle)
+                if self._sync_s >= self._slow_sync_s:
+                    self._sync_in_thread(cycle)
+                    return
+                self._sync_s += _SMOOTHING * (engine.sync() - self._sync_s)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
-            self._engine.fail(cycle, error)
-            self._rest()
+            self._fail(cycle, error)
             return
+        except BaseException:
+            self._phase = Phase.IDLE
+            engine.distrust(cycle)
+            raise
         self._finish(cycle)
 
-    def _time(self, sync: Callable[[], None]) -> Callable[[], None]:
-        def timed() -> None:
-            begun = perf_counter()
-            sync()
-            self._sync_s += _SMOOTHING * (perf_counter() - begun - self._sync_s)
-
-        return timed
-
     def _sync_in_thread(self, cycle: Cycle) -> None:
-        self._is_syncing = True
-        syncing = self._loop.run_in_executor(None, self._time(self._engine.sync))
+        self._phase = Phase.SYNCING
+        syncing = self._loop.run_in_executor(None, self._engine.sync)
 
-        def synced(future: asyncio.Future[None]) -> None:
-            self._is_syncing = False
+        def synced(future: asyncio.Future[float]) -> None:
             error = future.exception() if not future.cancelled() else asyncio.CancelledError()
             if error is None:
+                self._sync_s += _SMOOTHING * (future.result() - self._sync_s)
                 self._finish(cycle)
             else:
-                self._engine.fail(cycle, error)
-                self._rest()
+                self._fail(cycle, error)
 
         syncing.add_done_callback(synced)
 
+    def _fail(self, cycle: Cycle | None, error: BaseException) -> None:
+        self._phase = Phase.IDLE
+        self._engine.fail(cycle if cycle is not None else Cycle(self._engine.now_ms(), 0), error)
+        self._rest()
+
     def _finish(self, cycle: Cycle) -> None:
-        self._is_finishing = True
+        self._phase = Phase.ANSWERING
         try:
             self._engine.finish(cycle)
         finally:
-            self._is_finishing = False
-            self._loop.call_soon(self._rest)
-            told, self._told = self._told, []
-            for tell in told:
-                self._guarded(tell)
+            self._phase = Phase.IDLE
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                self._guarded(callback)
+            if self._engine.inbox:
+                self._wake()
+            else:
+                # Not now: those who were just answered are about to run, and may ask for more.
+                self._loop.call_soon(self._rest)
 
-    def _guarded(self, tell: Callable[[], None]) -> None:
+    def _guarded(self, callback: Callable[[], None]) -> None:
         try:
-            tell()
-        except Exception as error:  # noqa: BLE001 - it is somebody else's, and the others are still to be told
-            self._loop.call_exception_handler({"message": "What was told of answers failed", "exception": error})
+            callback()
+        except Exception as error:  # noqa: BLE001 - it belongs to others, and the next callbacks still have to run
+            self._loop.call_exception_handler({"message": "A callback after answers failed", "exception": error})
 
     def _rest(self) -> None:
         """Go on at once if there is more to do, else when something is due."""
-        if self._engine.is_closed:
+        engine = self._engine
+        if self._phase is not Phase.IDLE or engine.state is State.CLOSED:
             return
-        if self._engine.has_requests():
+        if engine.has_requests():
             self._wake()
             return
-        at_ms = self._engine.next_event_at()
+        at_ms = engine.next_event_at()
         if at_ms != self._timer_at_ms or self._timer is None:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = None
             self._timer_at_ms = at_ms
             if at_ms is not None:
-                delay_s = min(max(0.0, (at_ms - self._engine.now_ms()) / 1000), _SLEEP_S_MAX)
+                delay_s = min(max(0.0, (at_ms - engine.now_ms()) / 1000), _SLEEP_S_MAX)
                 self._timer = self._loop.call_later(delay_s, self._on_time)
         self._idle.set()
 
     def _on_time(self) -> None:
         self._timer = None
-        if not self._is_closed:
+        if self._closing is None:
             self._wake()
 
 
@@ -450,7 +469,7 @@ class AsyncDeliveries:
             return
         self._is_over = True
         self._arrived.set()
-        if self._broker._is_closed:
+        if self._broker.is_closed:
             return
         await self._broker.detach(self._consumer)
         self._ready.clear()
@@ -462,7 +481,7 @@ class AsyncDeliveries:
         if not self._is_entered:
             raise InvalidArgument("A stream is entered with `async with` before it is iterated.")
         while self._is_over or not self._ready:
-            if self._is_over or self._consumer.is_closed or self._broker._is_closed:
+            if self._is_over or self._consumer.is_closed or self._broker.is_closed:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
-from fairlane.broker.frontends.unclosed import tell_unclosed
+from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
 from fairlane.broker.verbs.admin import AdminVerbs
 from fairlane.broker.verbs.batches import BatchVerbs
@@ -92,7 +92,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
         self._alarm_at_ms: int | None = None
         self._pacer = threading.Thread(target=self._pace, name="fairlane-pacer", daemon=True)
         self._pacer.start()
-        atexit.register(self._tell_unclosed)
+        atexit.register(self._warn_unclosed)
         self._run()
 
     def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
@@ -146,11 +146,16 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
                 self._cycle()
             self._is_closed = True
             self._engine.close()
-        atexit.unregister(self._tell_unclosed)
+        atexit.unregister(self._warn_unclosed)
         with self._alarm:
             self._alarm.notify_all()
         if threading.current_thread() is not self._pacer:
             self._pacer.join()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed: no request is taken any more."""
+        return self._is_closed
 
     def __enter__(self) -> Self:
         return self
@@ -158,9 +163,9 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tell_unclosed(self) -> None:
+    def _warn_unclosed(self) -> None:
         if os.getpid() == self._process:
-            tell_unclosed(self)
+            warn_unclosed(self)
 
     # ----------------------------------------------------------------------------------------------------------- cycles
 
@@ -275,7 +280,7 @@ class Deliveries:
                 return
             self._is_over = True
             self._arrived.notify_all()
-        if self._broker._is_closed:
+        if self._broker.is_closed:
             return
         self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
 
@@ -297,4 +302,4 @@ class Deliveries:
             return self._ready.popleft() if self._ready and not self._is_over else None
 
     def _has_ended(self) -> bool:
-        return self._is_over or self._consumer.is_closed or self._broker._is_closed
+        return self._is_over or self._consumer.is_closed or self._broker.is_closed

@@ -1,12 +1,12 @@
-"""A word for those who forget to close a broker; shown with ``python -X dev`` or ``-W default``."""
+"""The warning about a broker that was not closed; Python shows it with ``-X dev`` or ``-W default``."""
 
 from __future__ import annotations
 
 import warnings
 
 
-def tell_unclosed(broker: object) -> None:
-    """Warn that a broker is going away open, as Python does of files."""
+def warn_unclosed(broker: object) -> None:
+    """Warn that a broker was garbage collected while open, as Python does for files."""
     kind = type(broker).__name__
-    told = f"A {kind} was not closed. Nothing that it answered is lost; use it as a context manager, or close it."
-    warnings.warn(told, ResourceWarning, source=broker, stacklevel=3)
+    text = f"A {kind} was not closed. Nothing that it answered is lost; close it, or use it as a context manager."
+    warnings.warn(text, ResourceWarning, source=broker, stacklevel=3)

@@ -80,7 +80,7 @@ class AdminVerbs(Asking):
         """Return all queues in short, by name."""
         engine = self._engine
         return self._read(
-            lambda: [views.queue_view(engine.ledger, engine.dispatcher, name) for name in sorted(engine.ledger.queues)]
+            lambda: [views.queue_view(engine.ledger, engine.consumers, name) for name in sorted(engine.ledger.queues)]
         )
 
     def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
@@ -94,7 +94,7 @@ class AdminVerbs(Asking):
         check_keys_max(keys_max)
         if keys_max:
             return self._read(lambda: views.queue_details(engine, queue, engine.now_ms(), keys_max=keys_max))
-        return self._read(lambda: views.queue_view(engine.ledger, engine.dispatcher, queue))
+        return self._read(lambda: views.queue_view(engine.ledger, engine.consumers, queue))
 
     def inspect(self, queue: str) -> QueueView:
         """Return a queue with its fairness keys and throttles. Takes time in proportion to its keys.

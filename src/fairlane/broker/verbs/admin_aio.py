@@ -82,7 +82,7 @@ class AsyncAdminVerbs(AsyncAsking):
         """Return all queues in short, by name."""
         engine = self._engine
         return await self._read(
-            lambda: [views.queue_view(engine.ledger, engine.dispatcher, name) for name in sorted(engine.ledger.queues)]
+            lambda: [views.queue_view(engine.ledger, engine.consumers, name) for name in sorted(engine.ledger.queues)]
         )
 
     async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
@@ -96,7 +96,7 @@ class AsyncAdminVerbs(AsyncAsking):
         check_keys_max(keys_max)
         if keys_max:
             return await self._read(lambda: views.queue_details(engine, queue, engine.now_ms(), keys_max=keys_max))
-        return await self._read(lambda: views.queue_view(engine.ledger, engine.dispatcher, queue))
+        return await self._read(lambda: views.queue_view(engine.ledger, engine.consumers, queue))
 
     async def inspect(self, queue: str) -> QueueView:
         """Return a queue with its fairness keys and throttles. Takes time in proportion to its keys.

@@ -270,7 +270,7 @@ class MessageVerbs(Asking):
         """
         engine = self._engine
         return self._read(
-            lambda: views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
+            lambda: views.explain(engine.ledger, engine.schedule, engine.consumers, queue, message_id, engine.now_ms())
         )
 
     # -------------------------------------------------------------------------------------------------- workflow state

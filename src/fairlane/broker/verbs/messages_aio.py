@@ -270,7 +270,7 @@ class AsyncMessageVerbs(AsyncAsking):
         """
         engine = self._engine
         return await self._read(
-            lambda: views.explain(engine.ledger, engine.schedule, engine.dispatcher, queue, message_id, engine.now_ms())
+            lambda: views.explain(engine.ledger, engine.schedule, engine.consumers, queue, message_id, engine.now_ms())
         )
 
     # -------------------------------------------------------------------------------------------------- workflow state

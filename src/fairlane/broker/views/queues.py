@@ -10,9 +10,8 @@ import msgspec
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.views.deliveries import dead_letter_of
-from fairlane.broker.waiting.dispatcher import Dispatcher
+from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.redrives import admits, numbers_meant
-from fairlane.broker.waiting.wait_times import Waits
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.schedule import Schedule
 from fairlane.errors import InvalidArgument, MessageNotFound, QueueNotFound
@@ -38,12 +37,8 @@ class Looked(Protocol):
         """Who is next."""
 
     @property
-    def dispatcher(self) -> Dispatcher:
+    def consumers(self) -> WaitingConsumers:
         """Who waits for messages."""
-
-    @property
-    def waits(self) -> Waits:
-        """How long messages waited of late."""
 
 
 def known(ledger: Ledger, name: str) -> Queue:
@@ -70,7 +65,7 @@ def known_message(ledger: Ledger, queue: str, message_id: str) -> Message:
     return message
 
 
-def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
+def queue_view(ledger: Ledger, waiting: WaitingConsumers, name: str) -> QueueView:
     """Return a queue in short. Costs the same whatever the queue holds."""
     queue = known(ledger, name)
     dlq = ledger.queues.get(dlq_of(name))
@@ -87,8 +82,8 @@ def queue_view(ledger: Ledger, dispatcher: Dispatcher, name: str) -> QueueView:
         dead=len(dlq.messages) if dlq is not None else 0,
         oldest_ms=oldest.enqueued_ms if oldest is not None else None,
         active_keys=None,
-        waiters=dispatcher.waiting(name),
-        consumers=len(dispatcher.consumers.get(name, ())),
+        waiters=waiting.waiting(name),
+        consumers=len(waiting.attached.get(name, ())),
         claimed=queue.claimed,
         staged=len(queue.staged),
     )
@@ -103,7 +98,7 @@ def queue_details(
     wanted: Callable[[Key], bool] | None = None,
 ) -> QueueView:
     """Return a queue with its keys and throttles. Costs time in proportion to its keys, not to its messages."""
-    view = queue_view(engine.ledger, engine.dispatcher, name)
+    view = queue_view(engine.ledger, engine.consumers, name)
     queue, schedule = engine.ledger.queues[name], engine.schedule
     survey = schedule.kernel(name).survey(keys_max, now_ms, wanted=wanted)
     keys = tuple(_key_view(engine, queue, state, now_ms) for state in survey.keys)
@@ -121,7 +116,7 @@ def queue_details(
 
 def _key_view(engine: Looked, queue: Queue, state: KeyState, now_ms: int) -> KeyView:
     key, policy = state.key, engine.schedule.key_policy(queue.name, state.key)
-    waits = engine.waits.p50_and_p99_ms(queue.name, key, now_ms)
+    waits = engine.consumers.wait_times.p50_and_p99_ms(queue.name, key, now_ms)
     return KeyView(
         key=key,
         messages=state.waiting + state.in_use,
@@ -173,7 +168,7 @@ def consumer_views(ledger: Ledger, schedule: Schedule, queue: str) -> list[Consu
     ]
 
 
-def stream_views(ledger: Ledger, dispatcher: Dispatcher, queue: str) -> list[StreamView]:
+def stream_views(ledger: Ledger, waiting: WaitingConsumers, queue: str) -> list[StreamView]:
     """Return the consumers that messages of a queue are streamed to, those with the oldest lease first.
 
     Raises:
@@ -187,7 +182,7 @@ def stream_views(ledger: Ledger, dispatcher: Dispatcher, queue: str) -> list[Str
             leased=len(each.held),
             oldest_token=min(each.held.values(), default=None),
         )
-        for each in dispatcher.consumers.get(queue, ())
+        for each in waiting.attached.get(queue, ())
     ]
     return sorted(views, key=lambda view: (view.oldest_token is None, view.oldest_token))
 
@@ -317,7 +312,7 @@ def _claim_of(message: Message) -> int | None:
 
 
 def explain(
-    ledger: Ledger, schedule: Schedule, dispatcher: Dispatcher, queue: str, message_id: str, now_ms: int
+    ledger: Ledger, schedule: Schedule, waiting: WaitingConsumers, queue: str, message_id: str, now_ms: int
 ) -> Explained:
     """Tell why a message waits."""
     message = known_message(ledger, queue, message_id)
@@ -340,7 +335,7 @@ def explain(
     reason = found.reason.value
     if reason != "eligible":
         return explained(reason, str(found), until_ms=found.until_ms, key=found.key, throttle=found.throttle)
-    if not dispatcher.waiting(queue):
+    if not waiting.waiting(queue):
         words = f"{str(found).removesuffix('.')}, but no consumer is asking for messages."
         return explained("no_consumer", words, turns=found.turns)
     return explained("turn", str(found), turns=found.turns)

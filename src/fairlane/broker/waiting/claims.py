@@ -1,4 +1,4 @@
-"""WaitingClaims: from what registered consumers ask for to durable claims, and the reading of these."""
+"""Claims of registered consumers: durable batches that can be read again until they are completed."""
 
 from __future__ import annotations
 
@@ -15,55 +15,52 @@ from fairlane.errors import ClaimNotFound, ConsumerNotFound
 from fairlane.model.claims import Claimed
 
 
-class WaitingClaims:
-    """Takes claims within a cycle: what is done is acked at once, and what is new is picked once waiters are served."""
+def take_claim(executor: Executor, request: Request, cycle: Cycle) -> None:
+    """Complete the claims that a request says are done, and answer unless messages are to be picked.
 
-    def __init__(self, *, cycle_events_max: int) -> None:
-        self._cycle_events_max = cycle_events_max
+    Picking comes at the end of the cycle, after the consumers that wait were served, since they have waited longer.
+    """
+    command = cast("Claim", request.command)
+    executor.schedule.presence.hear(command.queue, command.consumer, cycle.now_ms)
+    outcome = executor.execute(command, cycle)
+    if outcome is None:
+        cycle.claims.append(request)
+    else:
+        cycle.answer(request.reply, outcome)
 
-    @staticmethod
-    def take(executor: Executor, request: Request, cycle: Cycle) -> None:
-        """End the claims that are done, and answer unless something is to be picked."""
-        command = cast("Claim", request.command)
-        executor.schedule.presence.hear(command.queue, command.consumer, cycle.now_ms)
-        outcome = executor.execute(command, cycle)
-        if outcome is None:
-            cycle.claims.append(request)
+
+def serve_claims(executor: Executor, cycle: Cycle, *, handed_out_max: int) -> None:
+    """Lease what claims want, each claim as a whole; once the cycle is full the others wait for the next."""
+    is_first = True
+    while cycle.claims:
+        request = cycle.claims[0]
+        if is_first or cycle.handed_out < handed_out_max:
+            cycle.answer(request.reply, _claim(executor, cast("Claim", request.command), cycle))
         else:
-            cycle.answer(request.reply, outcome)
+            executor.submit(request)
+        cycle.claims.pop(0)
+        is_first = False
 
-    def serve(self, executor: Executor, cycle: Cycle) -> None:
-        """Lease what is wanted, each claim as a whole; when the cycle is full the others wait for the next."""
-        is_first = True
-        while cycle.claims:
-            request = cycle.claims[0]
-            if is_first or cycle.handed_out < self._cycle_events_max:
-                cycle.answer(request.reply, self._claim(executor, cast("Claim", request.command), cycle))
-            else:
-                executor.submit(request)
-            cycle.claims.pop(0)
-            is_first = False
 
-    @staticmethod
-    def _claim(executor: Executor, command: Claim, cycle: Cycle) -> object:
-        outcome = executor.execute(command, cycle)  # again: something may have come between
-        if outcome is not None:
-            return outcome
-        picked = executor.schedule.pick(command.queue, command.count, cycle.now_ms, size_bytes=command.size_bytes)
-        command.picked = [message.number for message in picked]
-        cycle.handed_out += len(picked)
-        if picked:
-            command.picking = executor.schedule.last_picking(command.queue, picked)
-        return executor.execute(command, cycle)
+def _claim(executor: Executor, command: Claim, cycle: Cycle) -> object:
+    outcome = executor.execute(command, cycle)  # again: the requests in between may have changed the answer
+    if outcome is not None:
+        return outcome
+    picked = executor.schedule.pick(command.queue, command.count, cycle.now_ms, size_bytes=command.size_bytes)
+    command.picked = [message.number for message in picked]
+    cycle.handed_out += len(picked)
+    if picked:
+        command.picking = executor.schedule.last_picking(command.queue, picked)
+    return executor.execute(command, cycle)
 
 
 def read_claim(
     ledger: Ledger, bodies: Bodies, *, queue: str, consumer: str, claim: int, start: int, count: int
 ) -> Claimed:
-    """Return the messages of some places of a claim. It says the same as often as it is asked, until it is done.
+    """Return some messages of a claim, by their positions in it. The answer is the same until the claim is completed.
 
     Raises:
-        QueueNotFound, ConsumerNotFound, ClaimNotFound: there is no such claim, or none any more.
+        QueueNotFound, ConsumerNotFound, ClaimNotFound: there is no such claim, or it is over.
     """
     found = known(ledger, queue)
     registered = found.consumers.get(consumer)

@@ -1,168 +1,362 @@
-"""Handing out: from consumers that wait and messages whose cycle it is to leases, and back when a consumer is gone."""
+"""Consumers: who waits for messages, who holds which, and how a message gets from its queue to a consumer.
+
+Consumers wait here without polling, in each queue first come, first served. A *waiter* waits once, until it gets
+something or its patience ends; a *consumer* stays, and has up to ``credit`` messages in flight. Both stand in the same
+line of their queue.
+
+Which message goes next is the schedule's decision and is made when a consumer can take one, never before: so what a
+consumer is given is always what is next by fairness at that instant. Within a cycle ``serve`` picks and leases; the
+leases are records like all others. After the commit is durable ``deliver`` reads the bodies and hands them over. A
+consumer that left in between never saw its messages, so they go back without counting as an attempt.
+
+Credit is freed when a record says that a message has left the consumer's hands. Should the cycle of that record fail,
+``restore`` takes the credit back.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Container
+
 from fairlane.broker.cycle import Cycle, Executor
+from fairlane.broker.hook_calls import run_command
 from fairlane.broker.requests import Attach, Consumer, HandOut, Request, Waiter
+from fairlane.broker.settings import Settings
 from fairlane.broker.views.deliveries import deliveries_of
-from fairlane.broker.waiting.dispatcher import Dispatcher
-from fairlane.broker.waiting.wait_times import Waits
+from fairlane.broker.waiting.wait_times import WaitTimes
 from fairlane.core.commands import Lease, Nack
-from fairlane.errors import FairlaneError, QueueNotFound
+from fairlane.core.decide.room import RETRY_AFTER_MS
+from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
+from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Delivery, Receipt
+from fairlane.model.names import id_of
+from fairlane.scheduler.timers import Timers
+
+ENDS = (Acked, Returned, Dead, Removed)
+"""The records after which a message is no longer in the hands of whoever held it."""
+_SWEEP_FROM = 16
 
 
-class HandingOut:
-    """Serves the lines of the dispatcher within a cycle, and delivers once the cycle is durable.
+class WaitingConsumers:
+    """The lines of all queues, and what attached consumers hold.
 
     Attributes:
-        unserved: queues whose line the last cycle had no room for.
+        lines: who waits at each queue, the first in front; entries of waiters that gave up are skipped when reached.
+        attached: the consumers that stay, by queue, whether they wait or have all the messages they may hold.
+        holders: which attached consumer holds a message.
+        limits: when the patience of a waiter ends.
+        freed: the credit that the present cycle has freed: consumer, message and fencing token.
+        unserved: the queues whose lines the last cycle had no capacity to serve.
     """
 
-    def __init__(self, dispatcher: Dispatcher, waits: Waits, *, cycle_events_max: int, answer_bytes_max: int) -> None:
-        self._dispatcher = dispatcher
-        self._waits = waits
-        self._cycle_events_max = cycle_events_max
-        self._answer_bytes_max = answer_bytes_max
+    def __init__(self, settings: Settings) -> None:
+        self._waiters_max = settings.waiters_max
+        self._cycle_events_max = settings.cycle_events_max
+        self._answer_bytes_max = settings.answer_bytes_max
+        self.lines: dict[str, deque[Waiter | Consumer]] = {}
+        self.attached: dict[str, list[Consumer]] = {}
+        self.holders: dict[int, Consumer] = {}
+        self.limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
         self.unserved: dict[str, None] = {}
+        self.wait_times = WaitTimes()
+        self._waiting = 0
+        self._ended: dict[str, int] = {}
+        self.freed: list[tuple[Consumer, int, int]] = []
 
-    # ----------------------------------------------------------------------------------------------- coming and going
+    # ------------------------------------------------------------------------------------------------- coming and going
 
     def admit(self, executor: Executor, waiter: Waiter, cycle: Cycle) -> None:
-        """Let a waiter join its line, or refuse it."""
+        """Add a waiter to the line of its queue, or refuse it."""
         if waiter.queue not in executor.ledger.queues:
             cycle.answer(waiter.reply, QueueNotFound(f"There is no queue {waiter.queue!r:.150}."))
-            return
-        refusal = self._dispatcher.wait(waiter, cycle.now_ms)
-        if refusal is not None:
+        elif waiter.wait_ms and self._waiting >= self._waiters_max and (refusal := self._refusal()) is not None:
             cycle.answer(waiter.reply, refusal)
+        else:
+            self._waiting += 1
+            waiter.until_ms = cycle.now_ms + waiter.wait_ms
+            self.limits.push(waiter.until_ms, waiter)
+            self.lines.setdefault(waiter.queue, deque()).append(waiter)
 
     def attach(self, executor: Executor, asked: Attach, cycle: Cycle) -> None:
-        """Let a consumer begin, or end."""
+        """Attach a consumer, or detach it and return what it holds to its queue."""
         consumer = asked.consumer
         if asked.is_closing:
-            receipts = self._dispatcher.detach(consumer)
-            self._take_back(
-                executor,
-                consumer.queue,
-                receipts,
-                {delivery.id for delivery in (*consumer.unseen, *asked.unseen)},
-                cycle,
-            )
+            unseen = {delivery.id for delivery in (*consumer.unseen, *asked.unseen)}
+            _take_back(executor, consumer.queue, self.detach(consumer), unseen, cycle)
             cycle.ended.append(consumer)
             cycle.answer(asked.reply, None)
         elif asked.reply.done():
-            return  # whoever wanted it to begin is gone, and nobody would end it
+            return  # the caller is gone, so nothing would ever detach it
         elif consumer.queue not in executor.ledger.queues:
             cycle.answer(asked.reply, QueueNotFound(f"There is no queue {consumer.queue!r:.150}."))
-        else:
-            refusal = self._dispatcher.attach(consumer)
-            if refusal is None:
-                cycle.begun.append(consumer)
+        elif (refusal := self._refusal()) is not None:
             cycle.answer(asked.reply, refusal)
+        else:
+            self._waiting += 1
+            self.attached.setdefault(consumer.queue, []).append(consumer)
+            self._list(consumer)
+            cycle.begun.append(consumer)
+            cycle.answer(asked.reply, None)
 
-    def fail(self, cycle: Cycle) -> None:
-        """Forget the consumers that began in a failed cycle, and tell those that ended in it that they have."""
-        for consumer in cycle.begun:
-            self._dispatcher.detach(consumer)
-        for consumer in cycle.ended:
-            consumer.deliver([])
+    def _refusal(self) -> TooManyWaiters | None:
+        """Return why one more may not wait, after those were counted out that gave up without a word."""
+        if self._waiting >= self._waiters_max:
+            for line in self.lines.values():
+                for taker in line:
+                    if isinstance(taker, Waiter) and not taker.is_over and taker.reply.done():
+                        self._end(taker)
+        if self._waiting < self._waiters_max:
+            return None
+        cause = f"{self._waiting} consumers are waiting already; waiters_max is {self._waiters_max}."
+        return TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
 
-    @staticmethod
-    def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle) -> None:
-        """Let messages go back that a consumer had in flight: what it never saw is deferred, the rest has failed."""
-        if queue not in executor.ledger.queues:
-            return
-        untouched = [receipt for receipt in receipts if receipt.id in unseen]
-        failed = [receipt for receipt in receipts if receipt.id not in unseen]
-        if untouched:
-            executor.run_command(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), cycle)
-        if failed:
-            error = "The consumer went away."
-            executor.run_command(Nack(queue=queue, receipts=failed, reason="release", error=error), cycle)
+    def detach(self, consumer: Consumer) -> list[Receipt]:
+        """Remove an attached consumer, and return the receipts of what it holds."""
+        if consumer.is_closed or consumer not in self.attached.get(consumer.queue, ()):
+            return []
+        consumer.is_closed = True
+        self._waiting -= 1
+        left = self.attached[consumer.queue]
+        left.remove(consumer)
+        if not left:
+            del self.attached[consumer.queue]
+        for number in consumer.held:
+            self.holders.pop(number, None)
+        return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
 
-    def dismiss(self, queue: str, cycle: Cycle) -> None:
-        """Send away everybody who waits at a queue that is gone."""
-        for taker in self._dispatcher.dismiss(queue):
+    def dismiss(self, queue: str) -> list[Waiter | Consumer]:
+        """Forget the line of a queue, and return everyone who waits or is attached there."""
+        line = self.lines.pop(queue, deque())
+        waiters = [taker for taker in line if isinstance(taker, Waiter) and not taker.is_over]
+        for waiter in waiters:
+            self._end(waiter)
+        return [*waiters, *self.attached.get(queue, ())]
+
+    def dismiss_deleted(self, queue: str, cycle: Cycle) -> None:
+        """Refuse everyone who waits at a queue that was deleted in this cycle, and detach its consumers."""
+        for taker in self.dismiss(queue):
             if isinstance(taker, Waiter):
                 cycle.answer(taker.reply, QueueNotFound(f"Queue {queue!r} has been deleted."))
             else:
-                self._dispatcher.detach(taker)
+                self.detach(taker)
                 cycle.ended.append(taker)
 
-    # --------------------------------------------------------------------------------------------------------- leasing
+    def everybody(self) -> list[Waiter]:
+        """Return all waiters, and forget them."""
+        waiters = [taker for line in self.lines.values() for taker in line if isinstance(taker, Waiter)]
+        waiters = [waiter for waiter in waiters if not waiter.is_over]
+        for waiter in waiters:
+            self._end(waiter)
+        return waiters
+
+    def all_attached(self) -> list[Consumer]:
+        """Return all attached consumers."""
+        return [consumer for consumers in self.attached.values() for consumer in consumers]
+
+    def waiting(self, queue: str) -> int:
+        """Return how many wait at a queue, without those that gave up."""
+        line = self.lines.get(queue, ())
+        return sum(1 for taker in line if not (isinstance(taker, Waiter) and (taker.is_over or taker.reply.done())))
+
+    def _end(self, waiter: Waiter) -> None:
+        waiter.is_over = True
+        self._waiting -= 1
+
+    # ---------------------------------------------------------------------------------------------------------- leasing
 
     def serve(self, executor: Executor, cycle: Cycle, queues: dict[str, None]) -> None:
-        """Lease to whoever waits at these queues, or at any in which something may have become ready."""
+        """Lease to those who wait at these queues, or at any queue in which something may have become ready."""
         for queue in executor.schedule.touched():
             queues[queue] = None
-
-        def lease_out(taker: Waiter | Consumer) -> HandOut | None:
-            return self._lease_out(executor, taker, cycle)
-
-        waiting = self._dispatcher.queues()
         interrupted: list[str] = []
-        for queue in [name for name in queues if name in waiting]:
-            if self._room(cycle) <= 0:
+        for queue in [name for name in queues if name in self.lines]:
+            if cycle.handed_out >= self._cycle_events_max:
                 self.unserved[queue] = None
                 continue
-            cycle.hand_outs.extend(self._dispatcher.serve(queue, lease_out))
-            if self._room(cycle) <= 0:
+            self._serve_line(executor, cycle, queue)
+            if cycle.handed_out >= self._cycle_events_max:
                 interrupted.append(queue)
-        self.unserved.update(dict.fromkeys(interrupted))  # after those that have had nothing yet
-        for waiter in self._dispatcher.timed_out(cycle.now_ms, but_not_at=self.unserved):
-            cycle.answer(waiter.reply, [])
+        # Queues that got nothing in this cycle are first in the next; the one that was cut short comes after them.
+        self.unserved.update(dict.fromkeys(interrupted))
+        if self.limits.entries:
+            for waiter in self._timed_out(cycle.now_ms, but_not_at=self.unserved):
+                cycle.answer(waiter.reply, [])
 
-    def _room(self, cycle: Cycle) -> int:
-        """Return how many messages more the cycle may hand out, however much has come in: neither starves the other."""
-        return self._cycle_events_max - cycle.handed_out
+    def _serve_line(self, executor: Executor, cycle: Cycle, queue: str) -> None:
+        """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
+        line = self.lines.get(queue)
+        while line:
+            taker = line[0]
+            if not self._is_eligible(taker):
+                line.popleft()
+                continue
+            hand_out = self._lease_to(executor, taker, cycle)
+            if hand_out is None:
+                return
+            line.popleft()
+            cycle.hand_outs.append(hand_out)
+            self._served(taker, hand_out)
+        self.lines.pop(queue, None)
 
-    def _lease_out(self, executor: Executor, taker: Waiter | Consumer, cycle: Cycle) -> HandOut | None:
-        if self._room(cycle) <= 0 or not executor.schedule.may_pick(taker.queue):
+    def _is_eligible(self, taker: Waiter | Consumer) -> bool:
+        if isinstance(taker, Consumer):
+            if not taker.is_closed and taker.count > 0:
+                return True
+            taker.is_listed = False
+            return False
+        if not taker.is_over and taker.reply.done():
+            self._end(taker)  # given up, and nothing was leased for it
+        return not taker.is_over
+
+    def _lease_to(self, executor: Executor, taker: Waiter | Consumer, cycle: Cycle) -> HandOut | None:
+        """Pick and lease what is next in the queue, up to what the taker wants and the cycle may hand out."""
+        schedule, queue, now_ms = executor.schedule, taker.queue, cycle.now_ms
+        # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
+        if cycle.handed_out >= self._cycle_events_max or not schedule.may_pick(queue):
             return None
-        picked = executor.schedule.pick(taker.queue, taker.count, cycle.now_ms, size_bytes=self._answer_bytes_max)
+        picked = schedule.pick(queue, taker.count, now_ms, size_bytes=self._answer_bytes_max)
         if not picked:
             return None
-        self._waits.note(taker.queue, picked, cycle.now_ms)
-        policy = executor.ledger.queues[taker.queue].policy
-        visibility_ms = policy.visibility_timeout_ms if taker.visibility_ms is None else taker.visibility_ms
-        numbers = [message.number for message in picked]
+        self.wait_times.note(queue, picked, now_ms)
         cycle.handed_out += len(picked)
         token = executor.ledger.next_sequence
-        picking = executor.schedule.last_picking(taker.queue, picked)
+        visibility_ms = taker.visibility_ms
+        if visibility_ms is None:
+            visibility_ms = executor.ledger.queues[queue].policy.visibility_timeout_ms
         command = Lease(
-            queue=taker.queue, numbers=numbers, visibility_ms=visibility_ms, owner=taker.owner, picking=picking
+            queue=queue,
+            numbers=[message.number for message in picked],
+            visibility_ms=visibility_ms,
+            owner=taker.owner,
+            picking=schedule.last_picking(queue, picked),
         )
         executor.execute(command, cycle)
         return HandOut(taker, picked, token)
 
-    # ------------------------------------------------------------------------------------------------------ delivering
-
-    @staticmethod
-    def deliver(executor: Executor, hand_out: HandOut) -> None:
-        """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
-        taker = hand_out.taker
-        is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
-        if is_gone:
-            command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-            executor.submit(Request(command))
+    def _served(self, taker: Waiter | Consumer, hand_out: HandOut) -> None:
+        if isinstance(taker, Waiter):
+            self._end(taker)
             return
-        try:
-            deliveries = deliveries_of(executor.bodies, hand_out)
-        except FairlaneError as error:
-            deliveries = _readable(executor, hand_out)
-            if not deliveries:
-                if isinstance(taker, Waiter):
-                    taker.reply.set_exception(error)
-                return
-        if isinstance(taker, Consumer):
-            taker.deliver(deliveries)
-        else:
-            taker.reply.set_result(deliveries)
+        taker.is_listed = False
+        for token, message in enumerate(hand_out.messages, hand_out.token):
+            taker.held[message.number] = token
+            self.holders[message.number] = taker
+        self._list(taker)
+
+    def _list(self, consumer: Consumer) -> None:
+        """Add an attached consumer to the end of its line, if it can take a message and is not there yet."""
+        if not consumer.is_listed and not consumer.is_closed and consumer.count > 0:
+            consumer.is_listed = True
+            self.lines.setdefault(consumer.queue, deque()).append(consumer)
+
+    def _timed_out(self, now_ms: int, *, but_not_at: Container[str]) -> list[Waiter]:
+        """Return the waiters whose patience has ended, except at queues whose turn to be served is still to come."""
+        due = self.limits.pop_due(now_ms)
+        if not due:
+            return []
+        waiters = [waiter for waiter in due if waiter.queue not in but_not_at]
+        if len(waiters) < len(due):
+            for waiter in due:
+                if waiter.queue in but_not_at:
+                    self.limits.push(waiter.until_ms, waiter)
+        for waiter in waiters:
+            self._end(waiter)
+            self._ended[waiter.queue] = self._ended.get(waiter.queue, 0) + 1
+        for queue in dict.fromkeys(waiter.queue for waiter in waiters):
+            self._sweep(queue)
+        return waiters
+
+    def _sweep(self, queue: str) -> None:
+        """Remove the entries of ended waits once they may be half of a line: the one in front may wait long."""
+        line = self.lines.get(queue)
+        if line is not None and self._ended[queue] > _SWEEP_FROM and 2 * self._ended[queue] > len(line):
+            alive = [taker for taker in line if not (isinstance(taker, Waiter) and taker.is_over)]
+            line.clear()
+            line.extend(alive)
+        if line is None or self._ended[queue] > len(line):
+            del self._ended[queue]
+
+    # ----------------------------------------------------------------------------------------------------------- credit
+
+    def free(self, record: AnyRecord) -> None:
+        """Give consumers back the credit of messages that a record took from their hands."""
+        if not isinstance(record, ENDS):
+            return
+        for number in record.numbers:
+            holder = self.holders.pop(number, None)
+            if holder is not None:
+                self.freed.append((holder, number, holder.held.pop(number, 0)))
+                self._list(holder)
+
+    def restore(self) -> None:
+        """Take back the credit that was freed by a cycle that failed: the consumers still hold the messages."""
+        for consumer, number, token in self.freed:
+            if not consumer.is_closed:
+                consumer.held[number] = token
+                self.holders[number] = consumer
+        self.freed.clear()
+
+    def fail(self, cycle: Cycle) -> None:
+        """Forget the consumers that began in a failed cycle, and end those that ended in it."""
+        self.restore()
+        for consumer in cycle.begun:
+            self.detach(consumer)
+        for consumer in cycle.ended:
+            consumer.deliver([])
+
+    def reconcile(self, token_of: Callable[[str, int], int]) -> None:
+        """After a recovery, forget what consumers do not hold any more by the ledger, and serve every line again."""
+        self.holders.clear()
+        for consumer in self.all_attached():
+            for number, token in list(consumer.held.items()):
+                if token_of(consumer.queue, number) == token:
+                    self.holders[number] = consumer
+                else:
+                    del consumer.held[number]
+            self._list(consumer)
+        self.unserved = dict.fromkeys(self.lines)
+
+
+def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: set[str], cycle: Cycle) -> None:
+    """Return messages that a consumer held to their queue: what it never saw is deferred, the rest has failed."""
+    if queue not in executor.ledger.queues:
+        return
+    untouched = [receipt for receipt in receipts if receipt.id in unseen]
+    failed = [receipt for receipt in receipts if receipt.id not in unseen]
+    if untouched:
+        run_command(executor, Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), cycle)
+    if failed:
+        error = "The consumer went away."
+        run_command(executor, Nack(queue=queue, receipts=failed, reason="release", error=error), cycle)
+
+
+# ---------------------------------------------------------------------------------------------------------- delivering
+
+
+def deliver(executor: Executor, hand_out: HandOut) -> None:
+    """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
+    taker = hand_out.taker
+    is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
+    if is_gone:
+        command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
+        executor.submit(Request(command))
+        return
+    try:
+        deliveries = deliveries_of(executor.bodies, hand_out)
+    except FairlaneError as error:
+        deliveries = _readable(executor, hand_out)
+        if not deliveries:
+            if isinstance(taker, Waiter):
+                taker.reply.set_exception(error)
+            return
+    if isinstance(taker, Consumer):
+        taker.deliver(deliveries)
+    else:
+        taker.reply.set_result(deliveries)
 
 
 def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
-    """Return the deliveries that can be read; the others go back, as failed attempts, lest they go round for ever."""
+    """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
     deliveries: list[Delivery] = []
     for token, message in enumerate(hand_out.messages, hand_out.token):
         single = HandOut(hand_out.taker, [message], token)

@@ -1,4 +1,15 @@
-"""Enqueues that meet a limit: some wait for room, some make room by dropping, the rest are refused."""
+"""Producers at a limit: by the queue's policy an enqueue waits, is refused, or drops other messages.
+
+*Waiting.* In each queue first come, first served. An enqueue may be taken in part: each of its messages has its own
+result, and only those that met a limit are tried again. Capacity appears only through records (``MAKES_ROOM``), so a
+producer is tried again when a cycle has such a record, and never by polling.
+
+*Two kinds of full.* A producer that waits because the queue or the broker is full blocks those behind it, or a large
+batch would never go while small ones pass it. One that waits only because its own key is full blocks nobody.
+
+*Dropping.* A message that makes way is removed by a command of its own before the new one is enqueued, one message
+after the other, since each new message may need another victim.
+"""
 
 from __future__ import annotations
 
@@ -18,153 +29,169 @@ from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
 
-_FULL = (QueueFull, KeyFull, GlobalFull)
+FULL = (QueueFull, KeyFull, GlobalFull)
+"""The refusals for which a producer may wait."""
 MAKES_ROOM = (Acked, Removed, Dead, Redriven, QueueSet, QueueRemoved)
+"""The records after which there may be capacity again."""
 _DROPS = {"drop_oldest": Backpressure.DROP_OLDEST, "drop_newest": Backpressure.DROP_NEWEST}
 Results = list[str | FairlaneError]
 
 
 @dataclass(slots=True, eq=False)
-class Parked:
-    """An enqueue that waits for room, with what has come of it so far."""
+class WaitingEnqueue:
+    """An enqueue that waits for capacity.
+
+    Attributes:
+        results: an id or an error for each message so far.
+        cycle: the latest cycle in which one of its messages was taken in; if that fails, so has this enqueue.
+    """
 
     request: Request
     results: Results
     until_ms: int
     cycle: Cycle
-    """The latest cycle in which something came of it."""
     is_over: bool = False
 
 
 class WaitingProducers:
-    """Takes enqueues, and keeps those that wait for room: in each queue first come, first served."""
+    """Takes enqueues, and keeps those that wait for capacity.
+
+    Attributes:
+        waiting: the enqueues that wait, by queue, the first in front.
+        limits: when the patience of a producer ends.
+    """
 
     def __init__(self) -> None:
-        self._parked: dict[str, list[Parked]] = {}
-        self._limits: Timers[Parked] = Timers(lambda at_ms, parked: not parked.is_over and parked.until_ms == at_ms)
-
-    def next_limit_at(self) -> int | None:
-        """Return when the next one has waited as long as it would."""
-        return self._limits.next_at()
+        self.waiting: dict[str, list[WaitingEnqueue]] = {}
+        self.limits: Timers[WaitingEnqueue] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
     def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
-        """Decide an enqueue, or let it wait behind those that wait already."""
+        """Decide an enqueue, or add it behind those that wait already."""
         command = cast("Enqueue", request.command)
         queue = executor.ledger.queues.get(command.queue)
-        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
-        waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and self._is_behind_others(executor, command.queue, cycle):
-            full = QueueFull(f"Others wait for room in queue {command.queue!r}.")
-            self._park(request, [full] * len(command.messages), cycle)
+        if queue is None:
+            cycle.answer(request.reply, executor.execute(command, cycle))
             return
-        if queue is not None and queue.policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, command):
-            outcome: object = self._enqueue_dropping(executor, queue, command, cycle)
+        policy = queue.policy
+        if policy.on_enqueue is not None:
+            executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
+        waits = policy.backpressure == "wait" and request.wait_ms > 0
+        if waits and command.queue in self.waiting and self._is_blocked(executor, command.queue, cycle):
+            full = QueueFull(f"Other producers are waiting for capacity in queue {command.queue!r}.")
+            self._add(request, [full] * len(command.messages), cycle)
+            return
+        if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, command):
+            outcome: object = _enqueue_dropping(executor, queue, command, cycle)
         else:
             outcome = executor.execute(command, cycle)
-        if waits and isinstance(outcome, list) and any(isinstance(result, _FULL) for result in outcome):
-            self._park(request, outcome, cycle)
+        if waits and isinstance(outcome, list) and any(isinstance(result, FULL) for result in outcome):
+            self._add(request, outcome, cycle)
         elif request.reply is not None:
             cycle.answers.append((request.reply, outcome))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
-    def _is_behind_others(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
-        """Tell whether others wait for room in a queue as a whole. Those who wait for their own key hold up nobody."""
-        if queue not in self._parked:
-            return False
+    def _is_blocked(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
+        """Tell whether a producer waits for the queue as a whole, after those that wait had their chance."""
         self.retry(executor, cycle)
-        waiting = self._parked.get(queue, ())
-        return any(isinstance(result, (QueueFull, GlobalFull)) for parked in waiting for result in parked.results)
+        return any(_blocks(one) for one in self.waiting.get(queue, ()))
 
-    def _park(self, request: Request, results: Results, cycle: Cycle) -> None:
-        parked = Parked(request, results, cycle.now_ms + request.wait_ms, cycle)
-        self._limits.push(parked.until_ms, parked)
-        self._parked.setdefault(cast("Enqueue", request.command).queue, []).append(parked)
+    def _add(self, request: Request, results: Results, cycle: Cycle) -> None:
+        one = WaitingEnqueue(request, results, cycle.now_ms + request.wait_ms, cycle)
+        self.limits.push(one.until_ms, one)
+        self.waiting.setdefault(cast("Enqueue", request.command).queue, []).append(one)
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
-        """Let those that wait try again, if room may have been made, and let go those that have waited enough."""
-        if not self._parked:
-            return
-        for parked in self._limits.pop_due(cycle.now_ms):
-            self._end(parked, cycle)
-        news, cycle.looked_at = cycle.records[cycle.looked_at :], len(cycle.records)
+        """Try those that wait again if capacity may have appeared, and answer those whose patience has ended."""
+        for one in self.limits.pop_due(cycle.now_ms):
+            self._end(one, cycle)
+        # Only records that no retry of this cycle has seen yet can have made capacity.
+        news, cycle.checked = cycle.records[cycle.checked :], len(cycle.records)
         if any(isinstance(record, MAKES_ROOM) for record in news):
-            for line in list(self._parked.values()):
+            for line in list(self.waiting.values()):
                 self._try_line(executor, line, cycle)
-        self._parked = {
-            queue: left for queue, line in self._parked.items() if (left := [p for p in line if not p.is_over])
+        self.waiting = {
+            queue: left for queue, line in self.waiting.items() if (left := [one for one in line if not one.is_over])
         }
 
-    def _try_line(self, executor: Executor, line: list[Parked], cycle: Cycle) -> None:
-        """Let a line try in order, up to the first that finds the queue as a whole still full."""
-        for parked in line:
-            self._try(executor, parked, cycle)
-            if any(isinstance(result, (QueueFull, GlobalFull)) for result in parked.results) and not parked.is_over:
+    def _try_line(self, executor: Executor, line: list[WaitingEnqueue], cycle: Cycle) -> None:
+        """Try a line in order, up to the first producer that finds the queue as a whole still full."""
+        for one in line:
+            self._try(executor, one, cycle)
+            if not one.is_over and _blocks(one):
                 return
 
-    def _try(self, executor: Executor, parked: Parked, cycle: Cycle) -> None:
-        reply = parked.request.reply
-        if parked.is_over or (reply is not None and reply.done()):
-            parked.is_over = True
+    def _try(self, executor: Executor, one: WaitingEnqueue, cycle: Cycle) -> None:
+        """Enqueue those messages again that met a limit, and put their results in place."""
+        reply = one.request.reply
+        if one.is_over or (reply is not None and reply.done()):
+            one.is_over = True
             return
-        command = cast("Enqueue", parked.request.command)
-        rows = [row for row, result in enumerate(parked.results) if isinstance(result, _FULL)]
+        command = cast("Enqueue", one.request.command)
+        rows = [row for row, result in enumerate(one.results) if isinstance(result, FULL)]
         answers = None if command.answers is None else [command.answers[row] for row in rows]
         part = replace(command, messages=[command.messages[row] for row in rows], answers=answers, faults=None)
         outcome = executor.execute(part, cycle)
         results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
         for row, result in zip(rows, results, strict=True):
-            parked.results[row] = result
-            if not isinstance(result, _FULL):
-                parked.cycle = cycle
-        if not any(isinstance(result, _FULL) for result in parked.results):
-            self._end(parked, cycle)
+            one.results[row] = result
+            if not isinstance(result, FULL):
+                one.cycle = cycle
+        if not any(isinstance(result, FULL) for result in one.results):
+            self._end(one, cycle)
 
-    def _end(self, parked: Parked, cycle: Cycle) -> None:
-        parked.is_over = True
-        if parked.request.reply is not None:
-            cycle.answers.append((parked.request.reply, parked.results))
+    def _end(self, one: WaitingEnqueue, cycle: Cycle) -> None:
+        one.is_over = True
+        cycle.answer(one.request.reply, one.results)
 
     def fail(self, cycle: Cycle, error: FairlaneError) -> None:
-        """Refuse those of which something came in a cycle that has failed."""
-        for line in self._parked.values():
-            for parked in line:
-                if parked.cycle is cycle and not parked.is_over:
-                    parked.is_over = True
-                    if parked.request.reply is not None and not parked.request.reply.done():
-                        parked.request.reply.set_exception(error)
+        """Refuse the enqueues of which something was taken in by a cycle that has failed."""
+        for line in self.waiting.values():
+            for one in line:
+                if one.cycle is cycle and not one.is_over:
+                    one.is_over = True
+                    if one.request.reply is not None and not one.request.reply.done():
+                        one.request.reply.set_exception(error)
 
     def dismiss(self) -> list[tuple[Reply, Results]]:
-        """Return everybody who waits, with what has come of it so far, and forget them."""
-        everybody = [parked for line in self._parked.values() for parked in line if not parked.is_over]
-        self._parked = {}
-        return [(parked.request.reply, parked.results) for parked in everybody if parked.request.reply is not None]
+        """Forget everyone who waits, and return their replies with the results so far."""
+        everyone = [one for line in self.waiting.values() for one in line if not one.is_over]
+        self.waiting = {}
+        return [(one.request.reply, one.results) for one in everyone if one.request.reply is not None]
 
-    # --------------------------------------------------------------------------------------------------------- dropping
 
-    def _enqueue_dropping(self, executor: Executor, queue: Queue, command: Enqueue, cycle: Cycle) -> Results:
-        """Enqueue one message after the other, each time dropping as much as it needs and may."""
-        results: Results = []
-        for row, message in enumerate(command.messages):
-            answers = None if command.answers is None else [command.answers[row]]
-            single = replace(command, messages=[message], answers=answers, faults=None)
-            if needs_room(executor.ledger, queue, single, cycle.now_ms):
-                terms = resolve(queue, single.messages, answers, cycle.now_ms)
-                priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
-                self._make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
-            outcome = executor.execute(single, cycle)
-            results.extend(outcome if isinstance(outcome, list) else [cast("FairlaneError", outcome)])
-        return results
+def _blocks(one: WaitingEnqueue) -> bool:
+    """Tell whether an enqueue waits for the queue or the broker, and not only for its own keys."""
+    return any(isinstance(result, (QueueFull, GlobalFull)) for result in one.results)
 
-    @staticmethod
-    def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
-        policy = _DROPS[queue.policy.backpressure]
-        while (refusal := Room(executor.ledger, queue).take(newcomer.key, size)) is not None:
-            key = newcomer.key if isinstance(refusal, KeyFull) else None
-            victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
-            if victim is None:
-                return
-            executor.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), cycle)
+
+# ------------------------------------------------------------------------------------------------------------ dropping
+
+
+def _enqueue_dropping(executor: Executor, queue: Queue, command: Enqueue, cycle: Cycle) -> Results:
+    """Enqueue one message after the other, each time dropping as many others as it needs and may."""
+    results: Results = []
+    for row, message in enumerate(command.messages):
+        answers = None if command.answers is None else [command.answers[row]]
+        single = replace(command, messages=[message], answers=answers, faults=None)
+        if needs_room(executor.ledger, queue, single, cycle.now_ms):
+            terms = resolve(queue, single.messages, answers, cycle.now_ms)
+            priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
+            _make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
+        outcome = executor.execute(single, cycle)
+        results.extend(outcome if isinstance(outcome, list) else [cast("FairlaneError", outcome)])
+    return results
+
+
+def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycle: Cycle) -> None:
+    """Drop waiting messages until one more fits, or until only messages are left that may not be dropped for it."""
+    policy = _DROPS[queue.policy.backpressure]
+    while (refusal := Room(executor.ledger, queue).take(newcomer.key, size)) is not None:
+        key = newcomer.key if isinstance(refusal, KeyFull) else None
+        victim = executor.schedule.victim(queue.name, cast("Message", newcomer), policy, key=key)
+        if victim is None:
+            return
+        executor.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), cycle)
 
 
 def _may_be_full(ledger: Ledger, queue: Queue, command: Enqueue) -> bool:

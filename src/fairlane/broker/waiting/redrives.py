@@ -94,7 +94,7 @@ class Redrives:
     """The redrives that run, and the last of those that ran."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, _Job] = {}
+        self.jobs: dict[str, _Job] = {}
         self._started = 0
 
     def start(
@@ -126,11 +126,11 @@ class Redrives:
         meant = numbers_meant(wanted, dlq)
         self._started += 1
         job = _Job(f"redrive-{self._started}", queue, meant, wanted, count, rate, is_dry_run, by, now_ms, now_ms)
-        self._jobs[job.id] = job
+        self.jobs[job.id] = job
         if is_dry_run:
             self._count(job, dlq, now_ms)
-        for old in [known for known in self._jobs.values() if known.status != "running"][:-_KEPT]:
-            del self._jobs[old.id]
+        for old in [known for known in self.jobs.values() if known.status != "running"][:-_KEPT]:
+            del self.jobs[old.id]
         return job.view()
 
     def _count(self, job: _Job, dlq: Queue, now_ms: int) -> None:
@@ -145,14 +145,14 @@ class Redrives:
         Raises:
             RedriveNotFound: there is none of this id.
         """
-        job = self._jobs.get(redrive_id)
+        job = self.jobs.get(redrive_id)
         if job is None:
             raise RedriveNotFound(f"There is no redrive {redrive_id!r:.60}.")
         return job.view()
 
     def views(self) -> list[RedriveView]:
         """Return all that are known, the latest last."""
-        return [job.view() for job in self._jobs.values()]
+        return [job.view() for job in self.jobs.values()]
 
     def stop(self, redrive_id: str, now_ms: int) -> RedriveView:
         """Stop a redrive, if it still runs.
@@ -161,26 +161,26 @@ class Redrives:
             RedriveNotFound: there is none of this id.
         """
         self.view(redrive_id)
-        job = self._jobs[redrive_id]
+        job = self.jobs[redrive_id]
         if job.status == "running":
             job.end("stopped", now_ms)
         return job.view()
 
     def stop_all(self) -> None:
         """Stop every redrive: the broker has had to recover."""
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             if job.status == "running":
                 job.end("stopped", job.next_ms, "The broker had to recover; start it again for the rest.")
 
     def next_step_at(self) -> int | None:
         """Return when the next step is due, None for never."""
-        return min((job.next_ms for job in self._jobs.values() if job.status == "running"), default=None)
+        return min((job.next_ms for job in self.jobs.values() if job.status == "running"), default=None)
 
     # --------------------------------------------------------------------------------------------------------- stepping
 
     def step(self, executor: Executor, cycle: Cycle) -> None:
         """Take a step with each redrive that is due."""
-        for job in list(self._jobs.values()):
+        for job in list(self.jobs.values()):
             if job.status == "running" and job.next_ms <= cycle.now_ms:
                 self._step(executor, job, cycle)
 
@@ -265,6 +265,8 @@ def _command(executor: Executor, job: _Job, target: Queue, messages: list[Messag
         for message, headers in zip(messages, all_headers, strict=True)
     ]
     questions = [EnqueueQuestion(headers, message.size) for message, headers in zip(messages, all_headers, strict=True)]
-    answers = executor.hook_calls.ask(target.name, questions, now_ms) if target.policy.on_enqueue is not None else None
+    answers = None
+    if target.policy.on_enqueue is not None:
+        answers = executor.hook_calls.hooks.on_enqueue(target.name, questions, now_ms)
     numbers = [message.number for message in messages]
     return Redrive(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)

@@ -1,4 +1,7 @@
-"""Staging within cycles: what finds no room waits for it, where the queue's policy is to wait."""
+"""Sinks at a limit: a part that finds no capacity waits for it, where the queue's policy is to wait.
+
+A part is staged as a whole or not at all, so nothing is dropped to make room for some of it.
+"""
 
 from __future__ import annotations
 
@@ -7,97 +10,88 @@ from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.requests import Reply, Request
-from fairlane.broker.waiting.producers import MAKES_ROOM
+from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.core.commands import Stage
-from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull
+from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
-
-_FULL = (QueueFull, KeyFull, GlobalFull)
 
 
 @dataclass(slots=True, eq=False)
-class Parked:
-    """A request to stage that waits for room, and why."""
+class WaitingStage:
+    """A part that waits to be staged, and the limit it met."""
 
     request: Request
     refusal: FairlaneError
     until_ms: int
     is_over: bool = False
 
+    @property
+    def queue(self) -> str:
+        """The queue that the part is for."""
+        return cast("Stage", self.request.command).queue
+
 
 class WaitingSinks:
-    """Takes requests to stage, and keeps those that wait for room: in each queue first come, first served.
+    """Takes requests to stage, and keeps those that wait for capacity: in each queue first come, first served.
 
-    A part is staged as a whole, so nothing is dropped to make room for some of it.
+    Attributes:
+        waiting: the requests that wait, the first in front.
+        limits: when the patience of a sink ends.
     """
 
     def __init__(self) -> None:
-        self._parked: list[Parked] = []
-        self._limits: Timers[Parked] = Timers(lambda at_ms, parked: not parked.is_over and parked.until_ms == at_ms)
-
-    def next_limit_at(self) -> int | None:
-        """Return when the next one has waited as long as it would."""
-        return self._limits.next_at()
+        self.waiting: list[WaitingStage] = []
+        self.limits: Timers[WaitingStage] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
     def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
-        """Decide a request, or let it wait behind those that wait already."""
+        """Decide a request, or add it behind those that wait already."""
         command = cast("Stage", request.command)
         queue = executor.ledger.queues.get(command.queue)
         executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(command.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(command, cycle)
-        if waits and isinstance(outcome, _FULL):
-            parked = Parked(request, outcome, cycle.now_ms + request.wait_ms)
-            self._limits.push(parked.until_ms, parked)
-            self._parked.append(parked)
+        if waits and isinstance(outcome, FULL):
+            one = WaitingStage(request, outcome, cycle.now_ms + request.wait_ms)
+            self.limits.push(one.until_ms, one)
+            self.waiting.append(one)
         else:
             cycle.answer(request.reply, outcome)
 
-    def _ahead(self, queue: str) -> Parked | None:
-        """Return one that waits for room in a queue as a whole. Those who wait for their own key hold up nobody."""
-        return next(
-            (one for one in self._parked if _queue(one) == queue and not isinstance(one.refusal, KeyFull)), None
-        )
+    def _ahead(self, queue: str) -> WaitingStage | None:
+        """Return one that waits for capacity of the queue as a whole. One that waits for its own key blocks nobody."""
+        return next((one for one in self.waiting if one.queue == queue and not isinstance(one.refusal, KeyFull)), None)
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
-        """Let those that wait try again, if room may have been made, and let go those that have waited enough."""
-        if not self._parked:
-            return
-        for parked in self._limits.pop_due(cycle.now_ms):
-            parked.is_over = True
-            cycle.answer(parked.request.reply, parked.refusal)
+        """Try those that wait again if capacity may have appeared, and refuse those whose patience has ended."""
+        for one in self.limits.pop_due(cycle.now_ms):
+            one.is_over = True
+            cycle.answer(one.request.reply, one.refusal)
         if any(isinstance(record, MAKES_ROOM) for record in cycle.records):
             self._try_all(executor, cycle)
-        self._parked = [parked for parked in self._parked if not parked.is_over]
+        self.waiting = [one for one in self.waiting if not one.is_over]
 
     def _try_all(self, executor: Executor, cycle: Cycle) -> None:
         full: set[str] = set()
-        for parked in self._parked:
-            reply = parked.request.reply
-            if parked.is_over or _queue(parked) in full:
+        for one in self.waiting:
+            reply = one.request.reply
+            if one.is_over or one.queue in full:
                 continue
             if reply is not None and reply.done():
-                parked.is_over = True
+                one.is_over = True
                 continue
-            outcome = executor.execute(parked.request.command, cycle)
-            if isinstance(outcome, _FULL):
-                parked.refusal = outcome
+            outcome = executor.execute(one.request.command, cycle)
+            if isinstance(outcome, FULL):
+                one.refusal = outcome
                 if not isinstance(outcome, KeyFull):
-                    full.add(_queue(parked))
+                    full.add(one.queue)
             else:
-                parked.is_over = True
+                one.is_over = True
                 cycle.answer(reply, outcome)
 
     def dismiss(self) -> list[tuple[Reply, FairlaneError]]:
-        """Return everybody who waits, with why, and forget them."""
-        everybody, self._parked = self._parked, []
+        """Forget everyone who waits, and return their replies with the limits they met."""
+        everyone, self.waiting = self.waiting, []
         return [
-            (parked.request.reply, parked.refusal)
-            for parked in everybody
-            if parked.request.reply is not None and not parked.is_over
+            (one.request.reply, one.refusal) for one in everyone if one.request.reply is not None and not one.is_over
         ]
-
-
-def _queue(parked: Parked) -> str:
-    return cast("Stage", parked.request.command).queue

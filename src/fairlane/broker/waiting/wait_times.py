@@ -33,13 +33,13 @@ class Sketch:
 
     def add(self, wait_ms: int, now_ms: int) -> None:
         """Count a wait."""
-        self._turn(now_ms)
+        self._roll(now_ms)
         step = step_of(wait_ms)
         self._now[step] = self._now.get(step, 0) + 1
 
     def p50_and_p99_ms(self, now_ms: int) -> tuple[int, int] | None:
         """Return the waits that 50 and 99 of 100 did not exceed; None if nothing was handed out of late."""
-        self._turn(now_ms)
+        self._roll(now_ms)
         counts = sorted([*self._before.items(), *self._now.items()])
         if not counts:
             return None
@@ -51,7 +51,7 @@ class Sketch:
                 found.append(bound_of(step))
         return found[0], found[1]
 
-    def _turn(self, now_ms: int) -> None:
+    def _roll(self, now_ms: int) -> None:
         age_ms = now_ms - self._since_ms
         if age_ms >= WINDOW_MS:
             self._before = self._now if age_ms < 2 * WINDOW_MS else {}
@@ -59,7 +59,7 @@ class Sketch:
             self._since_ms = now_ms
 
 
-class Waits:
+class WaitTimes:
     """Sketches of the keys that were served last."""
 
     def __init__(self, *, keys_max: int = KEYS_MAX) -> None:

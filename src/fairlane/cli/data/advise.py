@@ -11,10 +11,10 @@ import click
 
 from fairlane.cli.data.spark import MASTER, on_spark
 from fairlane.cli.data.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
-from fairlane.cli.durations import words
 from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.formatting import duration
+from fairlane.cli.interaction import progress
 from fairlane.cli.output import Table, answer
-from fairlane.cli.progress import progress
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def advise_command(
     last: datetime | None,
     master: str,
 ) -> None:
-    """Look for the setting that would have met targets at the least cost to the rest, by trying many on a journal.
+    """Find the settings that would have met targets at the least cost to others, by trying many on a journal.
 
     It proposes and changes nothing; the commands that would are printed. Exit code 4 if nothing meets the targets.
     """
@@ -88,10 +88,10 @@ def _tables(advice: Advice) -> list[Table]:
 
 def _row(one: Tried, targets: list[str]) -> list[str]:
     values = [_value(target, value) for target, value in zip(targets, one.values, strict=True)]
-    return [one.name, "yes" if one.is_met else "no", *values, f"+{words(round(one.cost_ms))}", f"{one.left:+d}"]
+    return [one.name, "yes" if one.is_met else "no", *values, f"+{duration(round(one.cost_ms))}", f"{one.left:+d}"]
 
 
 def _value(target: str, value: float) -> str:
     if target.startswith("share"):
         return f"{value:.1%}"
-    return str(int(value)) if target.startswith("misses") else words(round(value))
+    return str(int(value)) if target.startswith("misses") else duration(round(value))

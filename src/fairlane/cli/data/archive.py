@@ -23,7 +23,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 @MASTER
 @pass_session
 def archive_command(session: Session, *, tables: Path, target: Path, keep_days: int | None, master: str) -> None:
-    """Archive finished days of the journal and of acked messages as Parquet, and remove those that are too old."""
+    """Archive finished days of the journal and of acknowledged messages as Parquet, and remove old days."""
     spark = begin_spark(master)
     from fairlane.spark.bulk.archive import archive
 

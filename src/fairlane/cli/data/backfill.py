@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
+from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.output import answer
-from fairlane.cli.progress import progress
-from fairlane.cli.queue_names import QUEUE
+from fairlane.cli.parameters import QUEUE
 from fairlane.cli.session import Session, pass_session
-from fairlane.cli.stopping import stoppable
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 WORK = "Where rows are kept until all are sent; by default a folder .backfill-NAME here."
@@ -36,12 +35,12 @@ WORK = "Where rows are kept until all are sent; by default a folder .backfill-NA
 @MASTER
 @pass_session
 def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Fill QUEUE with the rows of files or of a table, each once. Interrupted, it is resumed under the same name.
+    """Enqueue the rows of files or of a table, each once. An interrupted backfill resumes under the same name.
 
     The columns of a message: payload, and as wanted fairness_key, weight, cost, priority, throttles, headers, delay_ms
     or due_ms, deadline_ms, correlation_id, dedup_id.
     """
-    place = place_of(session)
+    place = server_address_of(session)
     spark = begin_spark(options["master"])
     from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
     from fairlane.spark.bulk.reading import Rows

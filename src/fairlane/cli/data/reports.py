@@ -42,7 +42,7 @@ def report_command(
     queue: str | None,
     formats: tuple[str, ...],
 ) -> None:
-    """Write a report of who waited and why, from the tables of the pipeline: a page, a summary, JSON and CSV."""
+    """Write a report of waits and their causes, from the tables of the pipeline: a page, a summary, JSON and CSV."""
     # Only here: reading tables and drawing plots needs packages that other commands do without.
     from fairlane.report import FORMATS, Period, make_report
 

@@ -1,4 +1,4 @@
-"""What the commands have in common that run on Spark. Spark is imported only when one of them is called."""
+"""Options and helpers of the commands that run on Spark. Spark is imported only when one of them runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MASTER = click.option(
-    "--master", default="local[*]", show_default=True, help="Where Spark runs: this machine, or any master."
+    "--master", default="local[*]", show_default=True, help="Spark master: this machine, or a cluster."
 )
 
 
 def require_spark() -> None:
-    """Refuse to go on without Spark.
+    """Check that Spark is installed.
 
     Raises:
         InvalidArgument: Spark is not installed.
@@ -32,12 +32,12 @@ def require_spark() -> None:
         import fairlane.spark  # noqa: F401 - see above
     except ImportError as error:
         raise InvalidArgument(
-            "This command runs on Spark, which is an extra: pip install 'fairlane[spark]'."
+            "This command needs Spark, which is not installed: pip install 'fairlane[spark]'."
         ) from error
 
 
 def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a session of Spark; ``conf`` wins over our own settings.
+    """Return a Spark session; ``conf`` overrides our settings.
 
     Raises:
         InvalidArgument: Spark is not installed.
@@ -49,7 +49,7 @@ def begin_spark(master: str, *, conf: Mapping[str, str] | None = None) -> SparkS
 
 
 def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
-    """Do work on Spark so that an interrupt ends it, and no stacks are printed; without Spark just do it."""
+    """Run work on Spark so that an interrupt stops it without a Java stack trace; without a session, just run it."""
     if spark is None:
         return work()
     from fairlane.spark.interrupting import interruptible
@@ -57,22 +57,24 @@ def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
     return interruptible(spark, work)
 
 
-def place_of(session: Session) -> ServerAddress:
-    """Return the server as Spark's tasks reach it.
+def server_address_of(session: Session) -> ServerAddress:
+    """Return the server's address for Spark's tasks.
 
     Raises:
-        InvalidArgument: the broker is a folder, which only this process could open.
+        InvalidArgument: the broker is in a data folder, which only one process can open.
     """
     from fairlane.spark.source.server_address import ServerAddress
 
-    place = session.place
-    if place.is_embedded:
-        raise InvalidArgument("Spark reaches a broker through a server: start 'fairlane serve', or export the journal.")
+    endpoint = session.endpoint
+    if endpoint.is_embedded:
+        raise InvalidArgument(
+            "Spark cannot read a data folder that this command opens; run `fairlane serve` and leave out --data."
+        )
     return ServerAddress(
-        server=place.server,
-        api_key=place.api_key,
-        ca=place.ca,
-        certificate=place.certificate,
-        certificate_key=place.certificate_key,
-        timeout_s=place.timeout_s,
+        server=endpoint.server,
+        api_key=endpoint.api_key,
+        ca=endpoint.ca,
+        certificate=endpoint.certificate,
+        certificate_key=endpoint.certificate_key,
+        timeout_s=endpoint.timeout_s,
     )

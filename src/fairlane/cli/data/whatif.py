@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark
-from fairlane.cli.durations import words
+from fairlane.cli.formatting import duration
+from fairlane.cli.interaction import progress
 from fairlane.cli.output import Table, answer
-from fairlane.cli.progress import progress
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ def _tables(found: Comparison) -> list[Table]:
                 [
                     key or "all",
                     str(one.messages),
-                    words(one.wait_p50_ms),
-                    words(one.wait_p99_ms),
-                    words(one.wait_max_ms),
+                    duration(one.wait_p50_ms),
+                    duration(one.wait_p99_ms),
+                    duration(one.wait_max_ms),
                     f"{one.share:.1%}",
-                    words(one.throttled_ms),
+                    duration(one.throttled_ms),
                     str(one.misses),
                     str(one.left),
                 ]
@@ -163,7 +163,7 @@ def _notes(found: Comparison, html: Path | None) -> list[Table]:
         facts.append(
             [
                 f"{queue}: p99 as journalled, and as modelled",
-                f"{words(told.wait_p99_ms)}, {words(modelled.wait_p99_ms)}",
+                f"{duration(told.wait_p99_ms)}, {duration(modelled.wait_p99_ms)}",
             ]
         )
     for notes in found.notes:

@@ -10,7 +10,7 @@ from fairlane.core.decide import claims, dead_letters, enqueue, journal, leases,
 from fairlane.core.decision import Decision
 from fairlane.core.ledger import Ledger
 
-_DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] = {
+DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] = {
     commands.CreateQueue: queues.create,
     commands.UpdateQueue: queues.update,
     commands.DeleteQueue: queues.delete,
@@ -45,4 +45,4 @@ _DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] 
 
 def decide(ledger: Ledger, command: commands.Command, now_ms: int) -> Decision:
     """Return the records a command leads to and its outcome, or a refusal. Changes nothing."""
-    return _DECIDERS[type(command)](ledger, command, now_ms)
+    return DECIDERS[type(command)](ledger, command, now_ms)

@@ -15,16 +15,16 @@ _LABELS_MAX: Final = 200
 
 def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
     """Yield the metrics that a broker measured itself."""
-    meters = measured.meters
-    yield Family("fairlane_commits_total", "counter", "Commits to the store.", single(meters.commit_s.count))
+    engine = measured.engine
+    yield Family("fairlane_commits_total", "counter", "Commits to the store.", single(engine.commit_s.count))
     for name, description, histogram in (
-        ("fairlane_commit_events", "Journal events per commit.", meters.commit_events),
-        ("fairlane_commit_bytes", "Bytes per commit, including payloads.", meters.commit_bytes),
-        ("fairlane_commit_seconds", "Time to write and sync a commit.", meters.commit_s),
+        ("fairlane_commit_events", "Journal events per commit.", engine.commit_events),
+        ("fairlane_commit_bytes", "Bytes per commit, including payloads.", engine.commit_bytes),
+        ("fairlane_commit_seconds", "Time to write and sync a commit.", engine.commit_s),
         (
             "fairlane_lease_expiry_lateness_seconds",
             "Time from the end of a visibility timeout to the return of the message.",
-            meters.expiry_late_s,
+            engine.expiry_late_s,
         ),
     ):
         yield Family(name, "histogram", description, list(histogram_samples(histogram)))
@@ -32,10 +32,10 @@ def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
         "fairlane_recoveries_total",
         "counter",
         "Recoveries from the store, including the one at startup.",
-        single(meters.recoveries),
+        single(engine.recoveries),
     )
-    yield Family("fairlane_recovery_seconds", "gauge", "Duration of the last recovery.", single(meters.recovery_s))
-    yield Family("fairlane_commit_failures_total", "counter", "Failed commits.", single(meters.failures))
+    yield Family("fairlane_recovery_seconds", "gauge", "Duration of the last recovery.", single(engine.recovery_s))
+    yield Family("fairlane_commit_failures_total", "counter", "Failed commits.", single(engine.failures))
     yield Family(
         "fairlane_journal_sequence",
         "gauge",

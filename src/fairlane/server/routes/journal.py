@@ -18,7 +18,7 @@ from fairlane.gateway.caller import Caller
 from fairlane.journal.events import KINDS, Columns, rows
 from fairlane.journal.schema import NAMES
 from fairlane.journal.selection import Selection
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
 from fairlane.server.verbs.admin import EVENTS_MAX, without_secret
 from fairlane.verbs.keys import EVERY
@@ -37,12 +37,12 @@ _DIGITS_MAX: Final = 19
 """No sequence and no instant has more."""
 
 
-async def journal(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def journal(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Show events of the journal: as lines of JSON, or as an Arrow stream."""
     query = exchange.query(*PARAMETERS)
     caller.check("admin", EVERY)
-    reading = _Reading(await _journal_of(doors, query.get("queue")), query)
-    doors.tally.calls["read_journal"] += 1
+    reading = _Reading(await server.gateway.journal_of(query.get("queue")), query)
+    server.tally.calls["read_journal"] += 1
     if exchange.accepts(ARROW):
         await _answer_arrow(reading, exchange)
         return
@@ -50,15 +50,6 @@ async def journal(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     events = [event for page in slice_.pages for event in rows(reading.wanted.of_page(page))]
     lines = [line_of(reading.shown(event), JSON) for event in events if reading.is_wanted(event)]
     await exchange.answer_bytes(b"".join(lines), "application/jsonl", headers=reading.headers(slice_, slice_.position))
-
-
-async def _journal_of(doors: Doors, queue: str | None) -> AsyncBroker:
-    """Return the broker whose journal is meant: the only one, or in a cluster that of the group of a queue."""
-    if doors.one is not None:
-        return doors.one
-    if queue is None:
-        raise InvalidArgument("In a cluster every group has a journal of its own: say whose, by a queue of it.")
-    return await doors.broker_of(queue)
 
 
 async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from fairlane.errors import StoreCorrupt
 from fairlane.gateway.caller import Caller
 from fairlane.model.views import ReaderView
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.verbs.keys import EVERY
 
@@ -78,18 +78,18 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
     swap: dict[str, Any] | None = None
 
 
-async def reports(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def reports(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Show what the pipeline has made."""
     exchange.query()
     caller.check("admin", EVERY)
-    doors.tally.calls["reports"] += 1
-    folder = doors.reports
+    server.tally.calls["reports"] += 1
+    folder = server.reports
     pipeline, written_ms, report = (None, None, None) if folder is None else await asyncio.to_thread(_looked, folder)
     is_there = pipeline is not None or report is not None
-    brokers = doors.brokers()  # of a node of a cluster, each with a journal of its own
+    brokers = server.gateway.brokers()  # of a node of a cluster, each with a journal of its own
     answer = Reports(
         state="not_set" if folder is None else "there" if is_there else "empty",
-        at_ms=doors.broker.now_ms(),
+        at_ms=server.observed.now_ms(),
         journal_end=max((broker.journal_end() for broker in brokers), default=0),
         readers=[reader for broker in brokers for reader in await broker.readers()],
         pipeline=pipeline,

@@ -19,7 +19,7 @@ from typing import Final
 
 from fairlane import __version__
 from fairlane.errors import FairlaneError
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.server.dispatch import Answer
 from fairlane.server.metrics.families import Exemplar
@@ -116,7 +116,7 @@ class OtlpSpans:
         self._held_max = held_max
         self._held: OrderedDict[tuple[str, str], TraceContext] = OrderedDict()
 
-    def begin(self, verb: str, request: Shape, origin: Origin | None) -> OtlpCall:
+    def begin(self, verb: str, request: Shape, origin: CallContext | None) -> OtlpCall:
         """Begin the span of a call: below the caller's own, or below that of its messages if they all have the same."""
         traces = _traces(_news(request)) or self._traces_held(request)
         parent = origin.trace if origin is not None else None

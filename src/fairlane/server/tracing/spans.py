@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlane.errors import FairlaneError
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import CallContext
 from fairlane.model.message import Delivery
 from fairlane.server.dispatch import Answer
 from fairlane.verbs.verb import Shape
@@ -28,7 +28,7 @@ class CallSpan(Protocol):
 class Spans(Protocol):
     """Whoever keeps spans. It must never raise, and never wait."""
 
-    def begin(self, verb: str, request: Shape, origin: Origin | None) -> CallSpan:
+    def begin(self, verb: str, request: Shape, origin: CallContext | None) -> CallSpan:
         """Begin the span of a call."""
 
     def delivered(self, queue: str, deliveries: Sequence[Delivery]) -> None:

@@ -1,4 +1,4 @@
-"""The commands ``state …``."""
+"""Tests of the commands ``state``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.cli.test_leases import leased
 
 
 def test_state_is_written_and_read(shell: Shell, tmp_path: Path) -> None:
-    """Each version is written on top of the one that is known."""
+    """Each version replaces the version that the caller knows."""
     known = leased(shell)
     assert shell.run("state", "get", env=known).code == 4
     line = shell.ok("state", "put", env=known, feed=b"half \xff").out
@@ -23,8 +23,8 @@ def test_state_is_written_and_read(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("state", "get", env=known).code == 4
 
 
-def test_a_version_that_is_not_there_is_refused(shell: Shell) -> None:
-    """Nobody overwrites what another wrote, or what is not theirs."""
+def test_an_outdated_version_is_refused(shell: Shell) -> None:
+    """A caller cannot overwrite a newer version, or the state of a message that it has not leased."""
     known = leased(shell)
     shell.ok("state", "put", env=known, feed=b"1")
     assert shell.run("-o", "json", "state", "put", env=known, feed=b"2").error["code"] == "state_mismatch"
