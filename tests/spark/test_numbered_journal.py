@@ -20,7 +20,7 @@ from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.events import rows
 from fairlane.journal.selection import Selection
 from fairlane.model.partitions import NUMBER_BITS, first_number
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
@@ -44,7 +44,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def serving(broker: AsyncBroker) -> AsyncIterator[str]:
     """Let a broker be reached on loopback, at the address that is returned."""
-    context = ServerContext(LocalGateway(broker, DISPATCH), api_keys=KeyRing(broker, is_required=False))
+    context = ServerContext(LocalGateway(broker, DISPATCH), api_keys=ApiKeys(broker, is_required=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(HttpInterface(context), lifespan="off", log_config=None, ws=QuickSocket)
         server = uvicorn.Server(config)
