@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker
 from fairlane.broker.frontends.aio import AsyncDeliveries
@@ -18,10 +18,12 @@ from fairlane.client.tracing import current_trace
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.errors import Closed, FairlaneError, QueueNotFound
 from fairlane.gateway.caller import ANYBODY
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import PLAIN, CallContext
+from fairlane.gateway.local import LocalGateway
 from fairlane.model.message import Delivery
-from fairlane.server.doors import Doors
-from fairlane.verbs.verb import Shape
+from fairlane.server.context import ServerContext
+from fairlane.server.dispatch import DISPATCH
+from fairlane.verbs.verb import Request, Shape
 from fairlane.wire.frames import Consume
 
 
@@ -31,22 +33,23 @@ class EmbeddedTransport:
     def __init__(self, broker: AsyncBroker | BrokerConfig | Path | str | None = None) -> None:
         self._given = broker
         self._broker: AsyncBroker | None = broker if isinstance(broker, AsyncBroker) else None
-        self._doors: Doors | None = None
+        self._server: ServerContext | None = None
         self._channels: set[EmbeddedChannel] = set()
 
     async def connect(self) -> None:
         """Open the broker; see ``Transport``."""
-        if self._doors is None:
+        if self._server is None:
             given = self._given
             broker = given if isinstance(given, AsyncBroker) else await open_async_broker(given)
-            self._broker, self._doors = broker, Doors(broker)
+            self._broker, self._server = broker, ServerContext(LocalGateway(broker, DISPATCH))
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401, ARG002 - see Transport
         """Return the answer to a request; see ``Transport``."""
-        if self._doors is None:
+        if self._server is None:
             raise Closed("The client is not connected.")
         trace = current_trace()
-        return await self._doors.call(verb, request, ANYBODY, None if trace is None else Origin(None, trace))
+        context = PLAIN if trace is None else CallContext(None, trace)
+        return await self._server.call(cast("Request[Any]", request), ANYBODY, context)
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:  # noqa: ARG002
         """See ``Transport``: calls in the same process are no quicker without a task."""

@@ -161,7 +161,7 @@ def test_a_node_that_knows_less_than_was_planned_is_asked_again() -> None:
             end = await fill(cluster, 20)
             journal = journal_at(cluster["a"])
             reading = asyncio.create_task(read(journal, Part(after=0, until=end + 5)))
-            calls = owner_in(cluster).doors.tally.calls
+            calls = owner_in(cluster).server.tally.calls
             await until(lambda: calls["read_journal"] > 3, "it asks again")
             await more(cluster, 10)
             assert await reading == list(range(1, end + 6))

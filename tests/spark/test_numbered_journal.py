@@ -15,13 +15,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
 from fairlane.errors import InvalidArgument, JournalTrimmed
+from fairlane.gateway.local import LocalGateway
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.events import rows
 from fairlane.journal.selection import Selection
 from fairlane.model.partitions import NUMBER_BITS, first_number
-from fairlane.server.api_keys import KeyRing
-from fairlane.server.doors import Doors
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.api_keys import ApiKeys
+from fairlane.server.context import ServerContext
+from fairlane.server.dispatch import DISPATCH
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.spark.pipeline.source import LiveJournal
 from fairlane.spark.source.journal_files import JournalFiles
@@ -42,9 +44,9 @@ T = TypeVar("T")
 @asynccontextmanager
 async def serving(broker: AsyncBroker) -> AsyncIterator[str]:
     """Let a broker be reached on loopback, at the address that is returned."""
-    doors = Doors(broker, keys=KeyRing(broker, is_required=False))
+    context = ServerContext(LocalGateway(broker, DISPATCH), api_keys=ApiKeys(broker, is_required=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(HttpDoor(doors), lifespan="off", log_config=None, ws=QuickSocket)
+        config = uvicorn.Config(HttpInterface(context), lifespan="off", log_config=None, ws=QuickSocket)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve(sockets=[listener]))
         await until(lambda: server.started, "it listens")

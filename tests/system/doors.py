@@ -44,7 +44,7 @@ def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-class HttpDoor:
+class HttpInterface:
     """Requests of JSON."""
 
     name = "http"
@@ -103,7 +103,7 @@ METHODS: Mapping[str, Any] = {
 """The descriptor of the method behind each verb."""
 
 
-class GrpcDoor:
+class GrpcInterface:
     """Calls of gRPC."""
 
     name = "grpc"

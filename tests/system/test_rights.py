@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from fairlane.verbs.table import VERBS
 from fairlane.wire.grpc import broker_pb2
 
-from .doors import Door, GrpcDoor, HttpDoor, StreamDoor, bearer, outcome_of
+from .doors import Door, GrpcInterface, HttpInterface, StreamDoor, bearer, outcome_of
 from .grpc_process import GrpcServer, serving
 
 DOORS = ("http", "stream", "grpc")
@@ -120,7 +120,11 @@ class Guarded:
 
     def __init__(self, server: GrpcServer, admin: str) -> None:
         self.server = server
-        self.doors: dict[str, Door] = {"http": HttpDoor(server), "stream": StreamDoor(server), "grpc": GrpcDoor(server)}
+        self.doors: dict[str, Door] = {
+            "http": HttpInterface(server),
+            "stream": StreamDoor(server),
+            "grpc": GrpcInterface(server),
+        }
         self._http = server.http(headers=bearer(admin))
         self._position = 0
         self.unknown = "fl_0_0"

@@ -222,7 +222,7 @@ def test_too_large_a_message_of_the_stream_ends_only_its_connection(tmp_path: Pa
 
 
 def test_keys_are_asked_for_where_they_are_wanted(tmp_path: Path) -> None:
-    """The first key is in a file for its owner only, makes others, and those open both doors, also after a restart."""
+    """The first key is in a file for its owner only, makes others, and those open both server, also after a restart."""
     with serving(tmp_path / "data", "--auth", "true") as server:
         file = tmp_path / "data" / "admin.key"
         assert file.stat().st_mode & 0o777 == 0o600

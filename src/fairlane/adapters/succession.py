@@ -37,14 +37,12 @@ def extent_after(commit: Commit, extent: Extent, *, page_start: Callable[[int], 
         extent: the extent before.
         page_start: returns the start of the stored page that holds a sequence.
     """
-    first = _first_after(commit, extent, page_start)
+    first = extent.first if commit.trim <= extent.first else _first_after(commit, page_start)
     return Extent(first=first, base=commit.base, next_sequence=commit.next_sequence)
 
 
-def _first_after(commit: Commit, extent: Extent, page_start: Callable[[int], int]) -> int:
+def _first_after(commit: Commit, page_start: Callable[[int], int]) -> int:
     trim = commit.trim
-    if trim <= extent.first:
-        return extent.first
     if trim >= commit.next_sequence:
         return commit.next_sequence
     if trim >= commit.sequence:

@@ -21,7 +21,8 @@ COMMIT_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 LATE_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
 
 
-_COMMITS_KEPT: Final = 4_096
+COMMITS_KEPT: Final = 4_096
+"""How many commits are noted before they are put into the histograms."""
 
 
 @dataclass(slots=True)
@@ -46,11 +47,6 @@ class EngineMetrics:
     internal_errors: int = 0
     written: tuple[int, int, float] = (0, 0, 0.0)
     commits: list[tuple[int, int, float]] = field(default_factory=list)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether enough commits were noted to put them in the histograms."""
-        return len(self.commits) >= _COMMITS_KEPT
 
     def fold(self) -> None:
         """Put the commits that were noted into the histograms."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 
 from fairlane.assembly import PRIVATE_PREFIX
-from fairlane.cluster.gateway import Answer, ClusterRouter, Special
+from fairlane.cluster.gateway import ClusterGateway, ClusterVerb
 from fairlane.cluster.groups import split_into
 from fairlane.cluster.node import MILLIONTHS
 from fairlane.cluster.partitions.operations import redrive, update
@@ -19,7 +18,8 @@ from fairlane.cluster.partitions.split import OPENING_S, delete_further, delete_
 from fairlane.cluster.partitions.views import JOINT, queues_by_name, redrive_view
 from fairlane.errors import Forbidden, InvalidArgument, QueueExists, QueueNotFound, QueuesApart, RedriveNotFound
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import CallContext
+from fairlane.gateway.protocol import Answer
 from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
@@ -36,42 +36,42 @@ _DONE: Final = Done()
 # --------------------------------------------------------------------------------------------------------------- queues
 
 
-async def _create_queue(router: ClusterRouter, request: CreateQueue, caller: Caller, origin: Origin) -> Answer:
+async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: Caller, context: CallContext) -> Answer:
     """Let a queue be on the board first, and then make it where it belongs."""
     if (fault := queue_name_fault(request.queue)) is not None:
         raise InvalidArgument(fault)
-    if not origin.is_forwarded:
+    if not context.is_forwarded:
         if MARK in request.queue or MARK in (request.group or ""):
             raise InvalidArgument(f"A name with {MARK} is that of a partition, which is made by splitting its queue.")
-        if request.queue in router.groups.splits:
-            await _check_split(router, request.queue)
-        await router.changes.list_queue(request.queue, group=request.group)
-        router.node.note()
-    asking = msgspec.structs.replace(origin, follows=False)  # whoever makes a queue can't know yet where it will be
-    return await router.at("create_queue", request, request.queue, caller, asking, patience_s=OPENING_S)
+        if request.queue in gateway.groups.splits:
+            await _check_split(gateway, request.queue)
+        await gateway.member.changes.list_queue(request.queue, group=request.group)
+        gateway.member.note()
+    asking = msgspec.structs.replace(context, follows=False)  # whoever makes a queue can't know yet where it will be
+    return await gateway.router.at(request.queue, request, caller, asking, patience_s=OPENING_S)
 
 
-async def _check_split(router: ClusterRouter, queue: str) -> None:
+async def _check_split(gateway: ClusterGateway, queue: str) -> None:
     """Refuse to make a queue that is there, and split; of one that is gone, forget that it was split.
 
     Raises:
         QueueExists: it is there.
     """
-    await router.node.refresh()
-    if router.groups.location_of(queue) is not None:
+    await gateway.member.refresh()
+    if gateway.groups.location_of(queue) is not None:
         raise QueueExists(f"There is a queue {queue!r} already.")
-    await router.changes.change_split(queue, lambda _entry: None)
+    await gateway.member.changes.change_split(queue, lambda _entry: None)
 
 
-async def _update_queue(router: ClusterRouter, request: UpdateQueue, caller: Caller, origin: Origin) -> Answer:
+async def _update_queue(gateway: ClusterGateway, request: UpdateQueue, caller: Caller, context: CallContext) -> Answer:
     """Change the policy of a queue, in all of its partitions."""
-    if not origin.is_forwarded:
+    if not context.is_forwarded:
         _check_whole(request.queue)
-        await router.node.refresh()
-    split = router.split_of(request.queue)
+        await gateway.member.refresh()
+    split = gateway.split_of(request.queue)
     if split is not None:
-        return await update(router.whole(request.queue, split, caller, origin), request)
-    return await router.at("update_queue", request, request.queue, caller, origin)
+        return await update(gateway.whole(request.queue, split, caller, context), request)
+    return await gateway.router.at(request.queue, request, caller, context)
 
 
 def _check_whole(queue: str) -> None:
@@ -79,41 +79,41 @@ def _check_whole(queue: str) -> None:
         raise InvalidArgument(f"{queue!r:.150} is a partition: name the queue as a whole.")
 
 
-async def _delete_queue(router: ClusterRouter, request: DeleteQueue, caller: Caller, origin: Origin) -> Answer:
+async def _delete_queue(gateway: ClusterGateway, request: DeleteQueue, caller: Caller, context: CallContext) -> Answer:
     """Remove a queue where it is, and then from the board; its further partitions before."""
-    if MARK in request.queue and origin.is_forwarded:
-        return await delete_here(router, request.queue, caller)
+    if MARK in request.queue and context.is_forwarded:
+        return await delete_here(gateway, request.queue, caller)
     _check_whole(request.queue)
     if is_dlq(request.queue):
         raise InvalidArgument(f"Queue {request.queue!r:.150} goes with the queue it belongs to: delete or purge that.")
-    if not origin.is_forwarded:
-        await router.node.refresh()
-        await delete_further(router, request.queue, caller, origin)
+    if not context.is_forwarded:
+        await gateway.member.refresh()
+        await delete_further(gateway, request.queue, caller, context)
     try:
-        answer = await router.at("delete_queue", request, request.queue, caller, origin)
+        answer = await gateway.router.at(request.queue, request, caller, context)
     except QueueNotFound:
-        await router.changes.unlist_queue(request.queue)  # it was on the board, but never made
+        await gateway.member.changes.unlist_queue(request.queue)  # it was on the board, but never made
         raise
-    await router.changes.unlist_queue(request.queue)
-    router.node.note()
+    await gateway.member.changes.unlist_queue(request.queue)
+    gateway.member.note()
     return answer
 
 
-async def _queues(router: ClusterRouter, request: ListQueues, caller: Caller, origin: Origin) -> QueueList:
+async def _queues(gateway: ClusterGateway, request: ListQueues, caller: Caller, context: CallContext) -> QueueList:
     """Return the queues of all nodes."""
-    answers: list[QueueList] = await router.everywhere("queues", request, caller, origin)
+    answers: list[QueueList] = await gateway.router.everywhere(request, caller, context)
     found = {view.name: view for answer in answers for view in answer.queues}
-    if router.groups.splits and not origin.is_forwarded:
-        return QueueList(queues=queues_by_name(found.values(), router.groups.split_of))
+    if gateway.groups.splits and not context.is_forwarded:
+        return QueueList(queues=queues_by_name(found.values(), gateway.groups.split_of))
     return QueueList(queues=[found[name] for name in sorted(found)])
 
 
-async def _forward(router: ClusterRouter, request: Forward, caller: Caller, origin: Origin) -> Answer:
+async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, context: CallContext) -> Answer:
     """Forward within a group: what is more can't be one commit."""
     for target in request.messages:
-        if (split := router.split_of(target)) is not None:
+        if (split := gateway.split_of(target)) is not None:
             raise split_into(target, split)
-    groups = {queue: await _group_of(router, queue) for queue in (request.queue, *request.messages)}
+    groups = {queue: await _group_of(gateway, queue) for queue in (request.queue, *request.messages)}
     for queue, group in groups.items():
         if group != groups[request.queue]:
             raise QueuesApart(
@@ -121,14 +121,14 @@ async def _forward(router: ClusterRouter, request: Forward, caller: Caller, orig
             )
     messages = {served_name(queue): news for queue, news in request.messages.items()}
     named = msgspec.structs.replace(request, messages=messages)
-    return await router.at("forward", named, request.queue, caller, origin)
+    return await gateway.router.at(request.queue, named, caller, context)
 
 
-async def _group_of(router: ClusterRouter, queue: str) -> str:
-    place = router.groups.location_of(queue)
+async def _group_of(gateway: ClusterGateway, queue: str) -> str:
+    place = gateway.groups.location_of(queue)
     if place is None:
-        await router.node.refresh()
-        place = router.groups.location_of(queue)
+        await gateway.member.refresh()
+        place = gateway.groups.location_of(queue)
     if place is None:
         raise QueueNotFound(f"There is no queue {queue!r:.150}.")
     return place.group
@@ -137,39 +137,41 @@ async def _group_of(router: ClusterRouter, queue: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- redrives
 
 
-async def _redrive(router: ClusterRouter, request: Redrive, caller: Caller, origin: Origin) -> RedriveView:
+async def _redrive(gateway: ClusterGateway, request: Redrive, caller: Caller, context: CallContext) -> RedriveView:
     """Start a redrive, in each partition if there are several; its id tells where it runs."""
-    split = router.split_of(request.queue)
+    split = gateway.split_of(request.queue)
     if split is not None:
-        views = await redrive(router.whole(request.queue, split, caller, origin), request)
+        views = await redrive(gateway.whole(request.queue, split, caller, context), request)
         return redrive_view(request.queue, [_named(view) for view in views])
-    view = cast("RedriveView", await router.at("redrive", request, request.queue, caller, origin))
+    view = cast("RedriveView", await gateway.router.at(request.queue, request, caller, context))
     return _named(view)
 
 
 async def _of_redrive(
-    name: str, router: ClusterRouter, request: GetRedrive | StopRedrive, caller: Caller, origin: Origin
+    gateway: ClusterGateway, request: GetRedrive | StopRedrive, caller: Caller, context: CallContext
 ) -> RedriveView:
     """Look at a redrive, or stop it, wherever it runs."""
     parts = request.id.split(JOINT)
-    asking = origin if len(parts) == 1 else msgspec.structs.replace(origin, follows=False)
-    views = await asyncio.gather(*(_of_part(name, router, type(request)(id=part), caller, asking) for part in parts))
+    asking = context if len(parts) == 1 else msgspec.structs.replace(context, follows=False)
+    views = await asyncio.gather(*(_of_part(gateway, type(request)(id=part), caller, asking) for part in parts))
     return redrive_view(queue_of(views[0].queue), views)
 
 
 async def _of_part(
-    name: str, router: ClusterRouter, request: GetRedrive | StopRedrive, caller: Caller, origin: Origin
+    gateway: ClusterGateway, request: GetRedrive | StopRedrive, caller: Caller, context: CallContext
 ) -> RedriveView:
     queue = request.id.partition(REDRIVE_AT)[2]
     if not queue:
         raise RedriveNotFound(f"There is no redrive {request.id!r:.100}.")
     at = queue if MARK in queue else partition_name(queue, 0)  # brokers know the first partition by the plain name
-    return _named(cast("RedriveView", await router.at(name, request, at, caller, origin)))
+    return _named(cast("RedriveView", await gateway.router.at(at, request, caller, context)))
 
 
-async def _redrives(router: ClusterRouter, request: ListRedrives, caller: Caller, origin: Origin) -> RedriveList:
+async def _redrives(
+    gateway: ClusterGateway, request: ListRedrives, caller: Caller, context: CallContext
+) -> RedriveList:
     """Return the redrives of all nodes."""
-    answers: list[RedriveList] = await router.everywhere("redrives", request, caller, origin)
+    answers: list[RedriveList] = await gateway.router.everywhere(request, caller, context)
     found = [_named(view) for answer in answers for view in answer.redrives]
     return RedriveList(redrives=sorted(found, key=lambda view: view.started_ms))
 
@@ -181,82 +183,84 @@ def _named(view: RedriveView) -> RedriveView:
 # --------------------------------------------------------------------------------------------------- config and journal
 
 
-async def _set_config(router: ClusterRouter, request: SetConfig, caller: Caller, _: Origin) -> Done:
+async def _set_config(gateway: ClusterGateway, request: SetConfig, caller: Caller, _: CallContext) -> Done:
     """Set config values for all groups."""
     if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"What begins with {PRIVATE_PREFIX} belongs to the server; keys are made with keys/create.")
-    await router.node.config.set_config_many(request.values, by=caller.name)
+    await gateway.member.config.set_config_many(request.values, by=caller.name)
     return _DONE
 
 
-async def _list_config(router: ClusterRouter, request: ListConfig, _: Caller, __: Origin) -> ConfigValues:
+async def _list_config(gateway: ClusterGateway, request: ListConfig, _: Caller, __: CallContext) -> ConfigValues:
     """Return config values."""
-    await router.node.refresh()
-    values = await router.node.config.list_config(request.prefix)
+    await gateway.member.refresh()
+    values = await gateway.member.config.list_config(request.prefix)
     return ConfigValues(values={key: value for key, value in values.items() if not key.startswith(PRIVATE_PREFIX)})
 
 
-async def _throttles(router: ClusterRouter, request: ListThrottles, caller: Caller, origin: Origin) -> ThrottleList:
+async def _throttles(
+    gateway: ClusterGateway, request: ListThrottles, caller: Caller, context: CallContext
+) -> ThrottleList:
     """Return throttles as they are set for all groups, with the tokens that these have together."""
-    answers: list[ThrottleList] = await router.everywhere("throttles", request, caller, origin)
+    answers: list[ThrottleList] = await gateway.router.everywhere(request, caller, context)
     tokens: Counter[str] = Counter()
     for view in (view for answer in answers for view in answer.throttles):
         tokens[view.name] += view.tokens
     views = [
         ThrottleView(name=name, rate=total.rate / MILLIONTHS, burst=total.burst, tokens=tokens[name])
-        for name, total in sorted(router.node.throttles().items())
+        for name, total in sorted(gateway.member.throttles().items())
     ]
     return ThrottleList(throttles=views)
 
 
-async def _of_journal(name: str, router: ClusterRouter, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
+async def _of_journal(gateway: ClusterGateway, request: Any, caller: Caller, context: CallContext) -> Answer:  # noqa: ANN401
     """Read the journal of the group of a queue."""
     queue = getattr(request, "queue", None)
     if queue is None:
         raise InvalidArgument("In a cluster every group has a journal of its own: say whose, by a queue of it.")
-    return await router.at(name, request, queue, caller, origin)
+    return await gateway.router.at(queue, request, caller, context)
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster
 
 
-async def _cluster(router: ClusterRouter, _request: GetCluster, _: Caller, __: Origin) -> ClusterView:
+async def _cluster(gateway: ClusterGateway, _request: GetCluster, _: Caller, __: CallContext) -> ClusterView:
     """Return the cluster as this node sees it."""
-    await router.node.refresh()
-    return router.node.seen()
+    await gateway.member.refresh()
+    return gateway.member.seen()
 
 
-async def _move_queue(router: ClusterRouter, request: MoveQueue, _: Caller, __: Origin) -> Done:
+async def _move_queue(gateway: ClusterGateway, request: MoveQueue, _: Caller, __: CallContext) -> Done:
     """Let a queue, with its group, go to a node."""
-    await router.changes.move_queue(served_name(request.queue), request.node)
-    router.node.note()
+    await gateway.member.changes.move_queue(served_name(request.queue), request.node)
+    gateway.member.note()
     return _DONE
 
 
-async def _drain_node(router: ClusterRouter, request: DrainNode, _: Caller, __: Origin) -> Done:
+async def _drain_node(gateway: ClusterGateway, request: DrainNode, _: Caller, __: CallContext) -> Done:
     """Drain a node, or let it have groups again."""
-    await router.changes.drain_node(request.node, is_draining=request.is_draining)
-    router.node.note()
+    await gateway.member.changes.drain_node(request.node, is_draining=request.is_draining)
+    gateway.member.note()
     return _DONE
 
 
-SPECIAL: Final[Mapping[str, Special]] = {
+SPECIAL: Final[Mapping[str, ClusterVerb]] = {
     "create_queue": _create_queue,
     "update_queue": _update_queue,
     "delete_queue": _delete_queue,
     "queues": _queues,
     "forward": _forward,
     "redrive": _redrive,
-    "redrive_view": partial(_of_redrive, "redrive_view"),
-    "stop_redrive": partial(_of_redrive, "stop_redrive"),
+    "redrive_view": _of_redrive,
+    "stop_redrive": _of_redrive,
     "redrives": _redrives,
     "set_config": _set_config,
     "list_config": _list_config,
     "throttles": _throttles,
-    "read_journal": partial(_of_journal, "read_journal"),
-    "set_reader": partial(_of_journal, "set_reader"),
-    "remove_reader": partial(_of_journal, "remove_reader"),
-    "readers": partial(_of_journal, "readers"),
+    "read_journal": _of_journal,
+    "set_reader": _of_journal,
+    "remove_reader": _of_journal,
+    "readers": _of_journal,
     "cluster": _cluster,
     "move_queue": _move_queue,
     "split_queue": split_queue,

@@ -10,13 +10,13 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from fairlane.errors import Disconnected, FairlaneError, InternalError, QueueMoving
+from fairlane.gateway.protocol import RemoteAnswer
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import ErrorAnswer
@@ -36,15 +36,6 @@ _FAULTS: Final = (OSError, EOFError, TimeoutError, ValueError, asyncio.LimitOver
 _encode = msgspec.msgpack.Encoder().encode
 _decoders: Final = {name: msgspec.msgpack.Decoder(verb.answer) for name, verb in VERBS.items()}
 _error_decoder: Final = msgspec.msgpack.Decoder(ErrorAnswer)
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """An answer that comes bit by bit: its status, its headers by their names in lower case, and what comes."""
-
-    status: int
-    headers: Mapping[str, str]
-    pieces: AsyncIterator[bytes]
 
 
 class _Connection:
@@ -72,11 +63,11 @@ class _Connection:
         body = await self._reader.readexactly(int(fields[b"content-length"]))
         return status, fields.get(b"connection", b"").lower() != b"close", body
 
-    async def listen(self, head: bytes) -> Heard:
+    async def listen(self, head: bytes) -> RemoteAnswer:
         """Send a request, and return an answer whose body is still to come."""
         status, fields = await self._begin(head)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in fields.items()}
-        return Heard(status, headers, self._pieces(fields))
+        return RemoteAnswer(status, headers, self._pieces(fields))
 
     async def _begin(self, request: bytes) -> tuple[int, dict[bytes, bytes]]:
         """Send a request, and return the status and the headers of the answer."""
@@ -139,7 +130,7 @@ class Forwarder:
         return self._answer(verb, status, answer)
 
     @asynccontextmanager
-    async def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AsyncIterator[Heard]:
+    async def listen(self, address: str, target: str, headers: Mapping[str, str]) -> AsyncIterator[RemoteAnswer]:
         """Lend what the node at an address answers bit by bit, until it ends or nobody wants to hear more.
 
         Args:

@@ -1,9 +1,8 @@
-"""How a node of a cluster answers: itself, if it has the queue, or by asking the node that has it.
+"""The gateway of a node: it answers from its own brokers, or asks the node that can.
 
-A caller that follows by itself is told where to ask. A node that asks for somebody else is answered from here only, so
-no request ever goes round in circles. While a queue moves, a request waits a little for it to arrive.
-
-A queue that is split is asked by its plain name for all of its partitions, or by the name of one for that one.
+Most requests name one queue and go to the broker or node that has it (``routing``). Others concern several queues, or
+where queues are (``cluster_verbs``). A queue that is split is asked by its plain name for all of its partitions
+(``partitions``), or by the name of a partition for that one.
 """
 
 from __future__ import annotations
@@ -11,349 +10,322 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.cluster.forwarding import Heard
-from fairlane.cluster.groups import split_into
+from fairlane.broker.requests import Reply
+from fairlane.cluster.groups import RETRY_AFTER_MS, split_into
 from fairlane.cluster.node import Node
 from fairlane.cluster.partitions.keys import PartitionKeys
-from fairlane.cluster.peers import OtherNodes
+from fairlane.cluster.peers import Peers
+from fairlane.cluster.routing import PATIENCE_S, Router, still_moving
 from fairlane.cluster.withdrawals import Withdrawals
 from fairlane.errors import (
     Closed,
     FairlaneError,
-    QueueElsewhere,
+    InvalidArgument,
     QueueMoving,
     QueueNotFound,
     QueueSplit,
     StoreFenced,
 )
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import PLAIN, CallContext
+from fairlane.gateway.dispatch import Dispatch
+from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
-from fairlane.model.message import Receipt as ModelReceipt
-from fairlane.model.partitions import MARK, Split, served_name
+from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
 from fairlane.verbs.messages import Results
-from fairlane.verbs.table import VERBS
+from fairlane.verbs.table import VERB_OF
+from fairlane.verbs.verb import Request, Verb
 
-PATIENCE_S: Final = 2.0
-"""So long a request waits for a queue that is on its way."""
-_LOOK_S: Final = 0.2
-_NOBODY: Final = Origin()
 _ROUNDS: Final = 5
-"""So often a request begins anew because a queue is split otherwise by now."""
+"""How often a request starts over because the queue turns out to be split differently."""
 
-Answer: TypeAlias = msgspec.Struct
-Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
-Special = Callable[["ClusterRouter", Any, Caller, Origin], Awaitable[Answer]]
-Spread = Callable[["Whole", Any], Awaitable[Answer]]
+ClusterVerb = Callable[["ClusterGateway", Any, Caller, CallContext], Awaitable[Answer]]
+WholeVerb = Callable[["WholeQueue", Any], Awaitable[Answer]]
 
 
-class ClusterRouter:
-    """Answers verbs at a node."""
+class ClusterGateway:
+    """The entrance to all queues of a cluster, at one node; see ``Gateway``."""
 
     def __init__(
         self,
         node: Node,
-        nodes: OtherNodes,
-        special: Mapping[str, Special],
-        spread: Mapping[str, Spread],
+        peers: Peers,
         *,
-        handlers: Mapping[str, Handler],
+        dispatch: Dispatch,
+        special: Mapping[str, ClusterVerb],
+        spread: Mapping[str, WholeVerb],
         keys: PartitionKeys,
     ) -> None:
         """Answer at a node.
 
         Args:
             node: the node.
-            nodes: asks other nodes.
-            special: what to do for verbs that are about more than one queue, or need more than its broker.
-            spread: what to do for verbs that are about a queue which is split; the others it can't be asked as a whole.
-            handlers: what each verb does with one broker.
+            peers: the other nodes.
+            dispatch: hands a request to one broker.
+            special: the verbs for which it is not enough to find the broker of their queue.
+            spread: the verbs that can be asked of a split queue as a whole.
             keys: finds the partition of a new message.
         """
-        self.node = node
+        self.observed: Observed = node.groups
+        self.node: str | None = node.terms.name
+        self.member = node
+        """The node that this gateway answers for."""
         self.groups = node.groups
-        self.changes = node.changes
         self.keys = keys
-        self._handlers = handlers
+        self.router = Router(node, peers, dispatch)
         self.splitting = asyncio.Lock()
-        """Held while a queue is split, or changed in all its partitions: of two at once the second sees the first."""
+        """Held while a queue is split, or changed in all its partitions, so that of two changes the later sees both."""
         self.turn = secrets.randbelow(PARTITIONS_MAX)
-        """Grows with each lease of a queue that is split."""
-        self._nodes = nodes
+        """The partition that is asked first by the next lease of a split queue; it grows with each."""
+        self._peers = peers
+        self._dispatch = dispatch
         self._special = special
         self._spread = spread
         self._withdrawals = Withdrawals(monotonic=asyncio.get_running_loop().time)
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def call(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
-        """Do what a verb says, here or elsewhere.
+    # ----------------------------------------------------------------------------------------------------------- calls
+
+    def ask(
+        self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> asyncio.Task[None] | None:
+        """Ask the broker that serves the queue here, or if that takes more than one broker, return a task that does."""
+        queue = getattr(request, "queue", None)
+        served = None if queue is None else self.groups.served_as(queue)
+        if served is None or VERB_OF[type(request)].name in self._special or context.lease_name is not None:
+            return self._start(self._reply(request, caller, context, reply))
+        if served != queue:
+            request = msgspec.structs.replace(request, queue=served)
+        self._dispatch.ask(self.groups.of(served), request, caller, reply)
+        return None
+
+    async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
+        try:
+            answer = await self.call(request, caller, context)
+        except Exception as error:  # noqa: BLE001 - the reply decides what is ours
+            if not reply.done():
+                reply.set_exception(error)
+            return
+        if not reply.done():
+            reply.set_result(answer)
+        elif isinstance(request, Lease):
+            self.give_back(request.queue, answer.deliveries, caller)  # type: ignore[attr-defined]  # it is LeasedMessages
+
+    async def call(self, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
+        """Return the answer to a request, from here or from another node.
 
         Raises:
-            FairlaneError: it was refused.
+            FairlaneError: the request was refused.
         """
-        if origin.lease_name is not None and name in ("lease", "nack"):
-            return await self._call_named(name, request, caller, origin)
-        begun_s, left = asyncio.get_running_loop().time(), request
+        if context.lease_name is not None and isinstance(request, (Lease, Nack)):
+            return await self._call_named(request, caller, context, context.lease_name)
+        verb = VERB_OF[type(request)]
+        begun_s, rest = asyncio.get_running_loop().time(), request
         for _ in range(_ROUNDS):
-            split = self.split_of(getattr(request, "queue", None)) if self.groups.splits else None
+            queue: str | None = getattr(request, "queue", None)
+            split = self.split_of(queue) if queue is not None and self.groups.splits else None
             if split is not None:
-                self._check_spread(name, request, split, origin)
+                self._check_spread(verb, request, split, context)
             try:
-                if name in self._special:
-                    return await self._special[name](self, request, caller, origin)
-                if split is None:
-                    return await self.at(name, left, request.queue, caller, origin)
-                return await self._spread[name](self.whole(request.queue, split, caller, origin), left)
+                return await self._answer(verb, rest, queue or "", split, caller, context)
             except QueueSplit:
-                if origin.is_forwarded or not self._is_spread(name):
+                if context.is_forwarded or verb.spread is None:
                     raise
             except QueueNotFound:
-                if split is None or split == self.split_of(request.queue):
+                if split is None or split == self.split_of(queue or ""):
                     raise
-            await self.node.refresh()  # it is split otherwise than was known here
-            left = _without_waited(request, since_s=begun_s)
-        raise moving_on()
+            await self.member.refresh()  # the queue is split differently than this node knew
+            rest = _with_time_left(request, since_s=begun_s)
+        raise still_moving()
 
-    async def _call_named(self, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401 - by verb
-        """Lease for another node, or take back what is leased for it, or was."""
-        lease_name = origin.lease_name or ""
+    def _answer(
+        self,
+        verb: Verb,
+        request: Request[Any],
+        queue: str,
+        split: Split | None,
+        caller: Caller,
+        context: CallContext,
+    ) -> Awaitable[Answer]:
+        special = self._special.get(verb.name)
+        if special is not None:
+            return special(self, request, caller, context)
+        if split is None:
+            return self.router.at(queue, request, caller, context)
+        return self._spread[verb.name](self.whole(queue, split, caller, context), request)
+
+    async def _call_named(self, request: Lease | Nack, caller: Caller, context: CallContext, lease_name: str) -> Answer:
+        """Lease for another node, or withdraw what is leased for it under this name."""
         give_back = partial(self.give_back, caller=caller)
-        if name == "nack":
+        if isinstance(request, Nack):
             self._withdrawals.withdraw(lease_name, give_back=give_back)
             return Results(results=[])
-        leasing = self.call(name, request, caller, msgspec.structs.replace(origin, lease_name=None))
+        leasing = self.call(request, caller, msgspec.structs.replace(context, lease_name=None))
         return await self._withdrawals.leased(lease_name, request.queue, leasing, give_back=give_back)
 
     # ------------------------------------------------------------------------------------------------------ partitions
 
-    def split_of(self, queue: str | None) -> Split | None:
-        """Return how a queue is split, if it is asked for as a whole."""
-        return None if queue is None or MARK in queue else self.groups.split_of(queue)
+    def split_of(self, queue: str) -> Split | None:
+        """Return how a queue is split that a caller names as a whole; None if it is not."""
+        return None if MARK in queue else self.groups.split_of(queue)
 
-    def whole(self, queue: str, split: Split, caller: Caller, origin: Origin) -> Whole:
-        """Return what asks all partitions of a queue."""
-        return Whole(self, queue, split, caller, msgspec.structs.replace(origin, follows=False))
+    def check_whole(self, queue: str) -> None:
+        """Refuse a queue that is split, where only one of its partitions can be meant.
 
-    def _check_spread(self, name: str, request: Any, split: Split, origin: Origin) -> None:  # noqa: ANN401 - by verb
-        """Let those ask partitions themselves who can, and refuse what can't be asked of all of them.
+        Raises:
+            QueueSplit: it is.
+        """
+        split = self.split_of(queue)
+        if split is not None:
+            raise split_into(queue, split)
+
+    def whole(self, queue: str, split: Split, caller: Caller, context: CallContext) -> WholeQueue:
+        """Return a split queue, to be asked as a whole."""
+        return WholeQueue(self, queue, split, caller, msgspec.structs.replace(context, follows=False))
+
+    @staticmethod
+    def _check_spread(verb: Verb, request: Any, split: Split, context: CallContext) -> None:  # noqa: ANN401 - by verb
+        """Refuse what can't be asked of a whole queue, and what a client that follows asks of partitions itself.
 
         Raises:
             QueueSplit: the partitions are to be asked.
         """
         error = split_into(request.queue, split)
-        is_followed = origin.follows and VERBS[name].is_followed
-        if name == "enqueue":
+        is_followed = context.follows and verb.is_followed
+        if verb.name == "enqueue":
+            # Where a policy or a script chooses the key, a client can't tell the partition of a message.
             is_followed = is_followed and error.by_message
-        elif name == "lease":
+        elif verb.name == "lease":
+            # A wait is a wait at every partition at once, which is the node's to do.
             is_followed = is_followed and not request.wait_ms
-        if is_followed or origin.is_forwarded or not self._is_spread(name):
+        if is_followed or context.is_forwarded or verb.spread is None:
             raise error
 
-    def _is_spread(self, name: str) -> bool:
-        """Tell whether a verb can be asked of a queue as a whole when it is split."""
-        return VERBS[name].spread is not None
+    # ------------------------------------------------------------------------------------------ consuming and observing
 
-    def give_back(self, queue: str, messages: Sequence[Delivery | ModelReceipt], caller: Caller) -> None:
-        """Let messages go back soon that were leased for a caller who is gone, wherever their queue is by then."""
+    async def served(self, queue: str) -> ServedQueue:
+        """Return the broker that serves a queue here. Wait a little for a queue that moves here.
+
+        Raises:
+            QueueElsewhere, QueueMoving, QueueNotFound: no broker here does.
+            QueueSplit: each partition has a broker of its own.
+        """
+        self.check_whole(queue)
+        return ServedQueue(await self.router.find(queue), served_name(queue))
+
+    async def journal_of(self, queue: str | None) -> AsyncBroker:
+        """Return the broker that keeps the journal of a queue's group."""
+        if queue is None:
+            raise InvalidArgument("Each group of a cluster has its own journal: name a queue of the group.")
+        return (await self.served(queue)).broker
+
+    async def left(self, queue: str) -> None:
+        """Return when a queue is no longer served here, or is split differently."""
+        await self.groups.gone(queue)
+
+    def give_back(self, queue: str, messages: Sequence[Delivery | Receipt], caller: Caller) -> None:
+        """Return messages to their queue soon, wherever it is by then."""
         if messages:
-            receipts = [Receipt(id=message.id, token=message.token) for message in messages]
+            receipts = [Receipt(message.id, message.token) for message in messages]
             request = Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)
-            self._nodes.behind(self._give_back(request, caller))
+            self._peers.start(self._give_back(request, caller))
 
     async def _give_back(self, request: Nack, caller: Caller) -> None:
-        with contextlib.suppress(FairlaneError):  # it goes back when its lease ends
-            await self.call("nack", request, caller, _NOBODY)
+        with contextlib.suppress(FairlaneError):  # then the messages go back when their leases end
+            await self.call(request, caller, PLAIN)
 
-    # ------------------------------------------------------------------------------------------------- where a queue is
+    def explained(self, error: FairlaneError) -> FairlaneError:
+        """Return the error of a broker that closes, or has lost its store, as what it means: the queue moves."""
+        if isinstance(error, (Closed, StoreFenced)):
+            asyncio.get_running_loop().call_soon(self.member.lifecycle.reconcile)  # it may be the first to know
+            return QueueMoving("The queue is moving to another node.", retry_after_ms=RETRY_AFTER_MS)
+        return error
 
-    async def find(self, queue: str) -> AsyncBroker:
-        """Return the broker that serves a queue here; wait a little for one that is on its way.
+    def shown_name(self, queue: str) -> str:
+        """Return the name that means what a broker calls a queue: of a queue that is split, its first partition."""
+        return queue if self.split_of(queue) is None else partition_name(queue, 0)
 
-        Raises:
-            QueueElsewhere, QueueMoving, QueueNotFound: none does.
-            QueueSplit: there is one for each partition.
-        """
-        split = self.split_of(queue)
-        if split is not None:
-            raise split_into(queue, split)
-        return await self._locate(queue, _Patience(PATIENCE_S))
+    def brokers(self) -> list[AsyncBroker]:
+        """Return all brokers that are open here."""
+        return self.groups.brokers()
 
-    def grpc_at(self, address: str) -> str | None:
-        """Return where the node that is reached at an address has its gRPC, if it has any."""
-        nodes = self.node.board.view.nodes.values()
+    # ----------------------------------------------------------------------------------------------------- other nodes
+
+    def grpc_address(self, address: str) -> str | None:
+        """Return the gRPC address of the node with this HTTP address, if it has one."""
+        nodes = self.member.board.view.nodes.values()
         return next((entry.grpc for entry in nodes if entry.address == address), None)
 
-    async def at(
-        self,
-        name: str,
-        request: Any,  # noqa: ANN401 - by verb
-        queue: str,
-        caller: Caller,
-        origin: Origin,
-        *,
-        patience_s: float = PATIENCE_S,
-    ) -> Answer:
-        """Do what a verb says where a queue is.
-
-        Raises:
-            FairlaneError: it was refused.
-        """
-        patience = _Patience(patience_s)
-        begun_s, wait_ms = asyncio.get_running_loop().time(), getattr(request, "wait_ms", 0)
-        while True:
-            try:
-                broker, at = await self._locate(queue, patience), ""
-            except QueueElsewhere as error:
-                if origin.follows or origin.is_forwarded:
-                    raise
-                broker, at = None, error.at
-            asked_s = asyncio.get_running_loop().time()
-            try:
-                if broker is None:
-                    return await self.ask(at, name, request, caller, origin)
-                return await self._handlers[name](broker, _as_served(request, queue), caller)
-            except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:  # nothing was done
-                if isinstance(error, Closed) and broker is not None and broker in self.groups.brokers():
-                    raise
-            now_s = asyncio.get_running_loop().time()
-            if wait_ms:
-                patience.add(now_s - asked_s)
-                request = msgspec.structs.replace(request, wait_ms=max(0, wait_ms - round((now_s - begun_s) * 1000)))
-            self.node.lifecycle.reconcile()
-            await self._wait(patience)
-            await self.node.refresh()  # one of us knows more than the other
-
-    async def _locate(self, queue: str, patience: _Patience) -> AsyncBroker:
-        """Return the broker that serves a queue here, once there is one.
-
-        Raises:
-            QueueElsewhere, QueueMoving, QueueNotFound: there will be none, or not in time.
-        """
-        while True:
-            try:
-                return self.groups.of(queue)
-            except QueueNotFound:
-                if patience.is_informed:
-                    raise
-                patience.is_informed = True
-                await self.node.refresh()  # somebody may have made it elsewhere just now
-            except QueueMoving:
-                await self._wait(patience)
-
-    async def ask(self, address: str, name: str, request: Any, caller: Caller, origin: Origin) -> Answer:  # noqa: ANN401
-        """Return what another node answers."""
-        return await self._nodes.ask(address, name, request, headers_of(caller, origin))
-
-    async def _wait(self, patience: _Patience) -> None:
-        if patience.left_s <= 0:
-            raise moving_on()
-        await self.groups.changed(min(_LOOK_S, patience.left_s))
-
-    async def everywhere(self, name: str, request: Any, caller: Caller, origin: Origin) -> list[Any]:  # noqa: ANN401
-        """Return what all brokers here answer, and all other nodes that live; those answer for themselves only.
-
-        Raises:
-            FairlaneError: one of them can't be asked, so something would be missing.
-        """
-        answers: list[Any] = [await self._handlers[name](broker, request, caller) for broker in self.groups.brokers()]
-        if origin.is_forwarded:
-            return answers
-        asked = (self.ask(at, name, request, caller, origin) for at in self.others())
-        return answers + list(await asyncio.gather(*asked))
-
-    def others(self) -> list[str]:
+    def other_addresses(self) -> list[str]:
         """Return the addresses of all other nodes that live."""
-        return [view.address for view in self.node.seen().nodes if view.is_live and view.name != self.node.terms.name]
+        return self.member.other_addresses()
 
-    def listening(self, address: str, target: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Heard]:
-        """Lend what another node answers bit by bit."""
-        return self._nodes.listening(address, target, headers)
+    def listen(
+        self, address: str, target: str, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[RemoteAnswer]:
+        """Return the answer of another node to a GET, in pieces."""
+        return self._peers.listen(address, target, headers)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """End what is under way, and close the connections to other nodes."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._peers.close()
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A queue that is split, asked as a whole by somebody.
+class WholeQueue:
+    """A split queue that a caller asks as a whole.
 
     Attributes:
-        queue: its plain name, or that of its dead letters.
-        split: how it is split, as far as is known here.
+        gateway: the gateway that was asked.
+        queue: the plain name of the queue, or of its dead-letter queue.
+        split: how it is split, as far as this node knows.
+        caller: who asks.
+        context: the context of the call.
     """
 
-    router: ClusterRouter
+    gateway: ClusterGateway
     queue: str
     split: Split
     caller: Caller
-    origin: Origin
+    context: CallContext
 
-    async def ask(self, name: str, request: Any, *, patience_s: float = PATIENCE_S) -> Any:  # noqa: ANN401 - by verb
-        """Do what a verb says at the partition that a request names.
+    async def ask(self, request: Request[Any], *, patience_s: float = PATIENCE_S) -> Any:  # noqa: ANN401 - by verb
+        """Return the answer of the partition that a request names.
 
         Raises:
-            FairlaneError: it was refused.
+            FairlaneError: the request was refused.
         """
-        return await self.router.at(name, request, request.queue, self.caller, self.origin, patience_s=patience_s)
+        queue: str = request.queue  # type: ignore[attr-defined]  # it names one
+        return await self.gateway.router.at(queue, request, self.caller, self.context, patience_s=patience_s)
 
-    def is_gone(self, at: int) -> bool:
-        """Tell whether a partition that is not found may be passed over: it takes nothing new, so it was empty."""
+    def may_be_gone(self, at: int) -> bool:
+        """Return whether to pass over a partition that is not found: it takes no new messages, so it was empty."""
         return at >= self.split.partitions
 
 
-class _Patience:
-    """How long a request still waits, and whether it has made sure that what it knows is new."""
-
-    __slots__ = ("_end_s", "is_informed")
-
-    def __init__(self, patience_s: float) -> None:
-        self._end_s = asyncio.get_running_loop().time() + patience_s
-        self.is_informed = False
-
-    def add(self, waited_s: float) -> None:
-        """Wait so much longer: that much was spent waiting for messages, and not for the queue."""
-        self._end_s += waited_s
-
-    @property
-    def left_s(self) -> float:
-        """How long it still waits."""
-        return self._end_s - asyncio.get_running_loop().time()
-
-
-def _without_waited(request: Any, *, since_s: float) -> Any:  # noqa: ANN401 - by verb
-    """Return a request with what is left of the time that it would wait."""
+def _with_time_left(request: Request[Any], *, since_s: float) -> Request[Any]:
+    """Return a request with what is left of its wait."""
     if not isinstance(request, Lease) or not request.wait_ms:
         return request
     waited_ms = round((asyncio.get_running_loop().time() - since_s) * 1000)
     return msgspec.structs.replace(request, wait_ms=max(0, request.wait_ms - waited_ms))
-
-
-def _as_served(request: Any, queue: str) -> Any:  # noqa: ANN401 - by verb
-    """Return a request under the name by which a broker knows the queue."""
-    served = served_name(queue)
-    is_named = served != queue and getattr(request, "queue", None) == queue
-    return msgspec.structs.replace(request, queue=served) if is_named else request
-
-
-def moving_on() -> QueueMoving:
-    """Return the error of a queue for which nobody waits any longer."""
-    return QueueMoving("The queue is on its way to another node.", retry_after_ms=200)
-
-
-def headers_of(caller: Caller, origin: Origin) -> dict[str, str]:
-    """Return what another node is told of the caller."""
-    headers: dict[str, str] = {}
-    if caller.authorization is not None:
-        headers["authorization"] = caller.authorization
-    if origin.correlation_id is not None:
-        headers["x-correlation-id"] = origin.correlation_id
-    if origin.trace is not None:
-        headers |= origin.trace.headers()
-    return headers

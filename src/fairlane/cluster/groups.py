@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from fairlane.broker.engine.engine import Tap
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.measurements import BrokerMetrics, EngineMetrics, Waited, together
 from fairlane.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
+from fairlane.gateway.protocol import HandOutTap
 from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlane.model.partitions import MARK, Split, partition_name, queue_of, served_name
@@ -24,58 +25,6 @@ from fairlane.model.views import QueueView
 RETRY_AFTER_MS: Final = 250
 _LOOK_S: Final = 60.0
 _WHOLE: Final = Split(partitions=1, made=1)
-HandOutTap: TypeAlias = Callable[[list[Key], list[int]], None]
-
-
-class Looking(Protocol):
-    """What can be asked of a broker, or of all brokers of a node, by those who look at what is served here."""
-
-    def now_ms(self) -> int:
-        """Return the time."""
-
-    async def queues(self) -> list[QueueView]:
-        """Return all queues that are served here."""
-
-    async def queue(self, queue: str, *, keys_max: int = 0) -> QueueView:
-        """Return a queue."""
-
-    async def look_at(
-        self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
-    ) -> tuple[QueueView, float]:
-        """Return a queue with some of its fairness keys, and the CPU seconds it took."""
-
-    def watch_hand_outs(self, queue: str, tell: HandOutTap) -> Callable[[], None]:
-        """Let a function see what a queue hands out; call what is returned to end it."""
-
-    def waited(self, queue: str, number: int) -> Waited | None:
-        """Return since when a message could go that was just handed out."""
-
-    def measured(self) -> BrokerMetrics:
-        """Return what has been measured."""
-
-    def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
-        """Return fairness keys and costs of messages."""
-
-    def weight_of(self, queue: str, key: Key) -> int:
-        """Return the weight of a fairness key."""
-
-    async def get_config(self, key: str) -> str | None:
-        """Return a config value; it answers only while the store does."""
-
-    async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return config values."""
-
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
-        """Set a config value."""
-
-    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
-        """Let messages go back that were handed out to somebody who is gone."""
-
-    def add_tap(self, tap: Tap) -> None:
-        """Let a function see every record once it is durable."""
-
-    def call_after_answers(self, callback: Callable[[], None]) -> None:
-        """Call back when all answers of the present turn are given."""
 
 
 class Config(Protocol):

@@ -31,4 +31,9 @@ def refuse(error: FairlaneError) -> Decision:
 def known_queue(ledger: Ledger, name: str) -> Queue | QueueNotFound:
     """Return a queue, or the refusal that says that there is none."""
     queue = ledger.queues.get(name)
-    return queue if queue is not None else QueueNotFound(f"There is no queue {name!r:.150}.")
+    return queue if queue is not None else no_queue(name)
+
+
+def no_queue(name: str) -> QueueNotFound:
+    """Return the refusal that says that there is no queue of a name."""
+    return QueueNotFound(f"There is no queue {name!r:.150}.")

@@ -485,8 +485,13 @@ class Schedule:
 
     def next_event_at(self) -> int | None:
         """Return when something will change by itself, None for never."""
-        instants = (self._events.next_at(), self._leases.next_at(), self.presence.next_at())
-        return min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        earliest = self.presence.next_at() if self.presence.consumers or self.presence.sinks else None
+        timers: tuple[Timers[Any], ...] = (self._events, self._leases)
+        for one in timers:
+            at_ms = one.next_at() if one.entries else None
+            if at_ms is not None and (earliest is None or at_ms < earliest):
+                earliest = at_ms
+        return earliest
 
     def touched(self) -> list[str]:
         """Return the queues in which something may have become ready since events were settled."""

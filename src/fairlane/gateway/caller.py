@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from fairlane.errors import Forbidden, InvalidArgument
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.partitions import queue_of
+from fairlane.verbs.batches import Stage
 from fairlane.verbs.keys import EVERY, Grant
-from fairlane.verbs.verb import Right
+from fairlane.verbs.leases import Forward
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Request, Right, Verb
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -94,6 +98,21 @@ def _is_among(key: Key | None, patterns: list[str]) -> bool:
         return EVERY in patterns
     tenant = key if isinstance(key, str) else key[0] if key else ""
     return any(fits(pattern, tenant) for pattern in patterns)
+
+
+def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
+    """Refuse a request that the caller has no right to.
+
+    Raises:
+        Forbidden: no grant of the caller covers it.
+    """
+    if isinstance(request, (Enqueue, Stage)):
+        caller.check_producing(request.queue, request.messages)
+        return
+    caller.check(verb.right, request.queue if verb.about == "queue" else EVERY)  # type: ignore[attr-defined]  # it names one
+    if isinstance(request, Forward):
+        for queue, messages in request.messages.items():
+            caller.check_producing(queue, messages)
 
 
 ANYBODY = Caller()

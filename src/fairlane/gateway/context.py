@@ -1,6 +1,8 @@
-"""Where a call comes from: the correlation id and the trace context that its messages carry on."""
+"""The context of a call: its correlation id and trace, and how it reached this process."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -10,19 +12,20 @@ from fairlane.model.message import NewMessage
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 from fairlane.wire.trace import TraceContext, with_trace
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """What a door knows of a call beside its request and its caller.
+class CallContext(msgspec.Struct, frozen=True):
+    """What an interface knows about a call besides its request and its caller.
 
     Attributes:
-        correlation_id: what the caller names it by, or what the door has made up; the stream has none.
-        trace: the span under which it is made, if the caller tells.
-        follows: whether the caller goes by itself to the node that has a queue, and only has to be told which.
-        is_forwarded: whether it is a node of the cluster that asks, for somebody else: it is answered from here only.
-        lease_name: the name by which such a node may take back what is leased now; see ``withdrawals``.
+        correlation_id: the name that the caller gave the call, for messages that have none of their own.
+        trace: the span in which the caller made the call.
+        follows: whether the caller goes to the node that owns a queue by itself, and only needs to be told which.
+        is_forwarded: whether another node asks on behalf of a caller. It is answered from here only, so that no request
+            goes round in circles.
+        lease_name: the name by which such a node may withdraw a lease; see ``fairlane.cluster.withdrawals``.
     """
 
     correlation_id: str | None = None
@@ -32,34 +35,38 @@ class Origin(msgspec.Struct, frozen=True):
     lease_name: str | None = None
 
 
-def checked_correlation_id(given: str, name: str) -> str:
-    """Return a correlation id that a caller gives under a name.
+PLAIN = CallContext()
+"""The context of a call without a correlation id or trace."""
+
+
+def check_correlation_id(given: str, name: str) -> str:
+    """Return the correlation id that a caller gives in the field of this name.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is too long, or has characters that a header can't have.
     """
     if not given or len(given) > CORRELATION_ID_LENGTH_MAX or not given.isascii() or not given.isprintable():
-        raise InvalidArgument(f"{name} has from 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters.")
+        raise InvalidArgument(f"{name} must have 1 to {CORRELATION_ID_LENGTH_MAX} printable ASCII characters.")
     return given
 
 
-def marked(request: Shape, origin: Origin) -> Shape:
-    """Return the request with the correlation id and the trace on each new message that has none of its own."""
-    if origin.correlation_id is None and origin.trace is None:
+def with_context(request: Request[Any], context: CallContext) -> Request[Any]:
+    """Return a request whose new messages carry the correlation id and trace of the call, or their own."""
+    if context.correlation_id is None and context.trace is None:
         return request
     if isinstance(request, (Enqueue, Stage)):
-        return msgspec.structs.replace(request, messages=_marked(request.messages, origin))
+        return msgspec.structs.replace(request, messages=_marked(request.messages, context))
     if isinstance(request, Forward):
-        messages = {queue: _marked(news, origin) for queue, news in request.messages.items()}
+        messages = {queue: _marked(news, context) for queue, news in request.messages.items()}
         return msgspec.structs.replace(request, messages=messages)
     return request
 
 
-def _marked(messages: list[NewMessage], origin: Origin) -> list[NewMessage]:
-    replace, correlation_id = msgspec.structs.replace, origin.correlation_id
+def _marked(messages: list[NewMessage], context: CallContext) -> list[NewMessage]:
+    replace, correlation_id = msgspec.structs.replace, context.correlation_id
     if correlation_id is not None:
         messages = [
             message if message.correlation_id is not None else replace(message, correlation_id=correlation_id)
             for message in messages
         ]
-    return messages if origin.trace is None else with_trace(messages, origin.trace)
+    return messages if context.trace is None else with_trace(messages, context.trace)

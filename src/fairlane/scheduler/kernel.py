@@ -282,7 +282,7 @@ class Kernel(Generic[I]):
         require_whole("count", count, least=1)
         if not self._counts_use or not self._keys.release(key, count):
             raise ValueError(f"Fewer than {count} items of {key!r} are in use. Release each item handed out once.")
-        if self._parking.is_stocked:
+        if self._parking.stocked:
             self._parking.open_stocked(self.now_ms)
 
     def release_many(self, counts: Mapping[Key, int], now_ms: int) -> None:
@@ -296,7 +296,7 @@ class Kernel(Generic[I]):
         for key, count in counts.items():
             if count < 1 or not self._counts_use or not release(key, count):
                 raise ValueError(f"Fewer than {count} items of {key!r} are in use. Release each item handed out once.")
-            if parking.is_stocked:
+            if parking.stocked:
                 parking.open_stocked(self.now_ms)
 
     def occupy(self, key: Key, count: int = 1) -> None:
@@ -402,7 +402,9 @@ class Kernel(Generic[I]):
 
     def has_ready(self) -> bool:
         """Return whether a ``take`` is likely to find an item; it may still turn out to be throttled."""
-        return self._parking.is_stocked or any(root.ring is not None and root.ring.ready for root in self._keys.roots)
+        return bool(self._parking.stocked) or any(
+            root.ring is not None and root.ring.ready for root in self._keys.roots
+        )
 
     def time_releases(self) -> int:
         """Return how often the passing of time has freed throttled or delayed items; it grows when it happens again."""

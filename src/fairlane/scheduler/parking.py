@@ -30,6 +30,7 @@ class Parking:
 
     Attributes:
         timers: when each gate opens next.
+        stocked: the gates that may have tokens left over for the lanes that wait there.
         openings: how many gates a timer has opened.
     """
 
@@ -37,7 +38,7 @@ class Parking:
         self._keys = keys
         self._gates: dict[Bucket, Gate] = {}
         self.timers: Timers[Gate] = Timers(lambda at_ms, gate: gate.armed_ms == at_ms)
-        self._stocked: dict[Gate, None] = {}
+        self.stocked: dict[Gate, None] = {}
         self.openings = 0
 
     def first_open_lane(self, leaf: KeyNode, now_ms: int) -> Lane | None:
@@ -66,13 +67,8 @@ class Parking:
         A caller that finds nothing to serve and repeats this until it returns False leaves no lane behind that could
         go.
         """
-        stocked, self._stocked = self._stocked, {}
+        stocked, self.stocked = self.stocked, {}
         return sum(self._open(gate, now_ms) for gate in stocked) > 0
-
-    @property
-    def is_stocked(self) -> bool:
-        """Whether a gate may have tokens left over for the lanes that wait there."""
-        return bool(self._stocked)
 
     def throttles(self) -> list[str]:
         """Return the names of the throttles that hold lanes back."""
@@ -93,7 +89,7 @@ class Parking:
             lane.node.list_lane(lane)
             self._keys.refresh(lane.node)
             tokens -= 1
-        self._stocked.pop(gate, None)
+        self.stocked.pop(gate, None)
         if not any(gate in root.waits for root in self._keys.roots):
             self._arm(gate, None)
             bucket.watchers.pop(self, None)
@@ -101,13 +97,13 @@ class Parking:
         elif tokens > 0:
             # All waiting lanes are under keys that are paused or at their caps. No timer helps; they are asked again
             # when a release, a resume or a policy changes that.
-            self._stocked[gate] = None
+            self.stocked[gate] = None
             self._arm(gate, None)
         elif has_woken:
             # A woken lane may never come to its turn, if its key is paused right now. The others must not wait for it
             # for ever, so look again when the bucket has earned one token more, whether or not the woken lanes took
             # theirs.
-            self._stocked[gate] = None
+            self.stocked[gate] = None
             self._arm(gate, bucket.another_token_at(now_ms))
         else:
             self._arm(gate, bucket.token_at(now_ms))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.requests import Reply
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
-from fairlane.server.suggestions import meant
+from fairlane.gateway.dispatch import Dispatch
+from fairlane.server.suggestions import suggestion
 from fairlane.server.verbs import admin, batches, messages
-from fairlane.verbs.batches import Stage
-from fairlane.verbs.keys import EVERY
-from fairlane.verbs.leases import Forward
-from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.server.verbs.quick import QUICK
+from fairlane.verbs.table import VERB_OF, VERBS
+from fairlane.verbs.verb import Request
 
 Answer: TypeAlias = msgspec.Struct
 Handler: TypeAlias = Callable[[AsyncBroker, Any, Caller], Awaitable[Answer]]
@@ -78,22 +79,55 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 _PATH = re.compile(r" - at `\$(.*)`$")
 
 
-def check_rights(name: str, request: Shape, caller: Caller) -> None:
-    """Refuse what a caller has no right to. A verb that is about no queue needs its right on all of them.
+def _call(broker: AsyncBroker, request: Request[Any], caller: Caller) -> Awaitable[Answer]:
+    return HANDLERS[VERB_OF[type(request)].name](broker, request, caller)
 
-    Raises:
-        Forbidden: it has no right to it.
-    """
-    if caller.grants is None:
+
+def _ask(broker: AsyncBroker, request: Request[Any], caller: Caller, reply: Reply) -> None:
+    quick = QUICK.get(VERB_OF[type(request)].name)
+    if quick is not None and not _unbegun:
+        broker.submit(quick.ask(request, _Shaped(reply, quick.answer)))
         return
-    if isinstance(request, (Enqueue, Stage)):
-        caller.check_producing(request.queue, request.messages)
+    _unbegun.append(None)  # calls that come before this one has begun have to wait for it
+    task = asyncio.ensure_future(_begun(broker, request, caller))
+    _tasks.add(task)
+    task.add_done_callback(partial(_answered, reply))
+
+
+async def _begun(broker: AsyncBroker, request: Request[Any], caller: Caller) -> Answer:
+    _unbegun.pop()
+    return await _call(broker, request, caller)
+
+
+def _answered(reply: Reply, task: asyncio.Future[Answer]) -> None:
+    _tasks.discard(task)
+    if reply.done() or task.cancelled():
         return
-    verb = VERBS[name]
-    caller.check(verb.right, request.queue if verb.about == "queue" else EVERY)  # type: ignore[attr-defined]  # it names one
-    if isinstance(request, Forward):
-        for queue, news in request.messages.items():
-            caller.check_producing(queue, news)
+    error = task.exception()
+    if error is not None:
+        reply.set_exception(error)
+    else:
+        reply.set_result(task.result())
+
+
+class _Shaped:
+    """A reply that gets the answer of a verb from the outcome of its command."""
+
+    __slots__ = ("_reply", "_shape", "done", "set_exception")
+
+    def __init__(self, reply: Reply, shape: Callable[[Any], Answer]) -> None:
+        self._reply = reply
+        self._shape = shape
+        self.done = reply.done
+        self.set_exception = reply.set_exception
+
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
+        self._reply.set_result(self._shape(result))
+
+
+_tasks: set[asyncio.Future[Answer]] = set()
+_unbegun: list[None] = []
+DISPATCH: Final = Dispatch(_call, _ask)
 
 
 def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) -> T:
@@ -115,7 +149,7 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
-    question = meant(VERBS[name].request, fault, field) if name in VERBS else ""
+    question = suggestion(VERBS[name].request, fault, field) if name in VERBS else ""
     if path is None:
         return f"The request of {name} is not as it should be: {fault}.{question}"
     return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"

@@ -7,7 +7,7 @@ here sends anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from fairlane.model.message import Delivery, MessageView
 from fairlane.model.partitions import partition_name, partition_of_id, partition_of_key, queue_of
 from fairlane.verbs.leases import Ack, Extend, Nack
 from fairlane.verbs.messages import Cancel, Enqueue
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 
 T = TypeVar("T")
 M = TypeVar("M", Delivery, MessageView)
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     at: int
     """The partition."""
-    request: Shape
+    request: Request[Any]
     """The request, under the name of the partition."""
     rows: list[int]
     """Which items of the whole request these are."""
@@ -115,7 +115,7 @@ def as_of(message: M, queue: str) -> M:
     return message if message.queue == queue else msgspec.structs.replace(message, queue=queue)
 
 
-def _renamed(request: Shape, at: int, **changes: object) -> Shape:
+def _renamed(request: Request[Any], at: int, **changes: object) -> Request[Any]:
     return msgspec.structs.replace(for_partition(request, at), **changes)
 
 

@@ -12,7 +12,7 @@ from tests.unit.broker.desk import broker_with, buried, bury, lease_one, message
 
 
 def test_a_dead_letter_keeps_where_it_came_from_and_what_went_wrong() -> None:
-    """Origin, reason, instant, payload, headers, correlation id and the errors of its attempts are all there."""
+    """CallContext, reason, instant, payload, headers, correlation id and the errors of its attempts are all there."""
     broker = broker_with({"max_attempts": 2, "backoff_ms": 0})
     message_id = broker.enqueue("q", b"x", headers={"a": "b"}, correlation_id="c", fairness_key="k")
     broker.nack(lease_one(broker), error="first")

@@ -59,7 +59,7 @@ def numbers(payloads: Sequence[bytes]) -> list[int]:
 
 def calls(cluster: Cluster, verb: str) -> int:
     """Count how often all nodes were asked for something."""
-    return sum(member.doors.tally.calls[verb] for member in cluster.members.values())
+    return sum(member.server.tally.calls[verb] for member in cluster.members.values())
 
 
 async def send_away(cluster: Cluster, partition: str) -> None:

@@ -13,7 +13,7 @@ from fairlane.client import AsyncClient, AsyncMessage, AsyncStream
 from fairlane.client.transport.grpc import GrpcTransport
 from fairlane.errors import QueueNotFound, QueueSplit
 from fairlane.model.partitions import partition_of_id, partition_of_key
-from fairlane.server.interfaces.grpc_server import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.worker import Worker
 from tests.kit.waiting import pass_loop, until
 from tests.unit.cluster.in_process import Cluster, Member
@@ -319,7 +319,7 @@ def test_a_stream_over_grpc_is_of_one_partition() -> None:
     """Over gRPC a node spreads calls; a stream of the whole queue says what to do, and those of partitions work."""
 
     async def scenario(cluster: Cluster, _: AsyncClient) -> None:
-        door = GrpcDoor(cluster["a"].doors)
+        door = GrpcInterface(cluster["a"].server)
         port = door.listen("127.0.0.1:0")
         await door.start()
         try:
@@ -336,7 +336,7 @@ def test_a_stream_over_grpc_is_of_one_partition() -> None:
                             payloads.append(message.payload)
                 assert numbers(payloads) == list(range(24))
         finally:
-            cluster["a"].doors.closing.set()
+            cluster["a"].server.closing.set()
             await door.stop()
 
     run(scenario, names="a")

@@ -73,7 +73,7 @@ def test_keys_are_made_at_whichever_node_is_there() -> None:
             options = ["--server", servers, "key", "create", "ops", "--grant", "admin"]
             result = await asyncio.to_thread(CliRunner().invoke, cli, options)
             assert result.exit_code == 0, result.stderr
-            assert len(cluster["a"].doors.keys) == 1
+            assert len(cluster["a"].server.api_keys) == 1
 
     run(main())
 

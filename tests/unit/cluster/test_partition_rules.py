@@ -89,13 +89,13 @@ def test_rights_on_a_queue_are_rights_on_its_partitions_at_every_node() -> None:
     """Who may rule a queue may split it; who may use it may go on, by its name and by those of partitions."""
 
     async def main() -> None:
-        async with cluster_of("ab", asks_for_keys=True) as cluster:
+        async with cluster_of("ab", requires_auth=True) as cluster:
             ruler = await key_for(cluster, "ruler", Grant(right="admin", queues="orders*"))
             user = await key_for(
                 cluster, "user", Grant(right="produce", queues="orders"), Grant(right="consume", queues="orders")
             )
             other = await key_for(cluster, "other", Grant(right="admin", queues="others*"))
-            await until(lambda: len(cluster["b"].doors.keys) == 3, "both nodes know them")
+            await until(lambda: len(cluster["b"].server.api_keys) == 3, "both nodes know them")
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=ruler)
             request = {"queue": "orders", "partitions": 2}
             assert (await cluster["b"].post("cluster/split", request, authorization=other)).status_code == 403
@@ -116,5 +116,5 @@ def test_rights_on_a_queue_are_rights_on_its_partitions_at_every_node() -> None:
 
 async def key_for(cluster: Cluster, name: str, *grants: Grant) -> str:
     """Make a key, and return the header that shows it."""
-    made = await cluster["a"].doors.keys.create(CreateKey(name=name, grants=grants), Caller())
+    made = await cluster["a"].server.api_keys.create(CreateKey(name=name, grants=grants), Caller())
     return f"Bearer {made.key}"

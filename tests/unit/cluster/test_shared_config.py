@@ -48,13 +48,13 @@ def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
     """Keys are made and revoked at any node; what one may do is checked by the owner of the queue too."""
 
     async def main() -> None:
-        async with cluster_of("ab", asks_for_keys=True) as cluster:
+        async with cluster_of("ab", requires_auth=True) as cluster:
             grants = {"all": Grant(right="admin"), "some": Grant(right="produce", queues="orders")}
             keys = {
-                name: await cluster["a"].doors.keys.create(CreateKey(name=name, grants=(grant,)), Caller())
+                name: await cluster["a"].server.api_keys.create(CreateKey(name=name, grants=(grant,)), Caller())
                 for name, grant in grants.items()
             }
-            await until(lambda: len(cluster["b"].doors.keys) == 2, "the other node knows them")
+            await until(lambda: len(cluster["b"].server.api_keys) == 2, "the other node knows them")
             admin, producer = (f"Bearer {keys[name].key}" for name in ("all", "some"))
             for member in cluster.members.values():
                 await member.done("queues/create", {"queue": f"of-{member.name}"}, authorization=admin)
@@ -65,10 +65,12 @@ def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
                 assert (await member.post("queue/enqueue", body)).status_code == 401
                 refused = await member.post("queue/dequeue", {"queue": "orders"}, authorization=producer)
                 assert refused.status_code == 403
-            ended = asyncio.create_task(cluster["a"].doors.keys.ended(cluster["a"].doors.keys.caller(producer)))
+            ended = asyncio.create_task(
+                cluster["a"].server.api_keys.ended(cluster["a"].server.api_keys.caller(producer))
+            )
             await cluster["b"].done("keys/revoke", {"id": keys["some"].id}, authorization=admin)
             await asyncio.wait_for(ended, 10)
-            await until(lambda: len(cluster["a"].doors.keys) == 1, "the other node has heard of it")
+            await until(lambda: len(cluster["a"].server.api_keys) == 1, "the other node has heard of it")
             assert (await cluster["a"].post("queue/enqueue", body, authorization=producer)).status_code == 401
 
     run(main())
@@ -78,9 +80,9 @@ def test_values_of_keys_are_not_in_the_groups() -> None:
     """What only the doors need is on the board alone."""
 
     async def main() -> None:
-        async with cluster_of("a", asks_for_keys=True) as cluster:
+        async with cluster_of("a", requires_auth=True) as cluster:
             request = CreateKey(name="n", grants=(Grant(right="admin"),))
-            key = (await cluster["a"].doors.keys.create(request, Caller())).key
+            key = (await cluster["a"].server.api_keys.create(request, Caller())).key
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=f"Bearer {key}")
             ledger = cluster["a"].groups.of("orders")._engine.ledger
             assert not [key for key in ledger.config if key.startswith("auth:")]

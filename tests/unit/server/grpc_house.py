@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from fairlane.server.interfaces.grpc_server import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.wire.grpc import admin_pb2_grpc, broker_pb2_grpc, types_pb2
 from fairlane.wire.grpc import broker_pb2 as broker
 from tests.unit.server.house import House, opened
@@ -47,14 +47,14 @@ class Caller:
 async def called(**options: Any) -> AsyncIterator[Caller]:
     """Open a house with a gRPC door."""
     async with opened(**options) as house:
-        door = GrpcDoor(house.doors)
+        door = GrpcInterface(house.server)
         port = door.listen("127.0.0.1:0")
         await door.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield Caller(house, channel)
         finally:
-            house.doors.closing.set()
+            house.server.closing.set()
             await door.stop()
 
 

@@ -17,10 +17,13 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.gateway.caller import Caller
-from fairlane.server.api_keys import KeyRing
-from fairlane.server.doors import DoorLimits, Doors
-from fairlane.server.interfaces.asgi import SHORT_WAY
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.gateway.local import LocalGateway
+from fairlane.server.api_keys import ApiKeys
+from fairlane.server.context import ServerContext
+from fairlane.server.dispatch import DISPATCH
+from fairlane.server.interfaces.asgi import DIRECT_SOCKET
+from fairlane.server.interfaces.http import HttpInterface
+from fairlane.server.limits import CallLimits
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
@@ -34,10 +37,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class House:
-    """The doors, and an HTTP client in front of them."""
+    """The server, and an HTTP client in front of them."""
 
-    def __init__(self, doors: Doors, broker: AsyncBroker, http: httpx.AsyncClient) -> None:
-        self.doors = doors
+    def __init__(self, server: ServerContext, broker: AsyncBroker, http: httpx.AsyncClient) -> None:
+        self.server = server
         self.broker = broker
         self.http = http
 
@@ -49,7 +52,7 @@ class House:
 
     async def key(self, *grants: Grant, expires_ms: int | None = None) -> str:
         request = CreateKey(name="tester", grants=grants, expires_ms=expires_ms)
-        return (await self.doors.keys.create(request, Caller())).key
+        return (await self.server.api_keys.create(request, Caller())).key
 
 
 async def _broker(clock: FakeClock | None) -> AsyncBroker:
@@ -64,19 +67,19 @@ async def _broker(clock: FakeClock | None) -> AsyncBroker:
 @asynccontextmanager
 async def opened(
     *,
-    asks_for_keys: bool = False,
-    limits: DoorLimits | None = None,
+    requires_auth: bool = False,
+    limits: CallLimits | None = None,
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[House]:
     """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock) as broker:
-        keys = KeyRing(broker, is_required=asks_for_keys)
-        doors = Doors(broker, keys=keys, limits=limits, hosts=hosts)
+        keys = ApiKeys(broker, is_required=requires_auth)
+        server = ServerContext(LocalGateway(broker, DISPATCH), api_keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")
-        transport = httpx.ASGITransport(app=HttpDoor(doors))
+        transport = httpx.ASGITransport(app=HttpInterface(server))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield House(doors, broker, http)
+            yield House(server, broker, http)
 
 
 class Leave(asyncio.Event):
@@ -170,7 +173,7 @@ class Way:
         self.reading = asyncio.create_task(self._read())
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self._socket.may_write.is_set()
 
     @property
@@ -179,9 +182,9 @@ class Way:
             self._rest.put_nowait({"type": "websocket.disconnect", "code": 1006})
         return not self._socket.is_broken
 
-    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
+    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
         self._on_message = on_message
-        self._socket.may_write.told = on_room
+        self._socket.may_write.told = on_capacity
 
     def write(self, message: bytes) -> None:
         self._socket.outgoing.put_nowait({"type": "websocket.send", "bytes": message})
@@ -189,7 +192,7 @@ class Way:
     def hold(self) -> None:
         self._may_read.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._may_read.set()
 
     async def receive(self) -> dict[str, Any]:
@@ -222,17 +225,17 @@ async def connected(house: House, *, key: str | None = None, is_short: bool = Fa
     }
     receive = socket.receive
     if is_short:
-        way = scope["extensions"][SHORT_WAY] = Way(socket)  # type: ignore[index] # it is a dict
+        way = scope["extensions"][DIRECT_SOCKET] = Way(socket)  # type: ignore[index] # it is a dict
         receive = way.receive
     socket.incoming.put_nowait({"type": "websocket.connect"})
-    serving = asyncio.create_task(HttpDoor(house.doors)(scope, receive, socket.send))
+    serving = asyncio.create_task(HttpInterface(house.server)(scope, receive, socket.send))
     assert (await socket.outgoing.get())["type"] == "websocket.accept"
     try:
         yield socket
     finally:
         socket.may_write.told = lambda: None
         if is_short:
-            way.go_on()
+            way.resume()
         socket.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
         await serving
         if is_short:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlane.model.message import NEVER_MS, NewMessage
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import settled
 from fairlane.verbs.keys import Grant
 from fairlane.wire.grpc import batches_pb2 as batches
@@ -44,7 +44,7 @@ def test_a_batch_over_http() -> None:
     """Stage and publish in JSON; each message takes the correlation id of its request, and no wait is too long."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(wait_ms_max=100)) as house:
+        async with opened(limits=CallLimits(wait_ms_max=100)) as house:
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0, "messages": [{}], "wait_ms": 100}
             too_long = await house.post("queue/sink/stage", {**part, "wait_ms": 101})
             assert too_long.status_code == 400
@@ -66,7 +66,7 @@ def test_a_producer_of_some_keys_stages_for_these_only() -> None:
     """The right to produce for fairness keys counts for what is staged as for what is enqueued."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             key = await house.key(Grant(right="produce", keys=("acme",)))
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0}
             for tenant, status in (("acme", 200), ("other", 403)):
@@ -120,9 +120,9 @@ def test_a_server_that_goes_down_waits_for_no_claim() -> None:
             epoch = (await broker.register_consumer("orders", "etl")).epoch
             await broker.claim("orders", "etl", epoch=epoch, done=0)
             await broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage()])
-            house.doors.draining.set()
+            house.server.draining.set()
             async with asyncio.timeout(30):
-                await settled(house.doors, quiet_s=60.0)
+                await settled(house.server, quiet_s=60.0)
             claim = {"queue": "orders", "consumer": "etl", "epoch": epoch, "done": 0}
             assert (await house.post("queue/consumer/claim", claim)).status_code == 503
             publish = {"queue": "orders", "sink": "s", "batch": 0, "parts": ["p"]}

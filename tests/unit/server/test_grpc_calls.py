@@ -23,7 +23,7 @@ def test_a_key_is_asked_for_and_its_rights_hold() -> None:
     """None, a bad one, one without the right and a good one."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             key = await caller.house.key(Grant(right="consume", queues="orders"))
             lease = broker.LeaseRequest(queue="orders")
             good = (("authorization", f"Bearer {key}"),)
@@ -72,7 +72,7 @@ def test_a_server_that_goes_down_takes_no_new_work() -> None:
             health = stub(health_pb2_grpc.HealthStub, caller.channel)
             watching = health.Watch(health_pb2.HealthCheckRequest(service=SERVICES[0]))
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
-            caller.house.doors.draining.set()
+            caller.house.server.draining.set()
             assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
             watching.cancel()
             error = await refused(caller.broker.Enqueue(broker.EnqueueRequest(queue="orders")))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from fairlane.gateway.caller import ANYBODY
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
@@ -203,11 +203,11 @@ def test_a_server_that_goes_down_still_takes_acks() -> None:
         async with called() as caller, consuming(caller) as consumer:
             await caller.enqueue(b"a")
             (delivery,) = await consumer.deliveries(1)
-            caller.house.doors.draining.set()
+            caller.house.server.draining.set()
             assert (await consumer.response()).ended.code == "closed"
             await consumer.say(ack=broker.AckItems(receipts=[receipt(delivery)]))
             assert not (await consumer.response()).results.results[0].HasField("error")
-            caller.house.doors.closing.set()
+            caller.house.server.closing.set()
             assert (await consumer.ended()).code() == grpc.StatusCode.UNAVAILABLE
             other = caller.broker.Consume()
             await Consumer(other).say(open=broker.ConsumeOpen(queue="orders"))
@@ -233,7 +233,7 @@ def test_an_opening_that_makes_no_sense_is_refused(opening: dict[str, Any], code
     async def main() -> None:
         async with called() as caller, consuming(caller, **opening) as consumer:
             assert trailing(await consumer.ended())["fairlane-code"] == code
-            assert caller.house.doors.tally.subscriptions == 0
+            assert caller.house.server.tally.subscriptions == 0
 
     run(main())
 
@@ -277,7 +277,7 @@ def test_rights_hold_while_the_stream_lasts() -> None:
     """Without a key, without the right, and with a key that is revoked meanwhile."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             async with consuming(caller) as consumer:
                 assert (await consumer.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
             producer = (("authorization", f"Bearer {await caller.house.key(Grant(right='produce'))}"),)
@@ -286,7 +286,7 @@ def test_rights_hold_while_the_stream_lasts() -> None:
             key = await caller.house.key(Grant(right="consume"))
             async with consuming(caller, metadata=(("authorization", f"Bearer {key}"),)) as consumer:
                 await consumer.call.initial_metadata()
-                await caller.house.doors.keys.revoke(RevokeKey(id=key.split("_")[1]), ANYBODY)
+                await caller.house.server.api_keys.revoke(RevokeKey(id=key.split("_")[1]), ANYBODY)
                 assert (await consumer.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
 
     run(main())
@@ -296,7 +296,7 @@ def test_there_are_only_so_many_streams() -> None:
     """One beyond the limit is told to come back; when another has ended it may."""
 
     async def main() -> None:
-        async with called(limits=DoorLimits(connections_max=1)) as caller:
+        async with called(limits=CallLimits(connections_max=1)) as caller:
             async with consuming(caller) as first:
                 await first.call.initial_metadata()
                 async with consuming(caller) as second:
@@ -339,8 +339,8 @@ def test_a_client_that_reads_nothing_is_ended_all_the_same() -> None:
             await caller.enqueue(*[bytes(900_000) for _ in range(20)])
             while (await caller.house.broker.queue("orders")).leased < 20:
                 pass
-            caller.house.doors.draining.set()
-            caller.house.doors.closing.set()
+            caller.house.server.draining.set()
+            caller.house.server.closing.set()
             assert (await settled(caller)).leased == 0
             views = await caller.house.broker.peek("orders", 20)
             assert sum(view.failures == 0 for view in views) > 10
@@ -353,7 +353,7 @@ def test_many_acks_are_in_flight_at_once() -> None:
     """Requests are not answered one by one, yet never more at a time than calls_max."""
 
     async def main() -> None:
-        async with called(limits=DoorLimits(calls_max=2)) as caller, consuming(caller, credit=50) as consumer:
+        async with called(limits=CallLimits(calls_max=2)) as caller, consuming(caller, credit=50) as consumer:
             await caller.enqueue(*[b"x"] * 50)
             got = await consumer.deliveries(50)
             for each in got:

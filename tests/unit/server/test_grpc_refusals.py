@@ -11,7 +11,7 @@ import pytest
 from fairlane import errors
 from fairlane.errors import FairlaneError, QueueFull
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.wire.errors import HTTP_STATUS
 from fairlane.wire.grpc import admin_pb2 as admin
 from fairlane.wire.grpc import broker_pb2 as broker
@@ -73,7 +73,7 @@ def test_every_error_has_its_status(code: str, monkeypatch: pytest.MonkeyPatch) 
             async def refuse(*_: object) -> None:
                 raise KINDS[code]("It is só.")
 
-            monkeypatch.setattr(caller.house.doors, "call", refuse)
+            monkeypatch.setattr(caller.house.server, "call", refuse)
             error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
             assert error.code().name == STATUSES.get(code, "UNAVAILABLE")
             fields = trailing(error)
@@ -95,7 +95,7 @@ def test_when_to_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             async def refuse(*_: object) -> None:
                 raise QueueFull("It is full.", retry_after_ms=250)
 
-            monkeypatch.setattr(caller.house.doors, "call", refuse)
+            monkeypatch.setattr(caller.house.server, "call", refuse)
             fields = trailing(await refused(caller.admin.ListQueues(admin.ListQueuesRequest())))
             assert fields["fairlane-retry-after-ms"] == "250"
             assert types_pb2.Error.FromString(fields["fairlane-error-bin"]).retry_after_ms == 250
@@ -186,7 +186,7 @@ def test_a_request_that_is_too_large_is_not_taken() -> None:
     """The limit on bodies is that of all doors."""
 
     async def main() -> None:
-        async with called(limits=DoorLimits(body_bytes_max=1000)) as caller:
+        async with called(limits=CallLimits(body_bytes_max=1000)) as caller:
             request = broker.EnqueueRequest(queue="orders")
             request.messages.add(payload=b"x" * 2000)
             assert (await refused(caller.broker.Enqueue(request))).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -216,7 +216,7 @@ def test_a_fault_of_ours_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -
             async def fail(*_: object) -> None:
                 raise ZeroDivisionError("secret")
 
-            monkeypatch.setattr(caller.house.doors, "call", fail)
+            monkeypatch.setattr(caller.house.server, "call", fail)
             error = await refused(caller.admin.ListQueues(admin.ListQueuesRequest()))
             assert error.code() == grpc.StatusCode.INTERNAL
             assert "secret" not in (error.details() or "")

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fairlane import errors
-from fairlane.server.interfaces.grpc_server import SERVICES, GrpcDoor
+from fairlane.server.interfaces.grpc_server import SERVICES, GrpcInterface
 from fairlane.server.settings import ServerSettings, check, load
 from tests.unit.server.grpc_house import called, refused, stub
 from tests.unit.server.house import opened, run
@@ -25,7 +25,7 @@ def test_health_is_told_without_a_key() -> None:
     """The server and each service are well; of others nothing is known."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             health = stub(health_pb2_grpc.HealthStub, caller.channel)
             for name in ("", *SERVICES):
                 answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
     async def main() -> None:
         async with opened() as house:
-            one, other = GrpcDoor(house.doors), GrpcDoor(house.doors)
+            one, other = GrpcInterface(house.server), GrpcInterface(house.server)
             port = one.listen("127.0.0.1:0")
             await one.start()
             with pytest.raises(errors.InvalidArgument, match=str(port)):
@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     """Settings say what is wrong before anything is opened."""
-    with pytest.raises(errors.InvalidArgument, match="A port is a number"):
+    with pytest.raises(errors.InvalidArgument, match="grpc_port must be"):
         check(ServerSettings(grpc_port=port))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.server.dispatch import HANDLERS
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import dismiss_waiters, settled
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused_clearly(
     """A refusal has a status, a code, a cause that names what is wrong, and a remedy."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(body_bytes_max=1_000)) as house:
+        async with opened(limits=CallLimits(body_bytes_max=1_000)) as house:
             answer = await house.http.request(method, path, headers=headers, content=body)
             error = answer.json()["error"]
             assert (answer.status_code, error["code"]) == (status, code)
@@ -221,9 +221,9 @@ def test_a_correlation_id_goes_with_the_message() -> None:
             second = await house.post("queue/dequeue", {"queue": "orders"})
             assert first.headers["x-correlation-id"] == first.json()["deliveries"][0]["correlation_id"] == "trace-1"
             assert second.headers["x-correlation-id"] == "own"
-            made = (await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})).headers
+            made = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
             third = await house.post("queue/dequeue", {"queue": "orders"})
-            assert third.json()["deliveries"][0]["correlation_id"] == made["x-correlation-id"]
+            assert third.json()["deliveries"][0]["correlation_id"] == made.json()["results"][0]["id"]
 
     run(main())
 
@@ -257,8 +257,8 @@ def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
             polling = asyncio.create_task(house.post("queue/dequeue", {"queue": "orders", "wait_ms": 60_000}))
             while not (await house.broker.queue("orders")).waiters:
                 pass
-            house.doors.draining.set()
-            dismiss_waiters(house.doors)
+            house.server.draining.set()
+            dismiss_waiters(house.server)
             assert (await polling).json() == {"deliveries": []}
             refused = await house.post("queue/enqueue", {"queue": "orders", "messages": [{}]})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
@@ -266,6 +266,6 @@ def test_a_server_that_goes_down_takes_acks_and_no_new_work() -> None:
             assert (await house.post("queue/ack", {"queue": "orders", "receipts": [receipt]})).json() == {
                 "results": [{}]
             }
-            await settled(house.doors, quiet_s=60)
+            await settled(house.server, quiet_s=60)
 
     run(main())

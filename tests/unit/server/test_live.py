@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlane.model.message import NewMessage
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.http import HttpInterface
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 
@@ -57,7 +57,7 @@ async def viewing(house: House, query: str = "", *, key: str | None = None) -> A
     async def send(event: Any) -> None:
         outgoing.put_nowait(event)
 
-    serving = asyncio.create_task(HttpDoor(house.doors)(scope, incoming.get, send))
+    serving = asyncio.create_task(HttpInterface(house.server)(scope, incoming.get, send))
     started = await outgoing.get()
     assert (started["status"], dict(started["headers"])[b"content-type"]) == (200, b"text/event-stream")
     try:
@@ -184,12 +184,12 @@ def test_without_viewers_no_records_are_folded() -> None:
 
     async def main() -> None:
         async with opened() as house:
-            assert not house.doors.listeners
+            assert not house.server.listeners
             async with viewing(house, "queue=orders"), viewing(house) as feed:
                 await feed.read()
-                assert (len(house.doors.listeners), house.doors.viewers.count) == (1, 2)
-            assert not house.doors.listeners
-            assert house.doors.tally.subscriptions == 0
+                assert (len(house.server.listeners), house.server.viewers.count) == (1, 2)
+            assert not house.server.listeners
+            assert house.server.tally.subscriptions == 0
 
     run(main())
 
@@ -198,7 +198,7 @@ def test_rights() -> None:
     """A viewer sees the queues it may consume from; producers and callers without an API key are rejected."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             await house.broker.create_queue("secret")
             consumer = await house.key(Grant(right="consume", queues="orders"))
             producer = await house.key(Grant(right="produce"))
@@ -250,7 +250,7 @@ def test_the_feed_ends_with_its_queue_and_with_the_server() -> None:
                 while await feed.read() is not None:
                     pass
             async with viewing(house) as feed:
-                house.doors.draining.set()
+                house.server.draining.set()
                 while await feed.read() is not None:
                     pass
             assert (await house.http.get("/v1/live")).status_code == 503

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import InvalidArgument
-from fairlane.gateway.context import Origin, checked_correlation_id, marked
+from fairlane.gateway.context import CallContext, check_correlation_id, with_context
 from fairlane.model.limits import HEADERS_LENGTH_MAX, HEADERS_MAX
 from fairlane.model.message import NewMessage, Receipt
 from fairlane.server.settings import check, load
@@ -17,13 +17,13 @@ from tests.unit.server.grpc_house import called
 from tests.unit.server.house import opened, run
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-ORIGIN = Origin("c-1", TraceContext(TRACEPARENT, "shop=1"))
+ORIGIN = CallContext("c-1", TraceContext(TRACEPARENT, "shop=1"))
 BOTH = {"traceparent": TRACEPARENT, "tracestate": "shop=1"}
 
 
-def enqueued(*messages: NewMessage, origin: Origin = ORIGIN) -> list[NewMessage]:
+def enqueued(*messages: NewMessage, origin: CallContext = ORIGIN) -> list[NewMessage]:
     """Return messages as a call with an origin enqueues them."""
-    request = marked(Enqueue(queue="orders", messages=list(messages)), origin)
+    request = with_context(Enqueue(queue="orders", messages=list(messages)), origin)
     assert isinstance(request, Enqueue)
     return request.messages
 
@@ -71,14 +71,14 @@ def test_messages_get_what_they_have_not() -> None:
 def test_forwarded_messages_get_it_too() -> None:
     """They are enqueued by the call as well."""
     receipt = Receipt(id="0" * 16, token=1)
-    request = marked(Forward(queue="orders", receipt=receipt, messages={"bills": [NewMessage()]}), ORIGIN)
+    request = with_context(Forward(queue="orders", receipt=receipt, messages={"bills": [NewMessage()]}), ORIGIN)
     assert isinstance(request, Forward)
     assert (request.messages["bills"][0].headers, request.messages["bills"][0].correlation_id) == (BOTH, "c-1")
 
 
 def test_without_a_trace_headers_stay_as_they_are() -> None:
     """Nothing is made up."""
-    assert enqueued(NewMessage(), origin=Origin("c-1"))[0].headers == {}
+    assert enqueued(NewMessage(), origin=CallContext("c-1"))[0].headers == {}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_message_without_room_keeps_its_headers(headers: dict[str, str]) -> No
 @pytest.mark.parametrize("given", ["", "a" * 129, "a\nb", "é"])
 def test_a_correlation_id_that_is_none_is_refused(given: str) -> None:
     """The error names where it was said."""
-    with pytest.raises(InvalidArgument, match="X-Correlation-Id has from 1 to 128"):
-        checked_correlation_id(given, "X-Correlation-Id")
+    with pytest.raises(InvalidArgument, match="X-Correlation-Id must have 1 to 128"):
+        check_correlation_id(given, "X-Correlation-Id")
 
 
 def test_http_keeps_a_trace_with_the_message() -> None:

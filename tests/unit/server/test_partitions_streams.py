@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from fairlane.model.partitions import partition_of_id, partition_of_key
-from fairlane.server.interfaces.grpc_server import GrpcDoor
+from fairlane.server.interfaces.grpc_server import GrpcInterface
 from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Answer, Deliver, Ended, Refused, frames_of
 from fairlane.wire.grpc import broker_pb2, broker_pb2_grpc
@@ -158,7 +158,7 @@ class calling:  # noqa: N801 - used as a function
     """Serve gRPC at a node, and call it."""
 
     def __init__(self, member: Member) -> None:
-        self._door = GrpcDoor(member.doors)
+        self._door = GrpcInterface(member.server)
 
     async def __aenter__(self) -> Any:
         port = self._door.listen("127.0.0.1:0")
@@ -175,14 +175,16 @@ def test_who_rules_a_queue_but_not_its_dead_letters_may_split_it() -> None:
     """A right on exactly the queue is enough, also where partitions are at other nodes; users go on with theirs."""
 
     async def main() -> None:
-        async with cluster_of("abc", asks_for_keys=True) as cluster:
+        async with cluster_of("abc", requires_auth=True) as cluster:
             ruler = await key_for(cluster, "ruler", Grant(right="admin", queues="orders"))
             rights = [
                 Grant(right="produce", queues="orders", keys=("tenant-*",)),
                 Grant(right="consume", queues="orders"),
             ]
             user = await key_for(cluster, "user", *rights)
-            await until(lambda: all(len(each.doors.keys) == 2 for each in cluster.members.values()), "all know them")
+            await until(
+                lambda: all(len(each.server.api_keys) == 2 for each in cluster.members.values()), "all know them"
+            )
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=ruler)
             request = {"queue": "orders", "partitions": 4}
             await cluster["a"].done("cluster/split", request, authorization=ruler)

@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.cluster.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
 from fairlane.gateway.caller import ANYBODY
+from fairlane.gateway.context import PLAIN
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import partition_of_key
 from fairlane.verbs.leases import Lease, LeasedMessages
@@ -70,7 +71,7 @@ def test_who_is_cancelled_at_any_moment_leaves_nothing_leased() -> None:
             keys = keys_of_all(3)
             for passes in range(0, 120, 4):
                 request = Lease(queue="orders", wait_ms=10_000, count=2)
-                waiting = asyncio.create_task(cluster["a"].doors.call("lease", request, ANYBODY))
+                waiting = asyncio.create_task(cluster["a"].server.call(request, ANYBODY, PLAIN))
                 await until(lambda: waiters(cluster, "orders", 3) == 3, "it waits at each")
                 sending = [
                     asyncio.create_task(cluster["b"].done("queue/enqueue", body("orders", [message(key)])))

@@ -31,7 +31,7 @@ def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage()])
             racing = asyncio.create_task(
-                leased_unless(partial(house.doors.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), never())
+                leased_unless(partial(house.server.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), never())
             )
             for _ in range(passes):
                 await asyncio.sleep(0)
@@ -60,7 +60,7 @@ def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
                     await asyncio.sleep(0)
 
             leased = await leased_unless(
-                partial(house.doors.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), ending()
+                partial(house.server.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), ending()
             )
             if leased is None:
                 while (await house.broker.queue("orders")).leased:

@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.server.doors import DoorLimits
+from fairlane.server.limits import CallLimits
 from fairlane.verbs.keys import Grant
 from tests.unit.server.house import House, opened, run
 
@@ -149,7 +149,7 @@ def test_rights_hold_for_raw_payloads_too() -> None:
     """A key that may produce for one tenant may not for another."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             key = await house.key(Grant(right="produce", queues="orders", keys=("acme",)))
             bearer = f"Bearer {key}"
             assert (await enqueue(house, "queue=orders&fairness_key=acme", authorization=bearer)).status_code == 200
@@ -163,7 +163,7 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_ends() -> None:
     """By what its length says, or as soon as it is longer; nothing of the rest is read."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(body_bytes_max=1000)) as house:
+        async with opened(limits=CallLimits(body_bytes_max=1000)) as house:
             told = await enqueue(house, "queue=orders", b"x" * 1001)
             assert (told.status_code, told.headers["connection"]) == (413, "close")
             assert (await enqueue(house, "queue=orders", b"x" * 1000)).status_code == 200

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlane.model.message import NewMessage, Receipt
-from fairlane.server.doors import DoorLimits
-from fairlane.server.interfaces.http import HttpDoor
+from fairlane.server.interfaces.http import HttpInterface
+from fairlane.server.limits import CallLimits
 from fairlane.server.shutdown import settled
 from fairlane.verbs.leases import Ack, Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
@@ -106,7 +106,7 @@ def test_a_fault_of_ours_is_refused_and_counted(*, is_short: bool, caplog: pytes
                 refused = await socket.next(Refused)
             assert (refused.number, refused.error.code) == (number, "internal")
             assert "secret" not in refused.error.cause
-            assert house.doors.tally.errors["internal"] == 1
+            assert house.server.tally.errors["internal"] == 1
             await socket.answer("lease", Lease(queue="orders"), LeasedMessages)
 
     run(main())
@@ -190,11 +190,11 @@ def test_a_connection_that_goes_gives_back_what_it_had(*, is_short: bool) -> Non
                 socket.call("lease", Lease(queue="orders", wait_ms=60_000))
                 while not (await house.broker.queue("orders")).waiters > 1:
                     pass
-                assert house.doors.tally.streams == 1
+                assert house.server.tally.streams == 1
             view = await house.broker.get("orders", ids[0])
             assert (view.status, view.failures) == ("delayed", 1)
             assert (await house.broker.queue("orders")).consumers == 0
-            assert house.doors.tally.streams == 0
+            assert house.server.tally.streams == 0
 
     run(main())
 
@@ -244,7 +244,7 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks(*, is_short: bool)
             await fill(house, 1)
             socket.call("consume", Consume(queue="orders"))
             delivery = (await socket.deliveries(1))[0]
-            house.doors.draining.set()
+            house.server.draining.set()
             assert (await socket.next(Ended)).error.code == "closed"
             await fill(house, 1)
             receipt = Receipt(id=delivery.id, token=delivery.token)
@@ -252,8 +252,8 @@ def test_a_server_that_goes_down_ends_channels_but_takes_acks(*, is_short: bool)
             assert acked.results[0].error is None
             socket.call("consume", Consume(queue="orders"))
             assert (await socket.next(Refused)).error.code == "closed"
-            await settled(house.doors, quiet_s=60)
-            house.doors.closing.set()
+            await settled(house.server, quiet_s=60)
+            house.server.closing.set()
             closed = await socket.outgoing.get()
             assert (closed["type"], closed["code"]) == ("websocket.close", 1012)
 
@@ -288,7 +288,7 @@ def test_no_more_calls_are_read_than_may_be_in_flight(*, is_short: bool) -> None
     """With as many calls in flight as may be, the connection is read no further until one is answered."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(calls_max=2)) as house, connected(house, is_short=is_short) as socket:
+        async with opened(limits=CallLimits(calls_max=2)) as house, connected(house, is_short=is_short) as socket:
             await house.broker.update_queue("orders", {"waiting_max": 1, "backpressure": "wait"})
             await fill(house, 1)
             for _ in range(5):
@@ -309,7 +309,7 @@ def test_waiting_leases_are_limited_and_do_not_hide_that_a_client_has_gone(*, is
     """One lease too many is refused with when to come back, and a client that goes ends them all."""
 
     async def main() -> None:
-        async with opened(limits=DoorLimits(calls_max=2)) as house:
+        async with opened(limits=CallLimits(calls_max=2)) as house:
             async with connected(house, is_short=is_short) as socket:
                 for _ in range(3):
                     socket.call("lease", Lease(queue="orders", wait_ms=60_000))
@@ -358,7 +358,7 @@ def test_a_reader_that_goes_while_it_is_slow_is_noticed(*, is_short: bool) -> No
                 await socket.deliveries(1)
                 socket.is_broken = True
                 socket.call("stats", GetStats(queue="orders"))
-                while house.doors.tally.streams:
+                while house.server.tally.streams:
                     await house.broker.queue("orders")
             assert (await house.broker.get("orders", ids[0])).failures == 1
 
@@ -373,13 +373,13 @@ def test_a_handshake_that_is_wrong_is_refused(path: str, subprotocols: list[str]
     """Another path, another subprotocol or no key are refused with an answer of HTTP."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=status == 401) as house:
+        async with opened(requires_auth=status == 401) as house:
             socket = Socket()
             socket.may_write.set()
             socket.incoming.put_nowait({"type": "websocket.connect"})
             extensions: dict[str, Any] = {"websocket.http.response": {}}
             scope = {"type": "websocket", "path": path, "headers": [], "subprotocols": subprotocols}
-            await HttpDoor(house.doors)(scope | {"extensions": extensions}, socket.receive, socket.send)
+            await HttpInterface(house.server)(scope | {"extensions": extensions}, socket.receive, socket.send)
             assert (await socket.outgoing.get())["status"] == status
             assert "remedy" in msgspec.json.decode((await socket.outgoing.get())["body"])["error"]
 

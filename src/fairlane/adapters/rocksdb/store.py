@@ -74,7 +74,9 @@ class RocksDbStore:
         after = extent_after(commit, self._extent, page_start=self._page_start)
         try:
             opened.db.write(batch_of(opened, commit, before=self._extent, after=after))
-            self._free_space(opened, len(commit.dropped))
+            self._dropped += len(commit.dropped)
+            if self._dropped >= _DROPPED_MAX:
+                self._free_space(opened)
         except Exception as error:
             self._has_failed = True
             raise failure(error, "write") from error
@@ -144,7 +146,7 @@ class RocksDbStore:
         """
         if self._has_failed:
             raise StoreFailed("The store has failed and has not been recovered since.")
-        return self._readable()
+        return self._open if self._open is not None else self._readable()
 
     def _flush_log(self, opened: OpenDatabase) -> None:
         try:
@@ -153,16 +155,14 @@ class RocksDbStore:
             self._has_failed = True
             raise failure(error, "sync") from error
 
-    def _free_space(self, opened: OpenDatabase, dropped: int) -> None:
-        """Flush deletions regularly, so that RocksDB deletes the bodies on disk.
+    def _free_space(self, opened: OpenDatabase) -> None:
+        """Flush deletions, so that RocksDB deletes the bodies on disk.
 
         Deletions take little memory, so without new bodies they would stay in the buffer for hours, and the old bodies
         on the disk.
         """
-        self._dropped += dropped
-        if self._dropped >= _DROPPED_MAX:
-            self._dropped = 0
-            opened.bodies.flush(wait=False)
+        self._dropped = 0
+        opened.bodies.flush(wait=False)
 
     def _page_start(self, sequence: int) -> int:
         return self._slice(sequence, count_max=1)[0].sequence

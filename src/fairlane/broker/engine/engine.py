@@ -28,11 +28,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.broker_time import BrokerTime
-from fairlane.broker.engine.expiry import expire, remove_departed
+from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlane.broker.engine.recovery import Undelivered, recover
 from fairlane.broker.engine.replies import (
@@ -46,7 +47,7 @@ from fairlane.broker.engine.replies import (
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.hook_calls import HookCalls, run_command, set_hooks
-from fairlane.broker.measurements import EngineMetrics
+from fairlane.broker.measurements import COMMITS_KEPT, EngineMetrics
 from fairlane.broker.requests import Attach, Consumer, NoReply, Read, Reply, Request, Submission, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.claims import serve_claims, take_claim
@@ -61,12 +62,13 @@ from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
 from fairlane.errors import Closed, FairlaneError, InternalError, StoreFailed, StoreFenced
 from fairlane.journal import codec
-from fairlane.journal.records import AnyRecord
+from fairlane.journal.records import AnyRecord, Redriven
 from fairlane.model.message import Delivery, Receipt
 from fairlane.ports.clock import Clock
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Commit, Store
+from fairlane.scheduler.timers import Timers
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -203,15 +205,13 @@ class Engine:
             return None
         if self.state not in RUNNING:
             return self._retry_at_ms
-        instants = (
-            self.schedule.next_event_at(),
-            self.consumers.limits.next_at(),
-            self.producers.limits.next_at(),
-            self._sinks.limits.next_at(),
-            self.redrives.next_step_at(),
-            self._housekeeper.next_seal_at(),
-        )
-        at_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        instants = [self.schedule.next_event_at(), self._housekeeper.next_seal_at()]
+        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self._sinks.limits)
+        instants += [limits.next_at() for limits in waiting if limits.entries]
+        if self.redrives.jobs:
+            instants.append(self.redrives.next_step_at())
+        known = [at_ms for at_ms in instants if at_ms is not None]
+        at_ms = min(known) if known else None
         if not self._failures:
             return at_ms
         if self.inbox or self.consumers.unserved:
@@ -287,7 +287,8 @@ class Engine:
             self._sinks.retry(self, cycle)
         if self.redrives.jobs:
             self.redrives.step(self, cycle)
-        remove_departed(self, cycle)
+        if departed := self.schedule.departed(cycle.now_ms):
+            remove(self, cycle, departed)
         if consumers.lines:
             consumers.serve(self, cycle, queues)
         if cycle.claims:
@@ -345,7 +346,8 @@ class Engine:
         decision = DECIDERS[type(command)](ledger, command, now_ms)
         try:
             for record in decision.records:
-                schedule.prepare(record)
+                if type(record) is Redriven:
+                    schedule.prepare(record)
                 messages = apply(ledger, record, now_ms)
                 schedule.follow(record, messages, now_ms)
                 if self.consumers.holders:
@@ -387,16 +389,20 @@ class Engine:
             size += len(data)
         self.metrics.written = (ledger.next_sequence - cycle.sequence, size, perf_counter() - begun)
 
-    def sync(self) -> None:
-        """Make what was written durable. May run in another thread, while nothing else is called.
+    def sync(self) -> float:
+        """Make what was written durable, and return the seconds it took.
+
+        May run in another thread, while nothing else is called.
 
         Raises:
             StoreFailed: call ``fail`` then.
         """
         begun = perf_counter()
         self.store.sync()
+        seconds = perf_counter() - begun
         events, size, write_s = self.metrics.written
-        self.metrics.written = (events, size, write_s + perf_counter() - begun)
+        self.metrics.written = (events, size, write_s + seconds)
+        return seconds
 
     def finish(self, cycle: Cycle) -> None:
         """Answer and deliver, now that the cycle is durable."""
@@ -418,20 +424,24 @@ class Engine:
             self._answer_read(read)
         if cycle.records:
             for tap in self.taps:
-                guarded(tap, cycle.records, cycle.now_ms)
+                try:
+                    tap(cycle.records, cycle.now_ms)
+                except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
+                    _log.exception("A tap failed after a commit; the commit stands.")
 
     def _confirm(self, cycle: Cycle) -> None:
         """Note that a commit is durable."""
         if self.state is State.RECOVERED:
             self.state = after(self.state, Event.CONFIRM)
         self._failures = 0
-        self.consumers.confirm()
-        self.bodies.keep(cycle.bodies)
+        self.consumers.freed.clear()  # the records that freed the credit are durable
+        if cycle.bodies:
+            self.bodies.keep(cycle.bodies)
         if cycle.dropped:
             self.bodies.forget(cycle.dropped)
         metrics = self.metrics
         metrics.commits.append(metrics.written)
-        if metrics.is_full:
+        if len(metrics.commits) >= COMMITS_KEPT:
             metrics.fold()
 
     def _answer_read(self, read: Read) -> None:

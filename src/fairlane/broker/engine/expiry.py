@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import run_command
 from fairlane.core.commands import Nack, Remove, Unclaim, Unstage
+from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
 
@@ -21,12 +22,12 @@ def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):
         executor.execute(Unstage(queue=queue, sink=sink), cycle)
-    remove_departed(executor, cycle)
+    remove(executor, cycle, schedule.departed(cycle.now_ms))
 
 
-def remove_departed(executor: Executor, cycle: Cycle) -> None:
-    """Remove the messages whose deadlines have passed."""
-    for queue, messages in executor.schedule.departed(cycle.now_ms):
+def remove(executor: Executor, cycle: Cycle, departed: list[tuple[str, list[Message]]]) -> None:
+    """Remove the messages whose deadlines have passed, by queue."""
+    for queue, messages in departed:
         known = executor.ledger.queues[queue].messages
         numbers = [message.number for message in messages if message.number in known]  # others are gone already
         if numbers:

@@ -55,7 +55,10 @@ class Housekeeper:
         if ledger.base != ledger.baseline and ledger.settle_base() != ledger.baseline:
             executor.execute(Carry(count=CARRY_COUNT), cycle)
             ledger.settle_base()
-        elif self._beyond() > 0 and self._is_base_far():
+        elif (
+            ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages > self._carry_floor
+            and self._is_base_far()
+        ):
             executor.execute(MoveBase(), cycle)
         if ledger.segments and now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + _LOOK_MS
@@ -71,17 +74,13 @@ class Housekeeper:
             return None
         return ledger.segment_first_ms + self._settings.segment_ms
 
-    def _beyond(self) -> int:
-        """Return how many events more than allowed recovery would read, not counting dedup ids."""
-        ledger = self._ledger
-        return ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
-
     def _is_base_far(self) -> bool:
         """Tell whether recovery would read too much even if dedup ids are counted, which takes a while."""
         ledger = self._ledger
         if ledger.next_sequence < self._next_count:
             return False
-        left = DEDUP_RATIO * sum(len(queue.dedups) for queue in ledger.queues.values()) - self._beyond()
+        beyond = ledger.next_sequence - ledger.base - CARRY_RATIO * ledger.messages - self._carry_floor
+        left = DEDUP_RATIO * sum(len(queue.dedups) for queue in ledger.queues.values()) - beyond
         # Every event may bring at most one id nearer to the end of its window: look again when a part has passed.
         self._next_count = ledger.next_sequence + left // _COUNTS
         return left < 0

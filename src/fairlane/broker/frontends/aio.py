@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
-from time import perf_counter, thread_time
+from time import thread_time
 from types import TracebackType
 from typing import Any, Self
 
@@ -337,7 +337,7 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
                 if self._sync_s >= self._slow_sync_s:
                     self._sync_in_thread(cycle)
                     return
-                self._sync()
+                self._sync_s += _SMOOTHING * (engine.sync() - self._sync_s)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
             self._fail(cycle, error)
             return
@@ -347,19 +347,14 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             raise
         self._finish(cycle)
 
-    def _sync(self) -> None:
-        """Sync, and keep a moving average of how long that takes: a disk that is slow is synced in a thread."""
-        begun = perf_counter()
-        self._engine.sync()
-        self._sync_s += _SMOOTHING * (perf_counter() - begun - self._sync_s)
-
     def _sync_in_thread(self, cycle: Cycle) -> None:
         self._phase = Phase.SYNCING
-        syncing = self._loop.run_in_executor(None, self._sync)
+        syncing = self._loop.run_in_executor(None, self._engine.sync)
 
-        def synced(future: asyncio.Future[None]) -> None:
+        def synced(future: asyncio.Future[float]) -> None:
             error = future.exception() if not future.cancelled() else asyncio.CancelledError()
             if error is None:
+                self._sync_s += _SMOOTHING * (future.result() - self._sync_s)
                 self._finish(cycle)
             else:
                 self._fail(cycle, error)

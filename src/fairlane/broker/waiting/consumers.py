@@ -45,6 +45,7 @@ class WaitingConsumers:
         attached: the consumers that stay, by queue, whether they wait or have all the messages they may hold.
         holders: which attached consumer holds a message.
         limits: when the patience of a waiter ends.
+        freed: the credit that the present cycle has freed: consumer, message and fencing token.
         unserved: the queues whose lines the last cycle had no capacity to serve.
     """
 
@@ -60,7 +61,7 @@ class WaitingConsumers:
         self.wait_times = WaitTimes()
         self._waiting = 0
         self._ended: dict[str, int] = {}
-        self._freed: list[tuple[Consumer, int, int]] = []
+        self.freed: list[tuple[Consumer, int, int]] = []
 
     # ------------------------------------------------------------------------------------------------- coming and going
 
@@ -284,20 +285,16 @@ class WaitingConsumers:
         for number in record.numbers:
             holder = self.holders.pop(number, None)
             if holder is not None:
-                self._freed.append((holder, number, holder.held.pop(number, 0)))
+                self.freed.append((holder, number, holder.held.pop(number, 0)))
                 self._list(holder)
-
-    def confirm(self) -> None:
-        """Keep all credit that was freed: the records that freed it are durable."""
-        self._freed.clear()
 
     def restore(self) -> None:
         """Take back the credit that was freed by a cycle that failed: the consumers still hold the messages."""
-        for consumer, number, token in self._freed:
+        for consumer, number, token in self.freed:
             if not consumer.is_closed:
                 consumer.held[number] = token
                 self.holders[number] = consumer
-        self._freed.clear()
+        self.freed.clear()
 
     def fail(self, cycle: Cycle) -> None:
         """Forget the consumers that began in a failed cycle, and end those that ended in it."""

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from fairlane.cluster.gateway import PATIENCE_S, Whole
+from fairlane.cluster.gateway import WholeQueue
+from fairlane.cluster.routing import PATIENCE_S
 from fairlane.errors import QueueNotFound, UnavailableError
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import partition_name
@@ -23,14 +24,14 @@ _PAUSE_S: Final = 0.1
 """So long is waited before a partition is asked again that can't be asked just now."""
 
 
-async def lease(whole: Whole, request: Lease) -> LeasedMessages:
+async def lease(whole: WholeQueue, request: Lease) -> LeasedMessages:
     """Lease from the first partition that has something; with a wait, from the first that gets something.
 
     Raises:
         FairlaneError: nothing came, and some could not be asked.
     """
-    whole.router.turn += 1
-    order = asking_order(whole.split.made, whole.router.turn)
+    whole.gateway.turn += 1
+    order = asking_order(whole.split.made, whole.gateway.turn)
     at_once = msgspec.structs.replace(request, wait_ms=0)
     leased, busy = await _pass(whole, at_once, order, patience_s=0.0)
     if leased is None and request.wait_ms:
@@ -43,17 +44,17 @@ async def lease(whole: Whole, request: Lease) -> LeasedMessages:
 
 
 async def _pass(
-    whole: Whole, request: Lease, order: list[int], *, patience_s: float
+    whole: WholeQueue, request: Lease, order: list[int], *, patience_s: float
 ) -> tuple[LeasedMessages | None, dict[int, UnavailableError]]:
     """Ask one partition after the other; return what came, if anything did, and which could not be asked, and why."""
     busy: dict[int, UnavailableError] = {}
     for at in order:
         try:
-            leased = await whole.ask("lease", for_partition(request, at), patience_s=patience_s)
+            leased = await whole.ask(for_partition(request, at), patience_s=patience_s)
         except UnavailableError as error:
             busy[at] = error
         except QueueNotFound:
-            if not whole.is_gone(at):
+            if not whole.may_be_gone(at):
                 raise
         else:
             if leased.deliveries:
@@ -64,7 +65,7 @@ async def _pass(
 class _Wait:
     """A wait at all partitions at once."""
 
-    def __init__(self, whole: Whole, request: Lease, order: list[int]) -> None:
+    def __init__(self, whole: WholeQueue, request: Lease, order: list[int]) -> None:
         self._whole = whole
         self._request = request
         self._order = order
@@ -103,7 +104,7 @@ class _Wait:
             await asyncio.sleep(pause_s)
         left_ms = max(0, round((self._end_s - self._loop.time()) * 1000))
         request = msgspec.structs.replace(for_partition(self._request, at), wait_ms=left_ms)
-        leased: LeasedMessages = await self._whole.ask("lease", request)
+        leased: LeasedMessages = await self._whole.ask(request)
         return leased
 
     def _ended(self, task: asyncio.Task[LeasedMessages]) -> tuple[int, LeasedMessages] | None:
@@ -113,7 +114,7 @@ class _Wait:
             if self._loop.time() + _PAUSE_S < self._end_s:
                 self._begin(at, pause_s=_PAUSE_S)
             return None
-        if error is not None and not (isinstance(error, QueueNotFound) and self._whole.is_gone(at)):
+        if error is not None and not (isinstance(error, QueueNotFound) and self._whole.may_be_gone(at)):
             self._fault = error
         return (at, task.result()) if error is None and task.result().deliveries else None
 
@@ -132,4 +133,4 @@ class _Wait:
 
     def _give_back(self, at: int, deliveries: list[Delivery]) -> None:
         whole = self._whole
-        whole.router.give_back(partition_name(whole.queue, at), deliveries, whole.caller)
+        whole.gateway.give_back(partition_name(whole.queue, at), deliveries, whole.caller)

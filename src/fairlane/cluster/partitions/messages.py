@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from fairlane.cluster.gateway import Spread, Whole
+from fairlane.cluster.gateway import WholeQueue, WholeVerb
 from fairlane.cluster.partitions.lease import lease
 from fairlane.cluster.partitions.operations import OPERATING
 from fairlane.errors import FairlaneError, QueueNotFound
@@ -34,7 +33,7 @@ from fairlane.verbs.messages import (
     Result,
     Results,
 )
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 from fairlane.wire.spreading import (
     Piece,
     Settling,
@@ -52,50 +51,50 @@ T = TypeVar("T")
 # ---------------------------------------------------------------------------------------------------------- many items
 
 
-async def _enqueue(whole: Whole, request: Enqueue) -> EnqueueResults:
+async def _enqueue(whole: WholeQueue, request: Enqueue) -> EnqueueResults:
     """Enqueue each message where its fairness key belongs, in order within each partition."""
-    places = whole.router.keys.places(whole.queue, request.messages, whole.split.partitions)
+    places = whole.gateway.keys.places(whole.queue, request.messages, whole.split.partitions)
     pieces = enqueue_pieces(request, places)
-    outcomes = await _outcomes(whole, "enqueue", pieces)
+    outcomes = await _outcomes(whole, pieces)
     results = _together(pieces, outcomes, lambda error: EnqueueResult(error=error))
     gone = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
-    if gone and whole.router.split_of(whole.queue) != whole.split:
+    if gone and whole.gateway.split_of(whole.queue) != whole.split:
         rows = sorted(row for piece in gone for row in piece.rows)
         for row, result in zip(rows, await _enqueued_anew(whole, request, rows), strict=True):
             results[row] = result
     return EnqueueResults(results=results)
 
 
-async def _enqueued_anew(whole: Whole, request: Enqueue, rows: list[int]) -> list[EnqueueResult]:
+async def _enqueued_anew(whole: WholeQueue, request: Enqueue, rows: list[int]) -> list[EnqueueResult]:
     """Enqueue some messages of a request as the queue is split by now; the others are in it already."""
     rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
     try:
-        answer: Any = await whole.router.call("enqueue", rest, whole.caller, whole.origin)
+        answer: Any = await whole.gateway.call(rest, whole.caller, whole.context)
     except FairlaneError as error:
         return [EnqueueResult(error=body_of(error))] * len(rows)
     results: list[EnqueueResult] = answer.results
     return results
 
 
-async def _settle(name: str, whole: Whole, request: Settling) -> Results:
+async def _settle(whole: WholeQueue, request: Settling) -> Results:
     """Ack, nack or extend each message where it is."""
-    return await _results(whole, name, settling_pieces(request), request)
+    return await _results(whole, settling_pieces(request), request)
 
 
-async def _cancel(whole: Whole, request: Cancel) -> Results:
+async def _cancel(whole: WholeQueue, request: Cancel) -> Results:
     """Take out each message where it is."""
-    return await _results(whole, "cancel", cancel_pieces(request), request)
+    return await _results(whole, cancel_pieces(request), request)
 
 
-async def _results(whole: Whole, name: str, pieces: list[Piece], request: Shape) -> Results:
+async def _results(whole: WholeQueue, pieces: list[Piece], request: Request[Any]) -> Results:
     known = [_known(whole, piece) for piece in pieces]
     if not known:
-        return Results(results=(await whole.ask(name, for_partition(request, 0))).results)
-    outcomes = await _outcomes(whole, name, known)
+        return Results(results=(await whole.ask(for_partition(request, 0))).results)
+    outcomes = await _outcomes(whole, known)
     return Results(results=_together(known, outcomes, lambda error: Result(error=error)))
 
 
-def _known(whole: Whole, piece: Piece) -> Piece:
+def _known(whole: WholeQueue, piece: Piece) -> Piece:
     """Return a piece; one for a partition that there is not, for the first, which knows of no such message either."""
     if piece.at < whole.split.made:
         return piece
@@ -103,15 +102,15 @@ def _known(whole: Whole, piece: Piece) -> Piece:
     return Piece(0, msgspec.structs.replace(piece.request, queue=first), piece.rows)
 
 
-async def _outcomes(whole: Whole, name: str, pieces: Sequence[Piece]) -> list[Any]:
+async def _outcomes(whole: WholeQueue, pieces: Sequence[Piece]) -> list[Any]:
     """Return what came of each piece: an answer or an error.
 
     Raises:
         FairlaneError: all have been refused.
     """
     if len(pieces) == 1:
-        return [await whole.ask(name, pieces[0].request)]
-    outcomes = await asyncio.gather(*(whole.ask(name, piece.request) for piece in pieces), return_exceptions=True)
+        return [await whole.ask(pieces[0].request)]
+    outcomes = await asyncio.gather(*(whole.ask(piece.request) for piece in pieces), return_exceptions=True)
     faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     for fault in faults:
         if not isinstance(fault, FairlaneError) or len(faults) == len(pieces):
@@ -131,25 +130,25 @@ def _together(pieces: Sequence[Piece], outcomes: Sequence[Any], refused: Callabl
 # ---------------------------------------------------------------------------------------------------------- one message
 
 
-async def _of_message(name: str, whole: Whole, request: GetMessage | Explain | GetState) -> Any:  # noqa: ANN401 - by verb
+async def _of_message(whole: WholeQueue, request: GetMessage | Explain | GetState) -> Any:  # noqa: ANN401 - by verb
     """Look at a message where it is."""
-    return await _at_message(name, whole, request, request.id)
+    return await _at_message(whole, request, request.id)
 
 
-async def _set_state(whole: Whole, request: SetState) -> Any:  # noqa: ANN401 - by verb
+async def _set_state(whole: WholeQueue, request: SetState) -> Any:  # noqa: ANN401 - by verb
     """Write workflow state where the message is."""
-    return await _at_message("set_state", whole, request, request.receipt.id)
+    return await _at_message(whole, request, request.receipt.id)
 
 
-async def _at_message(name: str, whole: Whole, request: Shape, message_id: str) -> Any:  # noqa: ANN401 - by verb
+async def _at_message(whole: WholeQueue, request: Request[Any], message_id: str) -> Any:  # noqa: ANN401 - by verb
     at = partition_of_id(message_id)
-    answer = await whole.ask(name, for_partition(request, at if at < whole.split.made else 0))
+    answer = await whole.ask(for_partition(request, at if at < whole.split.made else 0))
     if isinstance(answer, MessageView):
         return as_of(answer, whole.queue)
     return msgspec.structs.replace(answer, queue=whole.queue) if isinstance(answer, Explained) else answer
 
 
-async def _peek(whole: Whole, request: Peek) -> MessageList:
+async def _peek(whole: WholeQueue, request: Peek) -> MessageList:
     """Look at messages, partition by partition: ids of a later one are greater.
 
     What one has with bodies may have ended early, because it was large enough; so the next is asked another time.
@@ -160,25 +159,25 @@ async def _peek(whole: Whole, request: Peek) -> MessageList:
         after = request.after if at == begin else None
         part = msgspec.structs.replace(request, after=after, count=request.count - len(found))
         try:
-            found += (await whole.ask("peek", for_partition(part, at))).messages
+            found += (await whole.ask(for_partition(part, at))).messages
         except QueueNotFound:
-            if not whole.is_gone(at):
+            if not whole.may_be_gone(at):
                 raise
         if len(found) >= request.count or (found and request.with_body):
             break
     return MessageList(messages=[as_of(view, whole.queue) for view in found])
 
 
-SPREAD: Final[Mapping[str, Spread]] = {
+SPREAD: Final[Mapping[str, WholeVerb]] = {
     "enqueue": _enqueue,
     "lease": lease,
-    "ack": partial(_settle, "ack"),
-    "nack": partial(_settle, "nack"),
-    "extend": partial(_settle, "extend"),
+    "ack": _settle,
+    "nack": _settle,
+    "extend": _settle,
     "cancel": _cancel,
-    "get": partial(_of_message, "get"),
-    "explain": partial(_of_message, "explain"),
-    "get_state": partial(_of_message, "get_state"),
+    "get": _of_message,
+    "explain": _of_message,
+    "get_state": _of_message,
     "set_state": _set_state,
     "peek": _peek,
     **OPERATING,

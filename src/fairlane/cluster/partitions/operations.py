@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from fairlane.cluster.entries import SplitEntry
-from fairlane.cluster.gateway import Spread, Whole
+from fairlane.cluster.gateway import WholeQueue, WholeVerb
 from fairlane.cluster.partitions import views as together
 from fairlane.errors import QueueNotFound
 from fairlane.model.limits import BATCH_MAX
@@ -20,80 +19,80 @@ from fairlane.verbs.config import GetHookStatistics, TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.messages import MessageList, Peek
 from fairlane.verbs.queues import GetStats, InspectQueue, MessageCount, PurgeQueue, UpdateQueue
-from fairlane.verbs.verb import Done, Shape
+from fairlane.verbs.verb import Done, Request
 from fairlane.wire.spreading import for_partition
 
 _DONE: Final = Done()
 
 
-async def each(whole: Whole, name: str, request: Shape) -> dict[int, Any]:
+async def each(whole: WholeQueue, request: Request[Any]) -> dict[int, Any]:
     """Return what each partition answers, in order; but for those that are gone, and were empty.
 
     Raises:
         FairlaneError: one of them refused.
     """
-    asked = [whole.ask(name, for_partition(request, at)) for at in range(whole.split.made)]
+    asked = [whole.ask(for_partition(request, at)) for at in range(whole.split.made)]
     answers = dict(enumerate(await asyncio.gather(*asked, return_exceptions=True)))
     for at, answer in list(answers.items()):
-        if isinstance(answer, QueueNotFound) and whole.is_gone(at):
+        if isinstance(answer, QueueNotFound) and whole.may_be_gone(at):
             del answers[at]
         elif isinstance(answer, BaseException):
             raise answer
     return answers
 
 
-async def _stats(whole: Whole, request: GetStats) -> QueueView:
+async def _stats(whole: WholeQueue, request: GetStats) -> QueueView:
     """Return the queue in short, or with some of its keys."""
-    answers = await each(whole, "stats", request)
+    answers = await each(whole, request)
     return together.queue_view(whole.queue, list(answers.values()), made=whole.split.made, keys_max=request.keys_max)
 
 
-async def _inspect(whole: Whole, request: InspectQueue) -> QueueView:
+async def _inspect(whole: WholeQueue, request: InspectQueue) -> QueueView:
     """Return the queue with its keys."""
-    answers = await each(whole, "inspect", request)
+    answers = await each(whole, request)
     return together.queue_view(
         whole.queue, list(answers.values()), made=whole.split.made, keys_max=together.INSPECTED_KEYS
     )
 
 
-async def _all(name: str, whole: Whole, request: Shape) -> Done:
+async def _all(whole: WholeQueue, request: Request[Any]) -> Done:
     """Do something at each partition."""
-    await each(whole, name, request)
+    await each(whole, request)
     return _DONE
 
 
-async def _purge(whole: Whole, request: PurgeQueue) -> MessageCount:
+async def _purge(whole: WholeQueue, request: PurgeQueue) -> MessageCount:
     """Empty each partition."""
-    return MessageCount(count=sum(answer.count for answer in (await each(whole, "purge", request)).values()))
+    return MessageCount(count=sum(answer.count for answer in (await each(whole, request)).values()))
 
 
-async def _hook_statistics(whole: Whole, request: GetHookStatistics) -> HookStatistics:
+async def _hook_statistics(whole: WholeQueue, request: GetHookStatistics) -> HookStatistics:
     """Return how scripts have done in all partitions."""
-    return together.hook_statistics(list((await each(whole, "hook_statistics", request)).values()))
+    return together.hook_statistics(list((await each(whole, request)).values()))
 
 
-async def _try_hook(whole: Whole, request: TryHook) -> Any:  # noqa: ANN401 - by verb
+async def _try_hook(whole: WholeQueue, request: TryHook) -> Any:  # noqa: ANN401 - by verb
     """Run a script on a sample, where the first partition is."""
-    return await whole.ask("try_hook", for_partition(request, 0))
+    return await whole.ask(for_partition(request, 0))
 
 
-async def update(whole: Whole, request: UpdateQueue) -> Done:
+async def update(whole: WholeQueue, request: UpdateQueue) -> Done:
     """Change the policy of each partition, of the first first: what that refuses, the others are not asked.
 
     Raises:
         FairlaneError: not all have it; ask again.
     """
-    async with whole.router.splitting:
-        await whole.ask("update_queue", for_partition(request, 0))
-        await each(whole, "update_queue", request)
+    async with whole.gateway.splitting:
+        await whole.ask(for_partition(request, 0))
+        await each(whole, request)
         if not is_dlq(whole.queue):
             await _note_policy(whole)
     return _DONE
 
 
-async def _note_policy(whole: Whole) -> None:
+async def _note_policy(whole: WholeQueue) -> None:
     """Put on the board where the queue's policy takes fairness keys from."""
-    first: QueueView = await whole.ask("stats", for_partition(GetStats(queue=whole.queue), 0))
+    first: QueueView = await whole.ask(for_partition(GetStats(queue=whole.queue), 0))
     policy = first.policy
 
     def edit(entry: SplitEntry | None) -> SplitEntry | None:
@@ -101,11 +100,11 @@ async def _note_policy(whole: Whole) -> None:
             return None
         return msgspec.structs.replace(entry, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue)
 
-    await whole.router.changes.change_split(whole.queue, edit)
-    whole.router.node.note()
+    await whole.gateway.member.changes.change_split(whole.queue, edit)
+    whole.gateway.member.note()
 
 
-async def redrive(whole: Whole, request: Redrive) -> list[RedriveView]:
+async def redrive(whole: WholeQueue, request: Redrive) -> list[RedriveView]:
     """Start a redrive in each partition that has dead letters.
 
     Together they move no more than ``count``, and no faster than ``rate``.
@@ -116,20 +115,20 @@ async def redrive(whole: Whole, request: Redrive) -> list[RedriveView]:
     shares = _shares(await _dead(whole, request), request.count)
     rate = None if request.rate is None else request.rate / len(shares)
     asked = [
-        whole.ask("redrive", msgspec.structs.replace(for_partition(request, at), count=count, rate=rate))
+        whole.ask(msgspec.structs.replace(for_partition(request, at), count=count, rate=rate))
         for at, count in shares.items()
     ]
     views: list[RedriveView] = await asyncio.gather(*asked)
     return views
 
 
-async def _dead(whole: Whole, request: Redrive) -> dict[int, int]:
+async def _dead(whole: WholeQueue, request: Redrive) -> dict[int, int]:
     """Return how many dead letters each partition has, of those that are wanted; none beyond what is to be moved."""
     if request.count is None or request.wanted == DeadLetterFilter() or not 1 <= request.count <= BATCH_MAX:
-        found: dict[int, QueueView] = await each(whole, "stats", GetStats(queue=whole.queue))
+        found: dict[int, QueueView] = await each(whole, GetStats(queue=whole.queue))
         return {at: view.waiting for at, view in found.items()}
     peeking = Peek(queue=whole.queue, count=request.count, wanted=request.wanted)
-    seen: dict[int, MessageList] = await each(whole, "peek", peeking)
+    seen: dict[int, MessageList] = await each(whole, peeking)
     return {at: len(peeked.messages) for at, peeked in seen.items()}
 
 
@@ -144,11 +143,11 @@ def _shares(dead: Mapping[int, int], count: int | None) -> dict[int, int | None]
     return shares or {0: count}
 
 
-OPERATING: Final[Mapping[str, Spread]] = {
+OPERATING: Final[Mapping[str, WholeVerb]] = {
     "stats": _stats,
     "inspect": _inspect,
-    "pause": partial(_all, "pause"),
-    "resume": partial(_all, "resume"),
+    "pause": _all,
+    "resume": _all,
     "purge": _purge,
     "hook_statistics": _hook_statistics,
     "try_hook": _try_hook,

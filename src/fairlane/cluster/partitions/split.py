@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from fairlane.cluster.entries import SplitEntry
-from fairlane.cluster.gateway import ClusterRouter, Whole
+from fairlane.cluster.gateway import ClusterGateway, WholeQueue
 from fairlane.errors import InvalidArgument, QueueElsewhere, QueueExists, QueueNotFound
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import CallContext
 from fairlane.model.limits import PARTITIONS_MAX, QUEUE_NAME_LENGTH_MAX
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of, is_dlq
@@ -38,7 +38,7 @@ Model: TypeAlias = list[QueueView]
 """The first partition and its dead-letter queue, which the others are made like."""
 
 
-async def split_queue(router: ClusterRouter, request: SplitQueue, caller: Caller, origin: Origin) -> Split:
+async def split_queue(gateway: ClusterGateway, request: SplitQueue, caller: Caller, context: CallContext) -> Split:
     """Let a queue have so many partitions that take new messages, and let those go that are empty and take none.
 
     Raises:
@@ -47,10 +47,10 @@ async def split_queue(router: ClusterRouter, request: SplitQueue, caller: Caller
         FairlaneError: it is not done, or only in part; ask again.
     """
     _check(request)
-    async with router.splitting:
-        await router.node.refresh()
-        before = router.groups.split_of(request.queue) or _WHOLE
-        whole = router.whole(request.queue, before, caller, origin)
+    async with gateway.splitting:
+        await gateway.member.refresh()
+        before = gateway.groups.split_of(request.queue) or _WHOLE
+        whole = gateway.whole(request.queue, before, caller, context)
         model = await _model(whole)
         await _make_all(whole, request.partitions, model)
         await _put(whole, request.partitions, model)
@@ -83,67 +83,67 @@ async def _all_done(doing: Iterable[Awaitable[None]]) -> None:
 # ------------------------------------------------------------------------------------------------------- making them
 
 
-async def _model(whole: Whole) -> Model:
+async def _model(whole: WholeQueue) -> Model:
     """Return the first partition, and its dead-letter queue if that is for the caller to rule."""
     names = [whole.queue, dlq_of(whole.queue)]
     ruled = [name for name in names if name == whole.queue or whole.caller.may("admin", name)]
-    return [await whole.ask("stats", for_partition(GetStats(queue=name), 0)) for name in ruled]
+    return [await whole.ask(for_partition(GetStats(queue=name), 0)) for name in ruled]
 
 
-async def _model_still(whole: Whole) -> Model:
+async def _model_still(whole: WholeQueue) -> Model:
     """Return the first partition; if it has been deleted meanwhile, there is nothing left to be split."""
     try:
         return await _model(whole)
     except QueueNotFound:
-        await whole.router.changes.change_split(whole.queue, lambda _entry: None)
-        whole.router.node.note()
+        await whole.gateway.member.changes.change_split(whole.queue, lambda _entry: None)
+        whole.gateway.member.note()
         raise
 
 
-async def _make_all(whole: Whole, partitions: int, model: Model) -> None:
+async def _make_all(whole: WholeQueue, partitions: int, model: Model) -> None:
     """Let partitions be on the board, and be there, like the first."""
     for at in range(1, partitions):  # one after the other, so that each node gets its part of them
         name = partition_name(whole.queue, at)
-        await whole.router.changes.list_queue(name, group=name)
-    whole.router.node.note()
+        await whole.gateway.member.changes.list_queue(name, group=name)
+    whole.gateway.member.note()
     await _all_done(_make(whole, at, model) for at in range(1, partitions))
 
 
-async def _make(whole: Whole, at: int, model: Model) -> None:
+async def _make(whole: WholeQueue, at: int, model: Model) -> None:
     """Let a partition be there, and be like the first."""
     name = partition_name(whole.queue, at)
     try:
-        await whole.ask("stats", GetStats(queue=name), patience_s=OPENING_S)
+        await whole.ask(GetStats(queue=name), patience_s=OPENING_S)
     except QueueNotFound:
         try:
             making = CreateQueue(queue=name, policy=model[0].policy)
-            await whole.ask("create_queue", making, patience_s=OPENING_S)
+            await whole.ask(making, patience_s=OPENING_S)
         except QueueExists:
             pass  # another was quicker
     for each, like in zip((name, dlq_of(name)), model, strict=False):
         await _be_like(whole, each, like)
 
 
-async def _be_like(whole: Whole, name: str, model: QueueView) -> None:
+async def _be_like(whole: WholeQueue, name: str, model: QueueView) -> None:
     """Let a partition have the policy and the pauses of the first."""
-    view: QueueView = await whole.ask("stats", GetStats(queue=name))
+    view: QueueView = await whole.ask(GetStats(queue=name))
     if view.policy != model.policy:
         fields = msgspec.to_builtins(model.policy)
-        await whole.ask("update_queue", UpdateQueue(queue=name, policy=fields))
+        await whole.ask(UpdateQueue(queue=name, policy=fields))
     if view.is_paused != model.is_paused:
         await _set_pause(whole, name, None, is_paused=model.is_paused)
     for key in set(model.paused_keys) ^ set(view.paused_keys):
         await _set_pause(whole, name, key, is_paused=key in model.paused_keys)
 
 
-async def _set_pause(whole: Whole, name: str, key: Key | None, *, is_paused: bool) -> None:
+async def _set_pause(whole: WholeQueue, name: str, key: Key | None, *, is_paused: bool) -> None:
     if is_paused:
-        await whole.ask("pause", PauseQueue(queue=name, key=key))
+        await whole.ask(PauseQueue(queue=name, key=key))
     else:
-        await whole.ask("resume", ResumeQueue(queue=name, key=key))
+        await whole.ask(ResumeQueue(queue=name, key=key))
 
 
-async def _put(whole: Whole, partitions: int, model: Model) -> None:
+async def _put(whole: WholeQueue, partitions: int, model: Model) -> None:
     """Put on the board how the queue is split. What others have made meanwhile stays."""
     policy = model[0].policy
 
@@ -155,17 +155,17 @@ async def _put(whole: Whole, partitions: int, model: Model) -> None:
             partitions=partitions, made=made, key_from=policy.fairness_key_from, on_enqueue=policy.on_enqueue
         )
 
-    await whole.router.changes.change_split(whole.queue, edit)
-    whole.router.node.note()
+    await whole.gateway.member.changes.change_split(whole.queue, edit)
+    whole.gateway.member.note()
 
 
 # -------------------------------------------------------------------------------------------------- letting them go
 
 
-async def _let_go(whole: Whole) -> Split:
+async def _let_go(whole: WholeQueue) -> Split:
     """Let partitions at the end go that take nothing new and are empty, and return how the queue is split now."""
-    router, queue = whole.router, whole.queue
-    split = router.groups.split_of(queue) or _WHOLE
+    gateway, queue = whole.gateway, whole.queue
+    split = gateway.groups.split_of(queue) or _WHOLE
     while split.made > split.partitions:
         at = split.made - 1
         name = partition_name(queue, at)
@@ -181,17 +181,17 @@ async def _let_go(whole: Whole) -> Split:
                 return entry
             return None if at == 1 else msgspec.structs.replace(entry, made=at)
 
-        await router.changes.change_split(queue, edit)
-        router.node.note()
-        split = router.groups.split_of(queue) or _WHOLE
+        await gateway.member.changes.change_split(queue, edit)
+        gateway.member.note()
+        split = gateway.groups.split_of(queue) or _WHOLE
         if split.made > at:
             break  # somebody else wants it
-        await router.changes.unlist_queue(name)
-    router.node.note()
+        await gateway.member.changes.unlist_queue(name)
+    gateway.member.note()
     return split
 
 
-async def _delete(whole: Whole, name: str) -> None:
+async def _delete(whole: WholeQueue, name: str) -> None:
     """Delete a partition where it is, if it may go.
 
     Raises:
@@ -199,22 +199,22 @@ async def _delete(whole: Whole, name: str) -> None:
         InvalidArgument: it may not.
     """
     try:
-        await delete_here(whole.router, name, whole.caller)
+        await delete_here(whole.gateway, name, whole.caller)
     except QueueElsewhere as error:
-        await whole.router.ask(error.at, "delete_queue", DeleteQueue(queue=name), whole.caller, whole.origin)
+        await whole.gateway.router.ask(error.at, DeleteQueue(queue=name), whole.caller, whole.context)
 
 
-async def delete_here(router: ClusterRouter, name: str, caller: Caller) -> Done:
+async def delete_here(gateway: ClusterGateway, name: str, caller: Caller) -> Done:
     """Delete a partition that this node has: one that belongs to its queue no more, or that is empty and takes nothing.
 
     Raises:
         InvalidArgument: it may not go.
         QueueNotFound, QueueElsewhere, QueueMoving: it is not here.
     """
-    await router.node.refresh()
-    broker = await router.find(name)
+    await gateway.member.refresh()
+    broker = await gateway.router.find(name)
     queue, at = place_in(name)
-    split = router.groups.split_of(queue) or _WHOLE
+    split = gateway.groups.split_of(queue) or _WHOLE
     if at is None or at < split.partitions:
         raise InvalidArgument(f"The partition {name!r:.150} takes new messages.")
     if at >= split.made:
@@ -224,7 +224,7 @@ async def delete_here(router: ClusterRouter, name: str, caller: Caller) -> Done:
     return _DONE
 
 
-async def delete_further(router: ClusterRouter, queue: str, caller: Caller, origin: Origin) -> None:
+async def delete_further(gateway: ClusterGateway, queue: str, caller: Caller, context: CallContext) -> None:
     """Delete all partitions of a queue but the first, which is deleted next, with everything in them.
 
     From the first moment on the queue is split no more, so that what is left half done is a queue that can be used, and
@@ -234,18 +234,18 @@ async def delete_further(router: ClusterRouter, queue: str, caller: Caller, orig
         FairlaneError: not all are gone; ask again.
     """
     further = [
-        name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in router.groups.locations
+        name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in gateway.groups.locations
     ]
-    if router.groups.split_of(queue) is None and not further:
+    if gateway.groups.split_of(queue) is None and not further:
         return
-    await router.changes.change_split(queue, lambda _entry: None)
-    router.node.note()
-    whole = router.whole(queue, _WHOLE, caller, origin)
+    await gateway.member.changes.change_split(queue, lambda _entry: None)
+    gateway.member.note()
+    whole = gateway.whole(queue, _WHOLE, caller, context)
     await _all_done(_delete_all(whole, name) for name in further)
-    router.node.note()
+    gateway.member.note()
 
 
-async def _delete_all(whole: Whole, name: str) -> None:
+async def _delete_all(whole: WholeQueue, name: str) -> None:
     with contextlib.suppress(QueueNotFound):  # it went before, and was still on the board
         await _delete(whole, name)
-    await whole.router.changes.unlist_queue(name)
+    await whole.gateway.member.changes.unlist_queue(name)

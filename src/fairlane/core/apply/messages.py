@@ -34,7 +34,9 @@ _NO_THROTTLES: list[tuple[str, ...]] = [()]
 def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
     """Let new messages be in their queue."""
     queue = ledger.queues[record.queue]
-    forget_dedups(ledger, at_ms)
+    homes = ledger.dedup_homes
+    if homes and homes[0].until_ms <= at_ms:
+        forget_dedups(ledger, at_ms)
     messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
     count_in(ledger, queue, messages, sum(record.sizes))
     if record.dedup_ids is not None:
@@ -66,7 +68,14 @@ def rows_of(terms: Terms) -> Iterable[Row]:
     """Return the terms of each message."""
     n = len(terms.keys)
     keys = terms.keys
-    if _is_plain(terms) and terms.weights is None and terms.costs is None:
+    if (
+        terms.priorities is None
+        and terms.throttles is None
+        and terms.due_ms is None
+        and terms.deadlines_ms is None
+        and terms.weights is None
+        and terms.costs is None
+    ):
         return [(key, 0, 1, _NORMAL, (), None, None) for key in keys]
     nothing: list[int | None] = [None] * n
     return zip(
@@ -79,11 +88,6 @@ def rows_of(terms: Terms) -> Iterable[Row]:
         terms.deadlines_ms or nothing,
         strict=True,
     )
-
-
-def _is_plain(terms: Terms) -> bool:
-    """Tell whether no message needs more of the scheduler than its key, weight and cost."""
-    return terms.priorities is None and terms.throttles is None and terms.due_ms is None and terms.deadlines_ms is None
 
 
 def _set_caps(messages: list[Message], caps: list[int | None]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Enqueue
-from fairlane.core.decide.room import Room, fits
-from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.decide.room import Room, fits, is_limited
+from fairlane.core.decision import Decision, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
@@ -20,25 +20,24 @@ from fairlane.model.names import id_of, ids_of
 Outcome = list[str | FairlaneError]
 
 
-def enqueue(ledger: Ledger, command: Enqueue, now_ms: int) -> Decision:
-    """Take in each message that is sound, not known already and has room. The outcome has an id or error for each."""
-    return enqueue_at(ledger, command, now_ms, sequence=ledger.next_sequence, cause=None)
-
-
-def enqueue_at(
+def enqueue(
     ledger: Ledger,
     command: Enqueue,
     now_ms: int,
     *,
-    sequence: int,
-    cause: int | None,
+    sequence: int | None = None,
+    cause: int | None = None,
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
 ) -> Decision:
-    """Decide an enqueue whose record will have a certain sequence, after some messages have left and others come."""
-    queue = known_queue(ledger, command.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
+    """Take in each message that is valid, not known already and within the limits. The outcome has an id or error each.
+
+    An enqueue that is part of another command says which sequence its record will have, what caused it, which messages
+    have left before it and which have come.
+    """
+    queue = ledger.queues.get(command.queue)
+    if queue is None:
+        return refuse(no_queue(command.queue))
     messages = command.messages
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
@@ -50,21 +49,23 @@ def enqueue_at(
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    room = Room(ledger, queue, leaving=leaving, coming=coming)
-    refused = refusals(room, messages, terms)
-    if refused:
-        _note_refusals(outcome, rows, refused)
-        kept = [at for at in range(len(rows)) if at not in refused]
-        rows = [rows[at] for at in kept]
-        messages = [messages[at] for at in kept]
-        terms = take_rows(terms, kept)
+    if is_limited(ledger, queue):
+        room = Room(ledger, queue, leaving=leaving, coming=coming)
+        refused = refusals(room, messages, terms)
+        if refused:
+            _note_refusals(outcome, rows, refused)
+            kept = [at for at in range(len(rows)) if at not in refused]
+            rows = [rows[at] for at in kept]
+            messages = [messages[at] for at in kept]
+            terms = take_rows(terms, kept)
+    first = ledger.next_sequence if sequence is None else sequence
     if not rows:
-        return Decision([], _with_ids(outcome, rows, sequence))
-    sizes, starts, bodies = packed(messages, sequence, is_plain=is_plain)
-    record = Enqueued(sequence, queue.name, sizes, starts, terms)
+        return Decision([], _with_ids(outcome, rows, first))
+    sizes, starts, bodies = packed(messages, first, is_plain=is_plain)
+    record = Enqueued(first, queue.name, sizes, starts, terms)
     _add_ids(record, queue, messages, now_ms, is_plain=is_plain)
     record.cause = cause
-    return Decision([record], _with_ids(outcome, rows, sequence), bodies)
+    return Decision([record], _with_ids(outcome, rows, first), bodies)
 
 
 def _sound(
@@ -162,7 +163,7 @@ def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> b
 
 def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[int, FairlaneError]:
     """Return the messages there is no room for, each with why."""
-    if not room.is_limited or room.has_for(len(messages), sum(len(message.payload) for message in messages)):
+    if room.has_for(len(messages), sum(len(message.payload) for message in messages)):
         return {}
     tried = (room.take(key, len(message.payload)) for key, message in zip(terms.keys, messages, strict=True))
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}

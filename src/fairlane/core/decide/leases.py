@@ -11,8 +11,8 @@ from typing import Any
 
 from fairlane.core.checks import whole_fault
 from fairlane.core.commands import Ack, Cancel, Extend, Lease, Nack, Remove, SetState
-from fairlane.core.decide.enqueue import enqueue_at
-from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.decide.enqueue import enqueue
+from fairlane.core.decision import Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
     FairlaneError,
@@ -118,9 +118,9 @@ def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Me
 
 def ack(ledger: Ledger, command: Ack, now_ms: int) -> Decision:
     """Let leased messages be done. The outcome has None or an error for each; with messages to forward, their ids."""
-    queue = known_queue(ledger, command.queue)
-    if isinstance(queue, FairlaneError):
-        return refuse(queue)
+    queue = ledger.queues.get(command.queue)
+    if queue is None:
+        return refuse(no_queue(command.queue))
     costs = command.costs
     if costs is not None and (fault := _costs_fault(costs, len(command.receipts))) is not None:
         return refuse(InvalidArgument(fault))
@@ -155,7 +155,7 @@ def _ack_and_forward(ledger: Ledger, command: Ack, held: list[Message], outcome:
     sequence = ledger.next_sequence + len(held)
     for part in command.forward:
         cause = held[0].number if held else None
-        enqueued = enqueue_at(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held, coming=coming)
+        enqueued = enqueue(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held, coming=coming)
         results: list[Any] = enqueued.outcome if isinstance(enqueued.outcome, list) else [enqueued.outcome]
         refusal = next((result for result in results if isinstance(result, FairlaneError)), None)
         if refusal is not None:

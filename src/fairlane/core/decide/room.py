@@ -18,6 +18,19 @@ def fits(count: int, most: int | None) -> bool:
     return most is None or count <= most
 
 
+def is_limited(ledger: Ledger, queue: Queue) -> bool:
+    """Tell whether there is any limit at all on what may wait in a queue."""
+    policy, limits = queue.policy, ledger.limits
+    return not (
+        policy.waiting_max is None
+        and policy.waiting_bytes_max is None
+        and policy.key_waiting_max is None
+        and policy.key_waiting_bytes_max is None
+        and limits.waiting_max is None
+        and limits.waiting_bytes_max is None
+    )
+
+
 class Room:
     """How much room is left while one message after another of a batch takes some of it."""
 
@@ -36,13 +49,6 @@ class Room:
             self._size -= message.size
             if message.queue is queue:
                 self._add(message.key, -1, -message.size)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is any limit at all."""
-        policy, limits = self._queue.policy, self._ledger.limits
-        mosts = (policy.waiting_max, policy.waiting_bytes_max, limits.waiting_max, limits.waiting_bytes_max)
-        return self._queue.counts_keys or mosts.count(None) < len(mosts)
 
     def has_for(self, count: int, size: int) -> bool:
         """Tell whether there certainly is room for so many messages and bytes, whatever their keys."""

@@ -1,53 +1,51 @@
-"""The words of the ASGI protocol, as far as the doors speak them."""
+"""The parts of ASGI that the interfaces use, and the direct way to a WebSocket that our own server adds."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, Protocol, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
+Headers: TypeAlias = Mapping[bytes, str]
+"""The headers of a request, by their names in lower case."""
 
-SHORT_WAY: Final = "fairlane.short_way"
-"""The extension of a WebSocket's scope that is a ``ShortWay``; only our own server has it."""
+DIRECT_SOCKET: Final = "fairlane.direct_socket"
+"""The extension of a WebSocket's scope that is a ``DirectSocket``; only our own server has it."""
 
 
-class ShortWay(Protocol):
-    """A WebSocket whose messages are handed over by plain calls, without a task or a queue between."""
+class DirectSocket(Protocol):
+    """A WebSocket whose messages are handed over by plain calls, without a task or a queue in between."""
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the client reads what it is sent."""
 
     @property
     def is_open(self) -> bool:
         """Whether anything can still be sent."""
 
-    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
-        """From now on hand each binary message to the one, and tell the other when there is room to write again."""
+    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
+        """Call ``on_message`` with each binary message from now on, and ``on_capacity`` when more can be written."""
 
     def write(self, message: bytes) -> None:
         """Send a message."""
 
     def hold(self) -> None:
-        """Hand on and read nothing until ``go_on``."""
+        """Read nothing and hand nothing over until ``resume``."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Read on."""
 
 
-def header(scope: Scope, name: bytes) -> str | None:
-    """Return the value of a request header, the first if there are several, or None. The name is in lower case."""
-    for field, value in scope["headers"]:
-        if field == name:
-            text: str = value.decode("latin-1")
-            return text.strip()
-    return None
+def headers_of(scope: Scope) -> dict[bytes, str]:
+    """Return the headers of a request. Of several with the same name, the first counts."""
+    return {name: value.decode("latin-1").strip() for name, value in reversed(scope["headers"])}
 
 
 def address_of(scope: Scope) -> str | None:
-    """Return the address a request comes from, without the port; None if nobody knows."""
+    """Return the address a request comes from, without the port; None if the server does not know it."""
     client = scope.get("client")
     return None if client is None else str(client[0])

@@ -15,8 +15,7 @@ from fairlane.broker.requests import Consumer
 from fairlane.broker.verbs.checking import check_taking
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
-from fairlane.model.partitions import MARK, served_name
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.outbox import Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.verb import Done
@@ -28,10 +27,12 @@ _NOTHING = Done()
 class Channel:
     """One consumer that stays: what it is handed goes out as frames."""
 
-    def __init__(self, number: int, request: Consume, doors: Doors, broker: AsyncBroker, outbox: Outbox) -> None:
+    def __init__(
+        self, number: int, request: Consume, server: ServerContext, broker: AsyncBroker, outbox: Outbox
+    ) -> None:
         self.number = number
         self.broker = broker
-        self._doors = doors
+        self._server = server
         self._outbox = outbox
         self._is_answered = False
         self._is_ended = False
@@ -63,12 +64,12 @@ class Channel:
         if deliveries:
             self._sent += len(deliveries)
             self._latest.extend([delivery.id for delivery in deliveries])
-            self._doors.tally.delivered += len(deliveries)
-            if self._doors.spans is not None:
-                self._doors.spans.delivered(self.consumer.queue, deliveries)
+            self._server.tally.delivered += len(deliveries)
+            if self._server.spans is not None:
+                self._server.spans.delivered(self.consumer.queue, deliveries)
             self._outbox.put(Deliver(self.number, deliveries))
         elif self.consumer.ending is not None:
-            self.end(self._doors.told(self.consumer.ending))
+            self.end(self._server.explained(self.consumer.ending))
         elif self.consumer.is_closed:
             self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
 
@@ -121,8 +122,8 @@ class _Unseen(Collection[Any]):
 class Channels:
     """The channels of one connection, by number."""
 
-    def __init__(self, doors: Doors, outbox: Outbox) -> None:
-        self._doors = doors
+    def __init__(self, server: ServerContext, outbox: Outbox) -> None:
+        self._server = server
         self._outbox = outbox
         self._open: dict[int, Channel] = {}
 
@@ -133,12 +134,12 @@ class Channels:
             InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: there is no new channel.
         """
         check_taking(request.credit, 0, request.visibility_ms, request.owner)
-        broker = await self._doors.broker_of(request.queue)
-        if MARK in request.queue:
-            request = msgspec.structs.replace(request, queue=served_name(request.queue))
+        broker, served = await self._server.gateway.served(request.queue)
+        if served != request.queue:
+            request = msgspec.structs.replace(request, queue=served)
         if number in self._open:
             raise InvalidArgument(f"Channel {number} is open already.")
-        channel = Channel(number, request, self._doors, broker, self._outbox)
+        channel = Channel(number, request, self._server, broker, self._outbox)
         self._open[number] = channel
         try:
             await broker.attach(channel.consumer)
@@ -147,10 +148,10 @@ class Channels:
             if isinstance(error, asyncio.CancelledError):
                 broker.abandon(channel.consumer)  # it may have begun all the same
             if isinstance(error, FairlaneError):
-                raise self._doors.told(error) from error
+                raise self._server.explained(error) from error
             raise
         channel.answer()
-        if self._doors.draining.is_set():
+        if self._server.draining.is_set():
             channel.end(going_down())
 
     async def stop(self, request: Stop) -> Done:

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer: bodies with a limit, JSON or msgpack, errors in one shape, correlation ids."""
+"""One HTTP request and its answer: bounded bodies, JSON or msgpack, one form of errors, correlation ids."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge, UnavailableError
-from fairlane.gateway.context import Origin, checked_correlation_id
+from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import Receive, Scope, Send, header
+from fairlane.server.interfaces.asgi import Receive, Scope, Send, headers_of
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED, LEASE_NAME
@@ -28,13 +28,11 @@ _KINDS: Final = {
     "application/vnd.msgpack": MSGPACK,
 }
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
-
-
 _decoders: Final[dict[tuple[str, type], Callable[[Any], Any]]] = {}
 
 
 def _decoder(kind: str, shape: type[T]) -> Callable[[Any], T]:
-    """Return what decodes a shape. To make it takes longer than to decode, so it is kept; there are few shapes."""
+    """Return a decoder for a shape. Building one takes longer than decoding, so all are kept; there are few shapes."""
     decode = _decoders.get((kind, shape))
     if decode is None:
         decode = msgspec.json.Decoder(shape).decode if kind is JSON else msgspec.msgpack.Decoder(shape).decode
@@ -43,98 +41,94 @@ def _decoder(kind: str, shape: type[T]) -> Callable[[Any], T]:
 
 
 class Gone(Exception):
-    """The caller has hung up."""
+    """The caller has disconnected."""
 
 
 class Exchange:
     """A request that is being answered."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int, has_others: bool = False
-    ) -> None:
-        """Begin to answer a request; where there are other nodes, it matters whether the caller is one or follows."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_bytes_max: int) -> None:
         self.scope = scope
-        self._has_others = has_others
+        self.headers = headers_of(scope)
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self._receive = receive
         self._send = send
         self._body_bytes_max = body_bytes_max
-        self.is_begun = False
         self._is_read = False
-        self.correlation_id = secrets.token_hex(16)
-        self._accept = (header(scope, b"accept") or "").lower()
+        self._accept = self.headers.get(b"accept", "").lower()
         self._kind = JSON
+        self.is_begun = False
+        self.correlation_id = secrets.token_hex(16)
+        """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
-    def read_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives, if it gives one.
+    def check_correlation_id(self) -> None:
+        """Take the correlation id that the caller gives, if any.
 
         Raises:
-            InvalidArgument: it is none.
+            InvalidArgument: it is malformed.
         """
-        given = header(self.scope, b"x-correlation-id")
+        given = self.headers.get(b"x-correlation-id")
         if given is not None:
-            self.correlation_id = checked_correlation_id(given, "X-Correlation-Id")
+            self.correlation_id = check_correlation_id(given, "X-Correlation-Id")
 
-    def origin(self) -> Origin:
-        """Return where the request comes from."""
-        traceparent = header(self.scope, b"traceparent")
-        if traceparent is None:
-            return Origin(self.correlation_id, None, *self._route())
-        return Origin(self.correlation_id, trace_of(traceparent, header(self.scope, b"tracestate")), *self._route())
-
-    def _route(self) -> tuple[bool, bool, str | None]:
-        """Return whether the caller follows by itself, whether it is another node, and how that names a lease."""
-        if not self._has_others:
-            return False, False, None
-        is_forwarded = header(self.scope, FORWARDED) is not None
-        lease_name = header(self.scope, LEASE_NAME) if is_forwarded else None
-        return header(self.scope, FOLLOWS) is not None, is_forwarded, lease_name
+    def context(self) -> CallContext:
+        """Return the context of the call. Only a correlation id that the caller gave is put on its messages."""
+        headers = self.headers
+        traceparent = headers.get(b"traceparent")
+        is_forwarded = FORWARDED in headers
+        return CallContext(
+            self.correlation_id if b"x-correlation-id" in headers else None,
+            None if traceparent is None else trace_of(traceparent, headers.get(b"tracestate")),
+            FOLLOWS in headers,
+            is_forwarded,
+            headers.get(LEASE_NAME) if is_forwarded else None,
+        )
 
     # --------------------------------------------------------------------------------------------------------- request
 
     def query(self, *names: str) -> dict[str, str]:
-        """Return the parameters behind the path.
+        """Return the query parameters.
 
         Raises:
-            InvalidArgument: there is one beside those named here.
+            InvalidArgument: there is one that is not named here.
         """
         given = dict(parse_qsl(self.query_string, keep_blank_values=True))
         for name in given:
             if name not in names:
                 known = ", ".join(names) or "none"
-                raise InvalidArgument(f"There is no parameter {name!r:.100}; there is {known}.")
+                raise InvalidArgument(f"Unknown parameter {name!r:.100}; expected {known}.")
         return given
 
     @property
     def query_string(self) -> str:
-        """What is behind the path, as it was sent."""
+        """The query string as it was sent."""
         text: str = self.scope.get("query_string", b"").decode("latin-1")
         return text
 
     @property
     def content_type(self) -> str | None:
-        """What the caller says that the body is, in lower case and without parameters."""
-        given = header(self.scope, b"content-type")
+        """The content type of the request, in lower case and without parameters."""
+        given = self.headers.get(b"content-type")
         return None if given is None else given.partition(";")[0].strip().lower()
 
     def accepts(self, kind: str) -> bool:
-        """Tell whether the caller asks for a kind of content by name."""
+        """Return whether the caller asks for a content type by name."""
         return kind in self._accept
 
     async def request(self, shape: type[T], name: str) -> T:
-        """Return the body of the request.
+        """Return the body of the request, decoded.
 
         Raises:
-            InvalidArgument, PayloadTooLarge: it is not as it should be.
-            Gone: the caller has hung up.
+            InvalidArgument, PayloadTooLarge: it is malformed or too large.
+            Gone: the caller has disconnected.
         """
         data = await self.body()
         given = self.content_type
         kind = _KINDS.get(given or "")
         if kind is None:
-            if data or given is not None:  # forms are what pages of other sites can send without asking
-                raise InvalidArgument(f"A request is {JSON} or {MSGPACK}, as Content-Type says, not {given!r:.100}.")
+            if data or given is not None:  # forms are what a page of another site can send without asking
+                raise InvalidArgument(f"Content-Type must be {JSON} or {MSGPACK}, not {given!r:.100}.")
             kind = JSON
         self._kind = kind
         empty = b"{}" if kind is JSON else b"\x80"
@@ -144,11 +138,11 @@ class Exchange:
         """Return the body of the request as it is.
 
         Raises:
-            PayloadTooLarge: it is longer than may be; what is left of it is not read.
-            Gone: the caller has hung up.
+            PayloadTooLarge: it is too large; the rest of it is not read.
+            Gone: the caller has disconnected.
         """
         most = self._body_bytes_max
-        length = header(self.scope, b"content-length")
+        length = self.headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length[:19]) > most:
             raise PayloadTooLarge(f"A request has at most {most} bytes, not {length}.")
         parts, size = [], 0
@@ -166,7 +160,7 @@ class Exchange:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def hung_up(self) -> None:
-        """Return when the caller hangs up."""
+        """Return when the caller disconnects."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -174,8 +168,8 @@ class Exchange:
 
     @property
     def kind(self) -> str:
-        """The kind of the answer: what is asked for, or else what was sent."""
-        if any(name in self._accept for name, kind in _KINDS.items() if kind is MSGPACK):
+        """The content type of the answer: what the caller accepts, or else what it sent."""
+        if "msgpack" in self._accept:
             return MSGPACK
         return JSON if JSON in self._accept else self._kind
 
@@ -193,18 +187,18 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Begin an answer that comes bit by bit."""
+        """Begin an answer that is sent in pieces."""
         self.is_begun = True
         fields = {"content-type": kind, "x-correlation-id": self.correlation_id, **(headers or {})}
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def more(self, data: bytes) -> None:
-        """Send a bit of an answer; it waits for a slow reader."""
+        """Send a piece of the answer. This waits for a slow reader."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
-        """End an answer that came bit by bit."""
+        """End an answer that was sent in pieces."""
         await self._send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, error: FairlaneError, *, status: int | None = None, **more: str) -> None:
@@ -215,13 +209,13 @@ class Exchange:
         if error.code == "unauthenticated":
             headers["www-authenticate"] = "Bearer"
         if error.code == "payload_too_large" and not self._is_read:
-            headers["connection"] = "close"  # what is left of the body is not worth reading
+            headers["connection"] = "close"  # the rest of the body is not worth reading
         answer = ErrorAnswer(error=body_of(error))
         await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
 
 
 def line_of(value: Any, kind: str) -> bytes:  # noqa: ANN401 - whatever can be encoded
-    """Return a value as one piece of a stream: a line of JSON, or msgpack behind its length in four bytes."""
+    """Return a value as one piece of a stream: a line of JSON, or msgpack after its length in four bytes."""
     if kind is JSON:
         return _json.encode(value) + b"\n"
     data = _msgpack.encode(value)

@@ -13,8 +13,8 @@ import msgspec
 
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
-from fairlane.gateway.context import Origin, checked_correlation_id
-from fairlane.server.doors import Doors
+from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.server.logs import level_of
@@ -49,8 +49,8 @@ class Method:
 class Call:
     """A call that is being answered."""
 
-    def __init__(self, doors: Doors, context: Context, name: str) -> None:
-        self._doors = doors
+    def __init__(self, server: ServerContext, context: Context, name: str) -> None:
+        self._server = server
         self._context = context
         self._name = name
         self._metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
@@ -66,12 +66,12 @@ class Call:
         """
         given = self._metadata.get(CORRELATION)
         if given is not None:
-            self.correlation_id = checked_correlation_id(given, CORRELATION)
+            self.correlation_id = check_correlation_id(given, CORRELATION)
 
-    def origin(self) -> Origin:
+    def context(self) -> CallContext:
         """Return where the call comes from."""
         trace = trace_of(self._metadata.get(TRACEPARENT), self._metadata.get(TRACESTATE))
-        return Origin(self.correlation_id, trace)
+        return CallContext(self.correlation_id if CORRELATION in self._metadata else None, trace)
 
     def caller(self) -> Caller:
         """Return who calls. Pages in a browser can't speak gRPC, so where no keys are asked for anybody may.
@@ -79,7 +79,7 @@ class Call:
         Raises:
             Unauthenticated: a key is asked for, and there is none, or none that is good.
         """
-        return self._doors.keys.caller(self._metadata.get("authorization"))
+        return self._server.api_keys.caller(self._metadata.get("authorization"))
 
     def admit(self, caller: Caller) -> None:
         """Count a request.
@@ -87,8 +87,8 @@ class Call:
         Raises:
             RateLimited: the caller asks too often.
         """
-        if self._doors.rates is not None:
-            self._doors.admit(caller, _address_of(self._context.peer()))
+        if self._server.rates is not None:
+            self._server.admit(caller, _address_of(self._context.peer()))
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
@@ -99,8 +99,8 @@ class Call:
         extra = {"code": error.code, "correlation_id": self.correlation_id}
         _log.log(level_of(error), "%s was refused: %s", self._name, error.code, extra=extra)
         body = body_of(error)
-        if isinstance(error, QueueElsewhere) and self._doors.router is not None:
-            body = msgspec.structs.replace(body, at=self._doors.router.grpc_at(error.at) or "")
+        if isinstance(error, QueueElsewhere):
+            body = msgspec.structs.replace(body, at=self._server.gateway.grpc_address(error.at) or "")
         status = _STATUSES[grpc_status(error.code)]
         details = f"{body.cause[:_CAUSE_LENGTH_MAX]} {body.remedy}"
         await self._context.abort(status, details, self.trailing() + _of_error(body))
@@ -126,26 +126,26 @@ def _of_error(body: ErrorBody) -> Pairs:
     return (*pairs, ("fairlane-retry-after-ms", str(body.retry_after_ms)))
 
 
-async def answer(doors: Doors, method: Method, data: bytes, context: Context) -> bytes:
+async def answer(server: ServerContext, method: Method, data: bytes, context: Context) -> bytes:
     """Answer a call."""
-    call = Call(doors, context, method.verb)
-    answered = await _answered(doors, method, data, call)
+    call = Call(server, context, method.verb)
+    answered = await _answered(server, method, data, call)
     context.set_trailing_metadata(call.trailing())
     return _encoded(method, answered)
 
 
-async def _answered(doors: Doors, method: Method, data: bytes, call: Call) -> msgspec.Struct:
+async def _answered(server: ServerContext, method: Method, data: bytes, call: Call) -> msgspec.Struct:
     try:
         call.read_correlation_id()
         caller = call.known = call.caller()
         call.admit(caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
-        doors.limits.check_wait(request)
-        return await doors.call(method.verb, request, caller, call.origin())
+        server.limits.check_wait(request)
+        return await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)
     except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
-        await call.refuse(Doors.fault(method.verb, error))
+        await call.refuse(ServerContext.fault(method.verb, error))
 
 
 def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
@@ -154,14 +154,14 @@ def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
     return response.SerializeToString()
 
 
-async def hand_over(doors: Doors, method: Method, data: bytes, context: Context) -> None:
+async def hand_over(server: ServerContext, method: Method, data: bytes, context: Context) -> None:
     """Answer a call for messages.
 
     It writes its one answer itself, as a stream of one would, so that it sees when nobody takes it any more. On the
     wire that is the same, but it takes more time here, so other calls do without.
     """
-    call = Call(doors, context, method.verb)
-    leased = cast("LeasedMessages", await _answered(doors, method, data, call))
+    call = Call(server, context, method.verb)
+    leased = cast("LeasedMessages", await _answered(server, method, data, call))
     deliveries = leased.deliveries
     if len(deliveries) == 1:
         call.correlation_id = deliveries[0].correlation_id
@@ -169,5 +169,5 @@ async def hand_over(doors: Doors, method: Method, data: bytes, context: Context)
     try:
         await context.write(_encoded(method, leased))
     except BaseException:
-        doors.give_back(call.known, leased)  # nobody has got them
+        server.give_back(call.known, leased)  # nobody has got them
         raise

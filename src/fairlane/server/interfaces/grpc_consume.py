@@ -15,8 +15,8 @@ import grpc
 
 from fairlane.errors import FairlaneError, InvalidArgument, Unauthenticated
 from fairlane.model.message import Delivery
+from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import Answer
-from fairlane.server.doors import Doors
 from fairlane.server.interfaces.channels import Channels, going_down
 from fairlane.server.interfaces.grpc_calls import Call, Context
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
@@ -33,20 +33,20 @@ _BYTES_MAX: Final = 1024 * 1024
 """Bytes of payload in one message, if there is more than one delivery in it: clients refuse large ones by default."""
 
 
-async def consume(doors: Doors, context: Context) -> None:
+async def consume(server: ServerContext, context: Context) -> None:
     """Serve one consumer from its first message to its end."""
-    call = Call(doors, context, CONSUME)
+    call = Call(server, context, CONSUME)
     try:
         call.read_correlation_id()
-        with doors.subscription():
-            await _Consuming(doors, call, context).run()
+        with server.subscription():
+            await _Consuming(server, call, context).run()
     except FairlaneError as error:
-        doors.tally.errors[error.code] += 1
+        server.tally.errors[error.code] += 1
         await call.refuse(error)
     except grpc.aio.AbortError:
         raise
     except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
-        await call.refuse(Doors.fault(CONSUME, error))
+        await call.refuse(ServerContext.fault(CONSUME, error))
     context.set_trailing_metadata(call.trailing())
 
 
@@ -115,12 +115,12 @@ def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, 
 class _Consuming:
     """One call."""
 
-    def __init__(self, doors: Doors, call: Call, context: Context) -> None:
-        self._doors = doors
+    def __init__(self, server: ServerContext, call: Call, context: Context) -> None:
+        self._server = server
         self._call = call
         self._context = context
         self._outbox = _Outbox(context)
-        self._channels = Channels(doors, self._outbox)
+        self._channels = Channels(server, self._outbox)
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
         self._caller = call.caller()
@@ -134,8 +134,8 @@ class _Consuming:
         """
         self._call.admit(self._caller)
         request = await self._opening()
-        self._doors.tally.calls[CONSUME] += 1
-        self._doors.check_open(CONSUME)
+        self._server.tally.calls[CONSUME] += 1
+        self._server.check_open()
         self._caller.check("consume", request.queue)
         self._queue = request.queue
         await self._channels.open(_CHANNEL, request)
@@ -157,13 +157,13 @@ class _Consuming:
         return self._read(), self._outbox.run(), self._drain(), self._watch_key()
 
     async def _watch_key(self) -> None:
-        await self._doors.keys.ended(self._caller)
+        await self._server.api_keys.ended(self._caller)
         raise Unauthenticated("The key has been revoked, or has expired.")
 
     async def _drain(self) -> None:
-        await self._doors.draining.wait()
+        await self._server.draining.wait()
         self._channels.end_all()
-        await self._doors.closing.wait()
+        await self._server.closing.wait()
         raise going_down()
 
     # --------------------------------------------------------------------------------------------------------- reading
@@ -189,11 +189,11 @@ class _Consuming:
             task = asyncio.create_task(self._answer(message))
             self._calls.add(task)
             task.add_done_callback(self._done)
-            while len(self._calls) >= self._doors.limits.calls_max:
+            while len(self._calls) >= self._server.limits.calls_max:
                 self._one_done.clear()
                 await self._one_done.wait()
-            if not self._outbox.has_room:
-                await self._outbox.wait_for_room()
+            if not self._outbox.has_capacity:
+                await self._outbox.wait_for_capacity()
         await asyncio.get_running_loop().create_future()  # it says no more, but still listens
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -225,4 +225,4 @@ class _Consuming:
         self._call.admit(self._caller)
         items = getattr(message, name)
         fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}
-        return await self._doors.call(name, shaped(name, fields), self._caller, self._call.origin())
+        return await self._server.call(shaped(name, fields), self._caller, self._call.context())

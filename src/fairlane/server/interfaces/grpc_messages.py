@@ -14,13 +14,13 @@ from fairlane.server.interfaces.grpc_shapes import shaped
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.leases import Ack, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
 
 # What is Any here are messages of protobuf, whose classes are made when the program runs.
 
 
-def read_enqueue(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
+def read_enqueue(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return what to enqueue."""
     messages = news(message.messages)
     if message.HasField("wait_ms"):
@@ -28,7 +28,7 @@ def read_enqueue(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
     return Enqueue(queue=message.queue, messages=messages)
 
 
-def read_stage(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
+def read_stage(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return what to stage."""
     fields = {field.name: value for field, value in message.ListFields()}
     return shaped(name, fields | {"messages": news(message.messages)})
@@ -56,7 +56,7 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
     )
 
 
-def read_forward(name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
+def read_forward(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return what to forward, and where to."""
     messages = {queue: news(group.messages) for queue, group in message.messages.items()}
     return shaped(name, {"queue": message.queue, "receipt": said(message.receipt), "messages": messages})
@@ -70,7 +70,7 @@ def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
     ]
 
 
-def read_ack(_name: str, message: Any) -> Shape:  # noqa: ANN401 - see above
+def read_ack(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
     """Return what is done."""
     return Ack(queue=message.queue, receipts=receipts_of(message))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlane.errors import InvalidArgument
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 from fairlane.server.settings import ServerSettings
 
 try:
@@ -66,12 +66,12 @@ _WRITES: Final[Mapping[str, Write]] = {
 }
 
 
-class GrpcDoor:
-    """A gRPC server on the doors."""
+class GrpcInterface:
+    """The gRPC server."""
 
-    def __init__(self, doors: Doors) -> None:
-        limits = doors.limits
-        self._doors = doors
+    def __init__(self, server: ServerContext) -> None:
+        limits = server.limits
+        self._context = server
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes_max),
@@ -109,11 +109,11 @@ class GrpcDoor:
             write=_WRITES.get(verb, write),
         )
         if verb == _LEASE:
-            return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._doors, one))
-        return grpc.unary_unary_rpc_method_handler(partial(answer, self._doors, one))
+            return grpc.unary_stream_rpc_method_handler(partial(hand_over, self._context, one))
+        return grpc.unary_unary_rpc_method_handler(partial(answer, self._context, one))
 
     async def _consume(self, _requests: object, context: Context) -> None:
-        await consume(self._doors, context)
+        await consume(self._context, context)
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen on an address, and return the port.
@@ -136,7 +136,7 @@ class GrpcDoor:
         self._draining = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        await self._doors.draining.wait()
+        await self._context.draining.wait()
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
@@ -147,7 +147,7 @@ class GrpcDoor:
 
 
 @asynccontextmanager
-async def grpc_opened(doors: Doors, settings: ServerSettings) -> AsyncIterator[str | None]:
+async def grpc_opened(server: ServerContext, settings: ServerSettings) -> AsyncIterator[str | None]:
     """Serve gRPC for as long as the context lasts, if the settings say so; give the address it is at.
 
     Raises:
@@ -156,7 +156,7 @@ async def grpc_opened(doors: Doors, settings: ServerSettings) -> AsyncIterator[s
     if settings.grpc_port is None:
         yield None
         return
-    door = GrpcDoor(doors)
+    door = GrpcInterface(server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     port = door.listen(f"{host}:{settings.grpc_port}", _credentials(settings))
     await door.start()

@@ -17,10 +17,10 @@ from fairlane.model.answers import EnqueueAnswer
 from fairlane.model.policy import QueuePolicy
 from fairlane.server.dispatch import decoded
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
 
-Read: TypeAlias = Callable[[str, Any], Shape]
+Read: TypeAlias = Callable[[str, Any], Request[Any]]
 Write: TypeAlias = Callable[[Any, Any], None]
 
 
@@ -53,22 +53,22 @@ def _refuse_unknown(kind: type[Message], data: bytes, name: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def shaped(name: str, fields: Mapping[str, Any]) -> Shape:
+def shaped(name: str, fields: Mapping[str, Any]) -> Request[Any]:
     """Return the request of a verb that has these fields.
 
     Raises:
         InvalidArgument: there is no such request; the cause names the field.
     """
-    shape: type[Shape] = VERBS[name].request
+    shape: type[Request[Any]] = VERBS[name].request
     return decoded(lambda given: msgspec.convert(given, shape), cast("Any", fields), name)
 
 
-def read(name: str, message: Message) -> Shape:
+def read(name: str, message: Message) -> Request[Any]:
     """Return the request of a verb that a message holds."""
     return shaped(name, said(message))
 
 
-def read_update(name: str, message: Any) -> Shape:  # noqa: ANN401 - see parsed
+def read_update(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
     """Return the changes to a policy; what is to be reset has its default."""
     changes = said(message.policy)
     default = QueuePolicy()
@@ -79,7 +79,7 @@ def read_update(name: str, message: Any) -> Shape:  # noqa: ANN401 - see parsed
     return shaped(name, {"queue": message.queue, "policy": changes})
 
 
-def read_config(name: str, message: Any) -> Shape:  # noqa: ANN401 - see parsed
+def read_config(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
     """Return the values to set, and None for those to remove."""
     return shaped(name, {"values": dict(message.values) | dict.fromkeys(message.remove)})
 

@@ -1,7 +1,7 @@
-"""The HTTP door: a plain ASGI application.
+"""The HTTP interface: a plain ASGI application.
 
-Every verb is a POST of its request to its path. Beside the verbs there are streams of deliveries, pages to be looked at
-with GET, and what operators' machines ask for: health, metrics and a description of it all.
+Every verb is a POST of its request to its path. Besides the verbs there are streams of deliveries, pages for people,
+and what monitoring needs: health, metrics and a description of the API.
 """
 
 from __future__ import annotations
@@ -9,66 +9,74 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
 from fairlane.gateway.caller import Caller
-from fairlane.server.doors import Doors
+from fairlane.gateway.leases import leased_unless
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.exchange import Exchange, Gone
-from fairlane.server.interfaces.long_poll import lease_or_hang_up
 from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
 from fairlane.server.logs import level_of
 from fairlane.server.routes import journal, pages, reports
-from fairlane.verbs.leases import Lease
-from fairlane.verbs.table import PATHS, VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
+from fairlane.verbs.messages import ENQUEUE
+from fairlane.verbs.table import PATHS
+from fairlane.verbs.verb import Verb
 
-Route = Callable[[Doors, Exchange, Caller], Awaitable[None]]
+Route = Callable[[ServerContext, Exchange, Caller], Awaitable[None]]
 _log = logging.getLogger("fairlane.access")
-_NOT_KEPT: Final = {"cache-control": "no-store"}
+_NO_STORE: Final = {"cache-control": "no-store"}
 
 
-async def _verb(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    request = await exchange.request(VERBS[name].request, name)
-    await _answer(name, request, doors, exchange, caller)
+async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer a verb."""
+    request = await exchange.request(verb.request, verb.name)
+    server.limits.check_wait(request)
+    answer = await server.call(request, caller, exchange.context())
+    await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
 
 
-async def _enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    await (raw_payload.enqueue if raw_payload.is_raw(exchange) else partial(_verb, "enqueue"))(doors, exchange, caller)
+async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    if raw_payload.is_raw(exchange):
+        await raw_payload.enqueue(server, exchange, caller)
+    else:
+        await _call(ENQUEUE, server, exchange, caller)
 
 
-async def _dequeue_with_state(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    request = await exchange.request(Lease, "dequeueWithState")
-    await _answer("lease", msgspec.structs.replace(request, with_state=True), doors, exchange, caller)
-
-
-async def _answer(name: str, request: Shape, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    doors.limits.check_wait(request)
-    origin = exchange.origin()
-    if isinstance(request, Lease):
-        is_raw = raw_payload.wants_raw(exchange, request)
-        answer = await lease_or_hang_up(doors, exchange, request, caller, origin)
-        if len(answer.deliveries) == 1:
-            exchange.correlation_id = answer.deliveries[0].correlation_id
-        await (raw_payload.answer(exchange, answer) if is_raw else exchange.answer(answer))
-        return
-    answered = await doors.call(name, request, caller, origin)
-    await exchange.answer(answered, headers=_NOT_KEPT if VERBS[name].is_secret else None)
+async def _lease(name: str, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
+    request = await exchange.request(Lease, name)
+    if name == "dequeueWithState":
+        request = msgspec.structs.replace(request, with_state=True)
+    server.limits.check_wait(request)
+    is_raw = raw_payload.wants_raw(exchange, request)
+    leasing = server.call(request, caller, exchange.context())
+    if request.wait_ms:
+        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
+        if leased is None:
+            raise Gone
+    else:
+        leased = cast("LeasedMessages", await leasing)
+    if len(leased.deliveries) == 1:
+        exchange.correlation_id = leased.deliveries[0].correlation_id
+    await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
 
 
 def _routes() -> dict[tuple[str, str], Route]:
     routes: dict[tuple[str, str], Route] = {
-        ("POST", f"/v1/{path}"): partial(_verb, verb.name) for path, verb in PATHS.items()
+        ("POST", f"/v1/{path}"): partial(_call, verb) for path, verb in PATHS.items()
     }
+    routes |= {("POST", f"/v1/{path}"): partial(_lease, "lease") for path in (LEASE.path, *LEASE.aliases)}
     return routes | {
-        ("POST", "/v1/queue/enqueue"): _enqueue,
-        ("POST", "/v1/queue/dequeueWithState"): _dequeue_with_state,
+        ("POST", f"/v1/{ENQUEUE.path}"): _enqueue,
+        ("POST", "/v1/queue/dequeueWithState"): partial(_lease, "dequeueWithState"),
         ("POST", "/v1/queue/subscribe"): subscription.subscribe,
         ("POST", "/v1/queue/subscribeWithState"): subscription.subscribe_with_state,
         ("POST", "/v1/queue/watch"): subscription.watch,
@@ -86,50 +94,61 @@ def _routes() -> dict[tuple[str, str], Route]:
 ROUTES: Final = _routes()
 _QUEUE: Final = "/v1/queues/"
 _STREAMS: Final = frozenset(
-    (
-        *("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch"),
-        *("/v1/live", "/v1/journal"),
-    )
+    ("/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch", "/v1/live", "/v1/journal")
 )
-"""What is answered bit by bit: at a node that has not got the queue, what is asked with GET is answered from the one
-that has, and whoever asks otherwise, or follows, is sent there."""
+"""What is answered in pieces. A node that does not have the queue passes the answer of its owner on to a GET, and
+redirects everyone else, who can send the request again or follow by themselves."""
 _METHODS: Final = {path: {method for method, at in ROUTES if at == path} for _, path in ROUTES}
 
 
-class HttpDoor:
-    """The ASGI application: HTTP here, WebSockets on to the stream."""
+class HttpInterface:
+    """The ASGI application: serves HTTP, and passes WebSockets on to the stream."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
         if scope["type"] == "websocket":
-            await serve_stream(self._doors, scope, receive, send)
-        elif scope["type"] == "http":
-            most, has_others = self._doors.limits.body_bytes_max, self._doors.groups is not None
-            await self._serve(Exchange(scope, receive, send, body_bytes_max=most, has_others=has_others))
-
-    async def _serve(self, exchange: Exchange) -> None:
+            await serve_stream(self._server, scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, body_bytes_max=self._server.limits.body_bytes_max)
         try:
             await self._route(exchange)
         except Gone:
             return
         except QueueElsewhere as error:
-            await self._send_on(exchange, error)
+            await self._pass_on(exchange, error)
         except FairlaneError as error:
             await self._refuse(exchange, error)
-        except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
-            await self._refuse(exchange, Doors.fault(exchange.path, error))
+        except Exception as error:  # noqa: BLE001 - every request gets an answer
+            await self._refuse(exchange, ServerContext.fault(exchange.path, error))
 
-    async def _send_on(self, exchange: Exchange, error: QueueElsewhere) -> None:
-        """Answer from the node that has the queue where that is possible, or else say who it is."""
-        router = self._doors.router
-        if router is None or exchange.is_begun or exchange.path not in _STREAMS or not may_relay(exchange):
+    def _route(self, exchange: Exchange) -> Awaitable[None]:
+        server, path = self._server, exchange.path
+        public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
+        if public is not None:
+            return public(server, exchange)
+        exchange.check_correlation_id()
+        caller = server.caller(exchange.headers)
+        if server.rates is not None:
+            server.admit(caller, address_of(exchange.scope))
+        route = ROUTES.get((exchange.method, path))
+        if route is not None:
+            return route(server, exchange, caller)
+        if path.startswith(_QUEUE) and exchange.method == "GET":
+            return pages.queue(path.removeprefix(_QUEUE), server, exchange, caller)
+        return self._lost(exchange)
+
+    async def _pass_on(self, exchange: Exchange, error: QueueElsewhere) -> None:
+        """Answer from the node that has the queue where that is possible, or else redirect the caller there."""
+        if exchange.is_begun or exchange.path not in _STREAMS or not may_relay(exchange):
             await self._refuse(exchange, error)
             return
         try:
-            await relay(self._doors, router, exchange, error.at)
+            await relay(self._server, exchange, error.at)
         except Gone:
             return
         except FairlaneError as fault:
@@ -146,28 +165,11 @@ class HttpDoor:
         else:
             await exchange.refuse(error)
 
-    async def _route(self, exchange: Exchange) -> None:
-        doors, path = self._doors, exchange.path
-        public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
-        if public is not None:
-            await public(doors, exchange)
-            return
-        exchange.read_correlation_id()
-        caller = doors.caller(exchange.scope)
-        doors.admit(caller, address_of(exchange.scope))
-        route = ROUTES.get((exchange.method, path))
-        if route is not None:
-            await route(doors, exchange, caller)
-        elif path.startswith(_QUEUE) and exchange.method == "GET":
-            await pages.queue(path.removeprefix(_QUEUE), doors, exchange, caller)
-        else:
-            await self._lost(exchange)
-
     @staticmethod
     async def _lost(exchange: Exchange) -> None:
         methods = _METHODS.get(exchange.path, set()) | ({"GET"} if exchange.path in pages.PUBLIC else set())
         if not methods:
-            raise RouteNotFound(f"There is nothing at {exchange.path!r:.150}; /docs says what there is.")
+            raise RouteNotFound(f"No route for {exchange.path!r:.150}; see /docs for all routes.")
         allowed = ", ".join(sorted(methods))
-        error = RouteNotFound(f"{exchange.path} is asked with {allowed}, not {exchange.method:.20}.")
+        error = RouteNotFound(f"Method {exchange.method:.20} is not allowed for {exchange.path}; use {allowed}.")
         await exchange.refuse(error, status=405, allow=allowed)

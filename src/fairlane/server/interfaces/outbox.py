@@ -1,8 +1,8 @@
 """What a connection of the stream still has to send: in order, many small frames in one message, and bounded.
 
-Frames are put here by the loop's callbacks, and sent by one task, or where the connection has a short way at the end of
-the same pass of the loop; so nobody else waits for a slow reader. Those who put are asked to stop when too much lies
-here (``has_room``), which is how a slow reader slows down its own calls.
+Callbacks of the loop put frames here. One task sends them, or where the socket is direct they go at the end of the same
+pass of the loop, so that no other connection waits for a slow reader. When too much lies here (``has_capacity``), the
+connection reads no more calls, so that a slow reader slows down only itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fairlane.model.message import MessageView
-from fairlane.server.interfaces.asgi import Send, ShortWay
+from fairlane.server.interfaces.asgi import DirectSocket, Send
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.messages import MessageList
 from fairlane.wire.frames import Deliver
@@ -48,7 +48,7 @@ def _fitting(frames: list[Frame]) -> list[Frame]:
 
 
 class Outbox:
-    """Frames on their way to one client.
+    """Frames on their socket to one client.
 
     Attributes:
         sends_many: whether frames may go together; the client has to have shown that it knows how.
@@ -72,12 +72,12 @@ class Outbox:
         if len(self._frames) > FRAMES_MAX or self._unsent_bytes > BYTES_MAX:
             self._room.clear()
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until what was put has been taken by the connection."""
         await self._room.wait()
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the client keeps up with reading."""
         return self._room.is_set()
 
@@ -125,23 +125,23 @@ class Outbox:
 
 
 class QuickOutbox(Outbox):
-    """Frames on their short way to one client.
+    """Frames on their short socket to one client.
 
-    They are sent when ``call_soon`` calls back; ``on_room`` is told when there is room again.
+    They are sent when ``call_soon`` calls back; ``on_capacity`` is told when there is room again.
     """
 
     def __init__(
         self,
         send: Send,
-        way: ShortWay,
+        socket: DirectSocket,
         *,
         call_soon: Callable[[Callable[[], None]], object],
-        on_room: Callable[[], None],
+        on_capacity: Callable[[], None],
     ) -> None:
         super().__init__(send)
-        self.way = way
+        self.socket = socket
         self._call_soon = call_soon
-        self._on_room = on_room
+        self._on_room = on_capacity
         self._is_scheduled = False
 
     def put(self, frame: Frame) -> None:
@@ -153,24 +153,24 @@ class QuickOutbox(Outbox):
             self._call_soon(self.flush)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the client keeps up with reading."""
         if not self._frames:
             return True
-        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self.way.has_room)
+        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self.socket.has_capacity)
 
     def flush(self) -> None:
         """Send as much as the connection takes."""
         self._is_scheduled = False
-        way = self.way
-        while self._frames and way.has_room and way.is_open:
+        socket = self.socket
+        while self._frames and socket.has_capacity and socket.is_open:
             batch = self._next_batch()
             data = self._encode(batch if self.sends_many else batch[0])
             del self._frames[: len(batch)]
-            way.write(data)
+            socket.write(data)
         if not self._frames:
             self._unsent_bytes = 0
-        if way.has_room:
+        if socket.has_capacity:
             self._on_room()
 
     async def run(self) -> None:

@@ -16,8 +16,8 @@ from fairlane.gateway.caller import Caller
 from fairlane.model.limits import HEADERS_MAX
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.spelling import did_you_mean
+from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
-from fairlane.server.doors import Doors
 from fairlane.server.interfaces.exchange import JSON, MSGPACK, Exchange
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import Lease, LeasedMessages
@@ -39,7 +39,7 @@ def is_raw(exchange: Exchange) -> bool:
     return exchange.content_type == RAW
 
 
-async def enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Enqueue one message, whose payload is the body. If it is refused, so is the request.
 
     Raises:
@@ -51,8 +51,8 @@ async def enqueue(doors: Doors, exchange: Exchange, caller: Caller) -> None:
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
-    doors.limits.check_wait(request)
-    answer = cast("EnqueueResults", await doors.call("enqueue", request, caller, exchange.origin()))
+    server.limits.check_wait(request)
+    answer = cast("EnqueueResults", await server.call(request, caller, exchange.context()))
     if (error := answer.results[0].error) is not None:
         raise error_of(error)
     await exchange.answer(answer)

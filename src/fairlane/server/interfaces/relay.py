@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlane.server.doors import Doors, Router
-from fairlane.server.interfaces.asgi import header
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.subscription import first_of
 
@@ -15,26 +14,26 @@ _PASSED_BACK: Final = "x-fairlane-"
 
 def may_relay(exchange: Exchange) -> bool:
     """Tell whether a request is passed on: it takes nothing with it, and its caller neither follows nor is a node."""
-    origin = exchange.origin()
-    return exchange.method == "GET" and not origin.follows and not origin.is_forwarded
+    context = exchange.context()
+    return exchange.method == "GET" and not context.follows and not context.is_forwarded
 
 
 def headers_for_node(exchange: Exchange) -> dict[str, str]:
     """Return what another node is told of a caller and of what it may answer."""
-    given = {name: header(exchange.scope, name.encode()) for name in _PASSED_THERE}
+    given = {name: exchange.headers.get(name.encode()) for name in _PASSED_THERE}
     told = {name: value for name, value in given.items() if value is not None}
     return {"accept": "*/*", "x-correlation-id": exchange.correlation_id, **told}
 
 
-async def relay(doors: Doors, router: Router, exchange: Exchange, address: str) -> None:
+async def relay(server: ServerContext, exchange: Exchange, address: str) -> None:
     """Answer with what the node at an address answers, until it ends, the caller hangs up, or the server goes down.
 
     Raises:
         QueueMoving, Disconnected: it does not answer.
     """
     query = f"?{exchange.query_string}" if exchange.query_string else ""
-    with doors.subscription():
-        async with router.listening(address, exchange.path + query, headers_for_node(exchange)) as heard:
+    with server.subscription():
+        async with server.gateway.listen(address, exchange.path + query, headers_for_node(exchange)) as heard:
 
             async def pass_on() -> None:
                 headers = {name: value for name, value in heard.headers.items() if name.startswith(_PASSED_BACK)}
@@ -44,5 +43,5 @@ async def relay(doors: Doors, router: Router, exchange: Exchange, address: str) 
                 async for piece in heard.pieces:
                     await exchange.more(piece)
 
-            await first_of(pass_on(), exchange.hung_up(), doors.draining.wait())
+            await first_of(pass_on(), exchange.hung_up(), server.draining.wait())
     await exchange.end()

@@ -1,50 +1,49 @@
-"""The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries as they come.
+"""The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries pushed as they come.
 
-Where the server has a short way (see ``websocket``), calls are read and answers written by plain calls of functions;
-elsewhere one task reads and one sends. The verbs that are asked most need no task of their own: they are asked as they
-are read, and answered by the turn that makes them durable. Every other call is a task. Calls of one connection are
-asked in the order in which they came, whichever way each goes.
+Our own server hands messages over by plain calls (``websocket``); under any other ASGI server one task reads and one
+sends. A call needs no task of its own: it is asked as it is read, and the engine's cycle that makes it durable answers
+it. Only what another node has to answer, or what opens or closes a channel, takes a task. Calls of one connection are
+asked in the order in which they came.
 
-Four things bound what a connection can make the server hold: calls in flight, of which there are at most ``calls_max``
-before reading stops; answers that a slow client does not read, which stop the reading too; the credit of channels; and
-leases that wait for messages, of which there are at most ``calls_max`` before more are refused. Those do not stop the
-reading, since they may wait for long, and who does not read does not see that a client has gone.
+Four limits bound what one connection can make the server hold. There are at most ``calls_max`` calls in flight, and
+``_LOOKS_MAX`` whose answers may be large; a client that does not read its answers is not read from either; channels
+have credit; and at most ``calls_max`` leases wait for messages before more are refused. Waiting leases don't stop the
+reading, because they may wait for long, and a server that does not read does not notice that a client has gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import Origin
+from fairlane.gateway.context import PLAIN, CallContext
+from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
-from fairlane.server.doors import Doors
-from fairlane.server.interfaces.asgi import SHORT_WAY, Receive, Scope, Send, ShortWay, address_of, header
+from fairlane.server.interfaces.asgi import DIRECT_SOCKET, DirectSocket, Receive, Scope, Send, address_of, headers_of
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
-from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
-from fairlane.wire.headers import FOLLOWS
+from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 PATH: Final = "/v1/stream"
 _UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
-_FOLLOWED: Final = Origin(follows=True)
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
-"""How many calls may be answered at once that cost little to ask, whose answers may be large, and which never wait."""
+"""How many calls of a connection may be in flight that cost little to ask but may have large answers."""
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
@@ -52,27 +51,28 @@ _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in V
 _DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
 
 
-async def serve_stream(doors: Doors, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one WebSocket from its handshake to its end."""
     await receive()  # websocket.connect
     try:
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
-        caller = doors.caller(scope)
+        caller = server.caller(headers_of(scope))
         if SUBPROTOCOL not in scope["subprotocols"]:
-            raise InvalidArgument(f"The stream asks for the subprotocol {SUBPROTOCOL!r}.")
+            raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
         await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-    if doors.tally.streams >= doors.limits.connections_max:
-        await _close(send, _TRY_LATER, f"There are {doors.tally.streams} connections; connections_max is reached.")
+    if server.tally.streams >= server.limits.connections_max:
+        reason = f"The server has {server.tally.streams} connections; connections_max is reached."
+        await _close(send, _TRY_LATER, reason)
         return
-    doors.tally.streams += 1
+    server.tally.streams += 1
     try:
-        await _Stream(doors, caller, scope, receive, send).run()
+        await _Connection(server, caller, scope, receive, send).run()
     finally:
-        doors.tally.streams -= 1
+        server.tally.streams -= 1
 
 
 async def _refuse(error: FairlaneError, scope: Scope, send: Send) -> None:
@@ -90,33 +90,35 @@ async def _close(send: Send, code: int, reason: str) -> None:
     await send({"type": "websocket.close", "code": code, "reason": short})
 
 
-class _Stream:
+class _Connection:
     """One connection."""
 
-    def __init__(self, doors: Doors, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        self.doors = doors
+    def __init__(self, server: ServerContext, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        self.server = server
         self.is_over = False
         self._caller = caller
-        self._authorization = header(scope, b"authorization")
+        headers = headers_of(scope)
+        self._authorization = headers.get(b"authorization")
         self._address = address_of(scope)
         self._receive = receive
         self._send = send
-        self._way: ShortWay | None = scope.get("extensions", {}).get(SHORT_WAY)
+        self._socket: DirectSocket | None = scope.get("extensions", {}).get(DIRECT_SOCKET)
         self._outbox = Outbox(send)
-        if self._way is not None:
-            soon = doors.broker.call_after_answers
-            self._outbox = QuickOutbox(send, self._way, call_soon=soon, on_room=self._go_on)
-        self._channels = Channels(doors, self._outbox)
-        self._groups = doors.groups
-        self._follows = header(scope, FOLLOWS) is not None
+        if self._socket is not None:
+            soon = server.observed.call_after_answers
+            self._outbox = QuickOutbox(send, self._socket, call_soon=soon, on_capacity=self._go_on)
+        self._channels = Channels(server, self._outbox)
+        follows, is_forwarded = FOLLOWS in headers, FORWARDED in headers
+        self._context = PLAIN
+        if follows or is_forwarded:
+            self._context = CallContext(follows=follows, is_forwarded=is_forwarded)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unbegun = 0
         self._calls = 0
-        self._calls_max = doors.limits.calls_max
+        self._calls_max = server.limits.calls_max
         self._waits = 0
         self._looks = 0
         self._pending: deque[Call] = deque()
-        self._is_beginning = False
+        self._is_starting = False
         self._one_done = asyncio.Event()
 
     async def run(self) -> None:
@@ -124,7 +126,7 @@ class _Stream:
         reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
         draining, watching = asyncio.create_task(self._drain()), asyncio.create_task(self._watch_key())
         if isinstance(self._outbox, QuickOutbox):
-            self._outbox.way.take(self._on_message, self._outbox.flush)
+            self._outbox.socket.take(self._on_message, self._outbox.flush)
         try:
             await asyncio.wait((reading, sending, watching), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -136,10 +138,10 @@ class _Stream:
             await asyncio.shield(self._let_go())
 
     async def _drain(self) -> None:
-        await self.doors.draining.wait()
+        await self.server.draining.wait()
         self._channels.end_all()
-        await self.doors.closing.wait()
-        await self._close(_RESTART, "The server is going down.")
+        await self.server.closing.wait()
+        await self._close(_RESTART, "The server is shutting down.")
 
     async def _close(self, code: int, reason: str) -> None:
         if isinstance(self._outbox, QuickOutbox):
@@ -147,20 +149,20 @@ class _Stream:
         await _close(self._send, code, reason)
 
     async def _watch_key(self) -> None:
-        await self.doors.keys.ended(self._caller)
-        await _close(self._send, _POLICY, "The key has been revoked, or has expired.")
+        await self.server.api_keys.ended(self._caller)
+        await _close(self._send, _POLICY, "The API key has been revoked or has expired.")
 
     async def _let_go(self) -> None:
-        self.doors.lessees.discard(self)
+        self.server.lessees.discard(self)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], LeasedMessages):
-                self.doors.give_back(self._caller, frame[2])
+                self.server.give_back(self._caller, frame[2])
 
     # --------------------------------------------------------------------------------------------------------- reading
 
     async def _read(self) -> None:
-        """Read what comes the long way: all of it where there is no other, and else what is no binary message."""
+        """Read the events of the ASGI server: all messages where there is no direct socket, else what is not binary."""
         outbox = self._outbox
         while True:
             event = await self._receive()
@@ -168,191 +170,170 @@ class _Stream:
                 return
             data = event.get("bytes")
             if data is None:
-                await self._close(_UNSUPPORTED, "The stream speaks msgpack, in binary messages.")
+                await self._close(_UNSUPPORTED, "The stream takes msgpack in binary messages.")
                 return
-            refusal = self._taken(data)
+            refusal = self._take(data)
             if refusal is not None:
                 await self._close(*refusal)
                 return
             while self._pending or self._is_full():
-                if not outbox.has_room:
-                    await outbox.wait_for_room()
-                    self._begin_pending()
+                if not outbox.has_capacity:
+                    await outbox.wait_for_capacity()
+                    self._start_pending()
                 else:
                     self._one_done.clear()
                     await self._one_done.wait()
 
     def _on_message(self, data: bytes) -> None:
-        """Take a message that comes the short way."""
+        """Take a message that comes the direct way."""
         if self.is_over:
             return
-        refusal = self._taken(data)
+        refusal = self._take(data)
         if refusal is not None:
             self.is_over = True
-            self._tasks.add(asyncio.create_task(self._close(*refusal)))  # that ends the reading
-        elif (self._pending or self._is_full()) and self._way is not None:
-            self._way.hold()
+            self._start(self._close(*refusal))  # that ends the reading
+        elif (self._pending or self._is_full()) and self._socket is not None:
+            self._socket.hold()
 
     def _is_full(self) -> bool:
-        return self._calls - self._waits >= self._calls_max or self._looks >= _LOOKS_MAX or not self._outbox.has_room
+        return (
+            self._calls - self._waits >= self._calls_max or self._looks >= _LOOKS_MAX or not self._outbox.has_capacity
+        )
 
     def _go_on(self) -> None:
-        """Begin what is pending and read on, if that was what it waited for."""
+        """Start pending calls and read on, if a limit was what stopped that."""
         if self._pending:
-            self._begin_pending()
+            self._start_pending()
         self._one_done.set()
-        if self._way is not None and not self._pending and not self._is_full():
-            self._way.go_on()
+        if self._socket is not None and not self._pending and not self._is_full():
+            self._socket.resume()
 
-    def _taken(self, data: bytes) -> tuple[int, str] | None:
-        """Begin the calls in a message, or return why the connection has to end."""
+    def _take(self, data: bytes) -> tuple[int, str] | None:
+        """Start the calls in a message, or return why the connection has to end."""
         try:
             calls = calls_of(data)
-            if self.doors.keys.is_required:  # it may have been revoked, or have expired
-                self._caller = self.doors.keys.caller(self._authorization)
+            if self.server.api_keys.is_required:  # it may have been revoked or have expired since the last message
+                self._caller = self.server.api_keys.caller(self._authorization)
         except (msgspec.DecodeError, RecursionError) as error:
-            return _MALFORMED, f"A message is no frame: {error}."
+            return _MALFORMED, f"Malformed frame: {error}."
         except Unauthenticated as error:
             return _POLICY, error.cause
         if not self._outbox.sends_many and is_many(data):
             self._outbox.sends_many = True
         self._pending.extend(calls)
-        self._begin_pending()
+        self._start_pending()
         return None
 
-    def _begin_pending(self) -> None:
-        """Begin calls in the order in which they came, while there may be more of them."""
-        if self._is_beginning:  # one that was refused at once has ended
+    def _start_pending(self) -> None:
+        """Start calls in the order in which they came, up to the limits."""
+        if self._is_starting:  # a call that was refused at once has ended, and asks for the next
             return
-        self._is_beginning = True
+        self._is_starting = True
         while self._pending and not self._is_full() and not self.is_over:
             call = self._pending.popleft()
             self._calls += 1
-            # What came before is to be asked before; and a trace is followed by a call that is a task.
-            is_quick = call.verb in QUICK and not self._unbegun and call.trace is None and self.doors.spans is None
-            (self._ask if is_quick else self._begin)(call)
-        self._is_beginning = False
+            self._ask(call)
+        self._is_starting = False
 
-    # ----------------------------------------------------------------------------------------------------- quick calls
+    # ----------------------------------------------------------------------------------------------------------- calls
 
     def _ask(self, call: Call) -> None:
-        """Begin a call whose answer comes by itself."""
-        reply = _Reply(self, call.number, call.verb)
+        """Ask what a call asks for. Its reply sends the answer."""
+        name = call.verb
+        reply = _Reply(self, call.number, name)
         try:
-            request: Any = decoded(_DECODERS[call.verb], call.request, call.verb)
-            if self._groups is not None:
-                served = self._groups.served_as(request.queue)
-                if served is None:  # it takes a while to find out where it is
-                    self._begin(call)
-                    return
-                if served != request.queue:
-                    request = msgspec.structs.replace(request, queue=served)
-            if self.doors.rates is not None:
-                self.doors.admit(self._caller, self._address)
+            decode = _DECODERS.get(name)
+            if decode is None:
+                raise RouteNotFound(f"There is no verb {name!r:.100}.")
+            request: Any = decoded(decode, call.request, name)
+            if self.server.rates is not None:
+                self.server.admit(self._caller, self._address)
+            if name in _LOOKS:
+                self._looks += 1
+                reply.is_look = True
             if isinstance(request, Lease):
-                self.doors.lessees.add(self)
-                if request.wait_ms:
-                    self._begin_waiting()
-                    reply.waits = True
-            self.doors.ask(call.verb, request, self._caller, reply)
+                self._note_lease(request, reply)
+            elif isinstance(request, (Consume, Stop)):
+                self._start(self._change_channel(request, reply))
+                return
+            context = self._context if call.trace is None else self._traced(call)
+            task = self.server.ask(request, self._caller, context, reply)
         except FairlaneError as error:
             self.answered(reply, Refused(call.number, body_of(error)))
+        else:
+            if task is not None:
+                self._keep(task)
 
-    def answered(self, reply: _Reply, frame: Frame) -> None:
-        """Send the answer to a quick call."""
-        reply.is_done = True
-        self._outbox.put(frame)
-        self._end_call(waits=reply.waits)
-
-    def _begin_waiting(self) -> None:
+    def _note_lease(self, request: Lease, reply: _Reply) -> None:
+        self.server.lessees.add(self)
+        if not request.wait_ms:
+            return
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self._waits += 1
-        self._go_on()
+        reply.waits = True
 
-    def _end_call(self, *, waits: bool) -> None:
+    def _traced(self, call: Call) -> CallContext:
+        given = call.trace
+        if given is None:
+            return self._context
+        return msgspec.structs.replace(self._context, trace=trace_of(given.traceparent, given.tracestate))
+
+    async def _change_channel(self, request: Consume | Stop, reply: _Reply) -> None:
+        try:
+            if isinstance(request, Stop):
+                self.answered(reply, (1, reply.number, await self._channels.stop(request)))
+                return
+            self.server.tally.calls[CONSUME] += 1
+            self.server.check_open()
+            self._caller.check("consume", request.queue)
+            await self._channels.open(reply.number, request)  # it answers itself, before the first delivery
+        except FairlaneError as error:
+            self.answered(reply, Refused(reply.number, body_of(error)))
+        else:
+            self._end(reply)
+
+    def answered(self, reply: _Reply, frame: Frame) -> None:
+        """Send the answer to a call."""
+        self._outbox.put(frame)
+        self._end(reply)
+
+    def _end(self, reply: _Reply) -> None:
+        reply.is_done = True
         self._calls -= 1
-        self._waits -= waits
+        self._waits -= reply.waits
+        self._looks -= reply.is_look
         self._go_on()
 
-    # ----------------------------------------------------------------------------------------------------- other calls
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._keep(asyncio.create_task(work))
 
-    def _begin(self, call: Call) -> None:
-        """Begin a call that needs a task."""
-        self._unbegun += 1
-        self._looks += call.verb in _LOOKS
-        task = asyncio.create_task(self._answer(call))
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task when the connection ends."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, call: Call) -> None:
-        self._unbegun -= 1
-        try:
-            answer = await self._run(call)
-        except FairlaneError as error:
-            self._outbox.put(Refused(call.number, body_of(error)))
-        else:
-            if answer is not None:
-                self._outbox.put((1, call.number, answer))
-        finally:
-            self._looks -= call.verb in _LOOKS
-            self._end_call(waits=False)
-
-    async def _run(self, call: Call) -> Any:  # noqa: ANN401 - what a verb answers depends on the verb
-        name = call.verb
-        decode = _DECODERS.get(name)
-        if decode is None:
-            raise RouteNotFound(f"There is no verb {name!r:.100}.")
-        request = decoded(decode, call.request, name)
-        if self.doors.rates is not None:
-            self.doors.admit(self._caller, self._address)
-        if isinstance(request, Consume):
-            self.doors.tally.calls[name] += 1
-            self.doors.check_open(name)
-            self._caller.check("consume", request.queue)
-            await self._channels.open(call.number, request)
-            return None
-        if isinstance(request, Stop):
-            return await self._channels.stop(request)
-        if isinstance(request, Lease):
-            self.doors.lessees.add(self)
-        if isinstance(request, Lease) and request.wait_ms:
-            return await self._wait(request, self._origin_of(call))
-        return await self.doors.call(name, request, self._caller, self._origin_of(call))
-
-    async def _wait(self, request: Lease, origin: Origin | None) -> Any:  # noqa: ANN401 - see _run
-        self._begin_waiting()
-        try:
-            return await self.doors.call("lease", request, self._caller, origin)
-        finally:
-            self._waits -= 1
-
-    def _origin_of(self, call: Call) -> Origin | None:
-        given = call.trace
-        if given is None:
-            return _FOLLOWED if self._follows else None
-        return Origin(None, trace_of(given.traceparent, given.tracestate), self._follows)
-
 
 class _Reply:
-    """Where the outcome of a quick call goes: to the client, unless it is gone."""
+    """Sends the answer to a call to the client, unless it is gone."""
 
-    __slots__ = ("_number", "_stream", "_verb", "is_done", "waits")
+    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "waits")
 
-    def __init__(self, stream: _Stream, number: int, verb: str) -> None:
-        self._stream = stream
-        self._number = number
+    def __init__(self, connection: _Connection, number: int, verb: str) -> None:
+        self._connection = connection
         self._verb = verb
+        self.number = number
         self.is_done = False
+        self.is_look = False
         self.waits = False
 
     def done(self) -> bool:
-        return self.is_done or self._stream.is_over
+        return self.is_done or self._connection.is_over
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
-        self._stream.answered(self, (1, self._number, QUICK[self._verb].answer(result)))
+        self._connection.answered(self, (1, self.number, result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        refusal = self._stream.doors.refusal(self._verb, exception)
-        self._stream.answered(self, Refused(self._number, body_of(refusal)))
+        refusal = self._connection.server.refusal(self._verb, exception)
+        self._connection.answered(self, Refused(self.number, body_of(refusal)))

@@ -11,8 +11,7 @@ import msgspec
 from fairlane.errors import InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.journal.records import AnyRecord, Enqueued, Published, QueueRemoved, Redriven, Returned
-from fairlane.model.partitions import served_name
-from fairlane.server.doors import Doors
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
 from fairlane.wire.frames import Consume, WatchQueue
 
@@ -20,25 +19,25 @@ EVENTS = "text/event-stream"
 _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 
-async def subscribe(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Send deliveries as they come, until the caller hangs up; then what it has not acked goes back."""
-    await _subscribe(await exchange.request(Consume, "subscribe"), doors, exchange, caller)
+    await _subscribe(await exchange.request(Consume, "subscribe"), server, exchange, caller)
 
 
-async def subscribe_with_state(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def subscribe_with_state(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Do the same, with the workflow state of each message."""
     request = await exchange.request(Consume, "subscribeWithState")
-    await _subscribe(msgspec.structs.replace(request, with_state=True), doors, exchange, caller)
+    await _subscribe(msgspec.structs.replace(request, with_state=True), server, exchange, caller)
 
 
-async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    doors.tally.calls["subscribe"] += 1
-    doors.check_open("consume")
+async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    server.tally.calls["subscribe"] += 1
+    server.check_open()
     caller.check("consume", request.queue)
     kind = exchange.kind
-    broker = await doors.broker_of(request.queue)
+    broker, queue = await server.gateway.served(request.queue)
     deliveries = broker.consume(
-        served_name(request.queue),
+        queue,
         credit=request.credit,
         visibility_ms=request.visibility_ms,
         owner=request.owner,
@@ -47,20 +46,20 @@ async def _subscribe(request: Consume, doors: Doors, exchange: Exchange, caller:
 
     async def send_all() -> None:
         async for delivery in deliveries:
-            doors.tally.delivered += 1
-            if doors.spans is not None:
-                doors.spans.delivered(request.queue, [delivery])
+            server.tally.delivered += 1
+            if server.spans is not None:
+                server.spans.delivered(request.queue, [delivery])
             await exchange.more(line_of(delivery, kind))
 
     async def drain() -> None:
-        await doors.draining.wait()
+        await server.draining.wait()
         deliveries._consumer.credit = 0  # what is in flight may still be acked
-        await doors.closing.wait()
+        await server.closing.wait()
 
-    with doors.subscription():
+    with server.subscription():
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
-            await first_of(send_all(), drain(), exchange.hung_up(), doors.keys.ended(caller))
+            await first_of(send_all(), drain(), exchange.hung_up(), server.api_keys.ended(caller))
         await exchange.end()
 
 
@@ -77,29 +76,27 @@ async def first_of(*coroutines: object) -> None:
         task.result()
 
 
-async def watch(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Send an event whenever messages have come to a queue, by enqueue, return or redrive. Nothing is leased."""
     queue = await _watched(exchange)
-    doors.tally.calls["watch"] += 1
-    doors.check_open("consume")
+    server.tally.calls["watch"] += 1
+    server.check_open()
     caller.check("consume", queue)
-    await (await doors.broker_of(queue)).queue(served_name(queue))  # or it is not found
+    broker, served = await server.gateway.served(queue)
+    await broker.queue(served)  # or it is not found
 
-    with doors.subscription():
-        async with _arrivals(doors, served_name(queue)) as arrived:
+    with server.subscription():
+        async with _arrivals(server, served) as arrived:
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
-            telling = _tell(doors, exchange, queue, arrived)
-            endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller), _moved(doors, queue))
+            telling = _tell(server, exchange, queue, arrived)
+            endings = (
+                server.draining.wait(),
+                exchange.hung_up(),
+                server.api_keys.ended(caller),
+                server.gateway.left(queue),
+            )
             await first_of(telling, *endings)
         await exchange.end()
-
-
-async def _moved(doors: Doors, queue: str) -> None:
-    """Return when another node has the queue, or will have it; at a server alone, never."""
-    if doors.groups is None:
-        await asyncio.get_running_loop().create_future()
-        return
-    await doors.groups.gone(queue)
 
 
 async def _watched(exchange: Exchange) -> str:
@@ -112,7 +109,7 @@ async def _watched(exchange: Exchange) -> str:
 
 
 @asynccontextmanager
-async def _arrivals(doors: Doors, queue: str) -> AsyncIterator[asyncio.Event]:
+async def _arrivals(server: ServerContext, queue: str) -> AsyncIterator[asyncio.Event]:
     arrived = asyncio.Event()
     arrived.set()  # what is there already is word too
 
@@ -120,11 +117,11 @@ async def _arrivals(doors: Doors, queue: str) -> AsyncIterator[asyncio.Event]:
         if any(_is_arrival(record, queue) for record in records):
             arrived.set()
 
-    doors.listeners.add(listener)
+    server.listeners.add(listener)
     try:
         yield arrived
     finally:
-        doors.listeners.discard(listener)
+        server.listeners.discard(listener)
 
 
 def _is_arrival(record: AnyRecord, queue: str) -> bool:
@@ -133,12 +130,12 @@ def _is_arrival(record: AnyRecord, queue: str) -> bool:
     return isinstance(record, (Enqueued, Published, Returned, QueueRemoved)) and record.queue == queue
 
 
-async def _tell(doors: Doors, exchange: Exchange, queue: str, arrived: asyncio.Event) -> None:
+async def _tell(server: ServerContext, exchange: Exchange, queue: str, arrived: asyncio.Event) -> None:
     while True:
         await arrived.wait()
         arrived.clear()
         try:
-            view = await doors.broker.queue(queue)
+            view = await server.observed.queue(queue)
         except (QueueNotFound, QueueElsewhere, QueueMoving):
             return
         if view.waiting:

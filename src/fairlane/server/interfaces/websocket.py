@@ -1,8 +1,8 @@
-"""The WebSocket of uvicorn, with a short way: messages in and out by plain calls, without a task or a queue between.
+"""The WebSocket of uvicorn, with a short socket: messages in and out by plain calls, without a task or a queue between.
 
 An application that knows of it finds it among the extensions of its scope. From then on it is handed each binary
 message in the call that read it, and what it sends is written at once. Handshake, pings, closing and everything unusual
-go the way they always went.
+go the socket they always went.
 
 Who breaks the rules is told so before the connection ends. A connection that is closed while its client still sends is
 reset, and then the client never reads why; so what comes after the last word is read and thrown away for a while.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from fairlane.server.interfaces.asgi import SHORT_WAY
+from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.wire.framing import FrameCutter, head_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LAST_WORD_S: Final = 2.0
 
 
 class QuickSocket(WebSocketsSansIOProtocol):
-    """One connection, and its ``ShortWay``."""
+    """One connection, and its ``DirectSocket``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - they are uvicorn's
         super().__init__(*args, **kwargs)
@@ -38,15 +38,15 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
     # ------------------------------------------------------------------------------------------- for the application
 
-    def take(self, on_message: Callable[[bytes], None], on_room: Callable[[], None]) -> None:
+    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
         """From now on hand each binary message to the one, and tell the other when there is room to write again."""
-        self._on_message, self._on_room = on_message, on_room
+        self._on_message, self._on_room = on_message, on_capacity
         self._cutter = FrameCutter(
             is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_other
         )
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the client reads what it is sent."""
         return self.writable.is_set()
 
@@ -60,13 +60,13 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self.transport.writelines((head_of(len(message)), message))
 
     def hold(self) -> None:
-        """Hand on and read nothing until ``go_on``."""
+        """Hand on and read nothing until ``resume``."""
         if self._cutter is not None and not self._cutter.is_held:
             self._cutter.is_held = True
             if not self.transport.is_closing():
                 self.transport.pause_reading()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Read on."""
         if self._cutter is not None and self._cutter.is_held:
             if not self.transport.is_closing():
@@ -76,13 +76,13 @@ class QuickSocket(WebSocketsSansIOProtocol):
     # ---------------------------------------------------------------------------------------------- for uvicorn
 
     def handle_connect(self, event: Request) -> None:
-        """Begin, and tell the application of the short way."""
+        """Begin, and tell the application of the short socket."""
         super().handle_connect(event)
         if not self.close_sent:
-            self.scope["extensions"][SHORT_WAY] = self  # type: ignore[assignment] # uvicorn says that they are dicts
+            self.scope["extensions"][DIRECT_SOCKET] = self  # type: ignore[assignment] # uvicorn says that they are dicts
 
     def data_received(self, data: bytes) -> None:
-        """Take what came the short way, or else as always."""
+        """Take what came the short socket, or else as always."""
         if self._cutter is None or self._is_dismissed:
             self._receive_other(data)
         else:
@@ -125,4 +125,4 @@ class QuickSocket(WebSocketsSansIOProtocol):
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing, for nobody has taken the short way yet."""
+    """Do nothing, for nobody has taken the short socket yet."""

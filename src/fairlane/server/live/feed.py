@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from fairlane.cluster.groups import split_into
 from fairlane.errors import Forbidden, InvalidArgument, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit
 from fairlane.gateway.caller import Caller
-from fairlane.model.partitions import MARK, partition_name, served_name
-from fairlane.server.doors import Doors
+from fairlane.model.partitions import served_name
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import Exchange
 from fairlane.server.interfaces.relay import headers_for_node, may_relay
 from fairlane.server.interfaces.subscription import EVENTS, first_of
@@ -36,40 +35,29 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeyQuery
 
 
-async def live(doors: Doors, exchange: Exchange, caller: Caller) -> None:
+async def live(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Send a snapshot about once a second, until the caller disconnects."""
     query = _query(exchange.query(*PARAMETERS))
-    doors.tally.calls["live"] += 1
-    doors.check_open("consume")
+    server.tally.calls["live"] += 1
+    server.check_open()
     owner = None
     if query.queue is not None:
         caller.check("consume", query.queue)
-        _check_whole(doors, query.queue)
-        owner = await _owner_elsewhere(doors, exchange, query.queue)
+        server.gateway.check_whole(query.queue)
+        owner = await _owner_elsewhere(server, exchange, query.queue)
     elif not caller.may_anywhere("consume"):
         raise Forbidden(f"API key {caller.name!r} may not consume from any queue.")
-    async with _remote(doors, exchange, owner) as remote:
+    async with _remote(server, exchange, owner) as remote:
         here = None if query.queue is None or owner is not None else served_name(query.queue)
-        with doors.subscription(), doors.viewers.viewing(here) as (fold, sampler):
+        with server.subscription(), server.viewers.viewing(here) as (fold, sampler):
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
-            sending = _send(exchange, snapshots(doors, caller, query, fold, sampler, remote))
-            endings = (doors.draining.wait(), exchange.hung_up(), doors.keys.ended(caller))
+            sending = _send(exchange, snapshots(server, caller, query, fold, sampler, remote))
+            endings = (server.draining.wait(), exchange.hung_up(), server.api_keys.ended(caller))
             await first_of(sending, *endings, *(() if remote is None else (remote.ended.wait(),)))
     await exchange.end()
 
 
-def _check_whole(doors: Doors, queue: str) -> None:
-    """Reject a split queue; its partitions can be watched, each by its name.
-
-    Raises:
-        QueueSplit: the queue is split.
-    """
-    split = None if doors.groups is None or MARK in queue else doors.groups.split_of(queue)
-    if split is not None:
-        raise split_into(queue, split)
-
-
-async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str | None:
+async def _owner_elsewhere(server: ServerContext, exchange: Exchange, queue: str) -> str | None:
     """Return the address of the node that owns a queue; None if it is this one.
 
     Raises:
@@ -77,7 +65,7 @@ async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str 
         QueueNotFound, QueueMoving: no node owns it.
     """
     try:
-        await doors.broker.queue(queue)
+        await server.observed.queue(queue)
     except QueueElsewhere as error:
         if not may_relay(exchange):
             raise
@@ -85,11 +73,13 @@ async def _owner_elsewhere(doors: Doors, exchange: Exchange, queue: str) -> str 
     return None
 
 
-def _remote(doors: Doors, exchange: Exchange, owner: str | None) -> AbstractAsyncContextManager[RemoteSnapshots | None]:
-    """Return the snapshots of other nodes; nothing without a cluster, or if another node asks."""
-    if doors.router is None or exchange.origin().is_forwarded:
+def _remote(
+    server: ServerContext, exchange: Exchange, owner: str | None
+) -> AbstractAsyncContextManager[RemoteSnapshots | None]:
+    """Return the snapshots of other nodes; nothing if one of them asks."""
+    if exchange.context().is_forwarded:
         return nullcontext()
-    return RemoteSnapshots(doors.router, headers_for_node(exchange), owner=owner, query=exchange.query_string)
+    return RemoteSnapshots(server.gateway, headers_for_node(exchange), owner=owner, query=exchange.query_string)
 
 
 def _query(parameters: dict[str, str]) -> _Query:
@@ -105,7 +95,7 @@ async def _send(exchange: Exchange, snapshots: AsyncIterator[Snapshot]) -> None:
 
 
 async def snapshots(
-    doors: Doors,
+    server: ServerContext,
     caller: Caller,
     query: _Query,
     fold: LiveFold,
@@ -114,12 +104,12 @@ async def snapshots(
 ) -> AsyncIterator[Snapshot]:
     """Yield a snapshot about once a second, until the watched queue is deleted or moves away."""
     before = _copy(fold.counts)
-    sampled_ms = doors.broker.now_ms()
+    sampled_ms = server.observed.now_ms()
     version = 0
-    consumers = StreamSampler(query.queue or "", doors.broker_of)
+    consumers = StreamSampler(query.queue or "", server.gateway.served)
     while True:
-        now_ms, keys, streams = doors.broker.now_ms(), None, None
-        views = [view for view in await doors.broker.queues() if caller.may("consume", view.name)]
+        now_ms, keys, streams = server.observed.now_ms(), None, None
+        views = [view for view in await server.observed.queues() if caller.may("consume", view.name)]
         if sampler is not None:
             try:
                 version, keys = await sampler.snapshot(query.keys, seen=version)
@@ -129,8 +119,8 @@ async def snapshots(
             keys = None if keys is None else msgspec.structs.replace(keys, name=query.queue)
         snapshot = Snapshot(
             at_ms=now_ms,
-            node=None if doors.groups is None else doors.groups.node,
-            queues=_renamed(doors, queue_snapshots(views, fold.counts, before, now_ms - sampled_ms)),
+            node=server.gateway.node,
+            queues=_renamed(server, queue_snapshots(views, fold.counts, before, now_ms - sampled_ms)),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
             queue=keys,
             streams=streams,
@@ -141,16 +131,9 @@ async def snapshots(
         await asyncio.sleep(INTERVAL_S)
 
 
-def _renamed(doors: Doors, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:
+def _renamed(server: ServerContext, queues: list[QueueSnapshot]) -> list[QueueSnapshot]:
     """Return queues under the names that callers use: the first partition of a split queue has its own name there."""
-    groups = doors.groups
-    if groups is None or not groups.splits:
-        return queues
-    names = [
-        partition_name(each.name, 0) if MARK not in each.name and groups.split_of(each.name) is not None else each.name
-        for each in queues
-    ]
-    return [msgspec.structs.replace(each, name=name) for each, name in zip(queues, names, strict=True)]
+    return [msgspec.structs.replace(each, name=server.gateway.shown_name(each.name)) for each in queues]
 
 
 def _copy(counts: dict[str, EventCounts]) -> dict[str, EventCounts]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlane.cluster.groups import Looking
+from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.views import KeyView
 from fairlane.server.live.snapshot import (
@@ -37,7 +37,7 @@ class KeySampler:
     """Samples the keys of a queue. One sample serves all viewers, and one snapshot all viewers with the same query."""
 
     def __init__(
-        self, broker: Looking, queue: str, windows: KeyWindows, *, clock: Callable[[], float] = perf_counter
+        self, broker: Observed, queue: str, windows: KeyWindows, *, clock: Callable[[], float] = perf_counter
     ) -> None:
         self._broker = broker
         self._queue = queue

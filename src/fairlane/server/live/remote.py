@@ -15,9 +15,8 @@ from typing import Final, Self
 
 import msgspec
 
-from fairlane.cluster.forwarding import Heard
 from fairlane.errors import Disconnected, QueueMoving
-from fairlane.server.doors import Router
+from fairlane.gateway.protocol import Gateway, RemoteAnswer
 from fairlane.server.live.snapshot import QUEUES_MAX, Snapshot
 
 SILENT_S: Final = 5.0
@@ -31,16 +30,16 @@ _decode: Final = msgspec.json.Decoder(Snapshot).decode
 class RemoteSnapshots:
     """The latest snapshots of other nodes, for one viewer."""
 
-    def __init__(self, router: Router, headers: Mapping[str, str], *, owner: str | None, query: str) -> None:
+    def __init__(self, gateway: Gateway, headers: Mapping[str, str], *, owner: str | None, query: str) -> None:
         """Create the snapshots; the subscriptions start when the context is entered.
 
         Args:
-            router: knows the other nodes.
+            gateway: knows the other nodes.
             headers: identify the viewer to the other nodes.
             owner: the address of the node that owns the watched queue, if that is another node.
             query: the query string for the owner.
         """
-        self._router = router
+        self._gateway = gateway
         self._headers = headers
         self._owner = owner
         self._query = query
@@ -63,7 +62,7 @@ class RemoteSnapshots:
 
     def refresh(self) -> None:
         """Subscribe to the nodes that are alive now, and drop the others."""
-        live = set(self._router.others())
+        live = set(self._gateway.other_addresses())
         for address in self._listening.keys() - live:
             self._listening.pop(address).cancel()
             self._latest.pop(address, None)
@@ -88,17 +87,17 @@ class RemoteSnapshots:
         try:
             with suppress(Disconnected, QueueMoving, TimeoutError, msgspec.DecodeError):
                 target = f"/v1/live?{self._query}" if is_owner else "/v1/live"
-                async with self._router.listening(address, target, self._headers) as heard:
-                    if heard.status == _OK:
-                        await self._hear(heard, address)
+                async with self._gateway.listen(address, target, self._headers) as answer:
+                    if answer.status == _OK:
+                        await self._hear(answer, address)
         finally:
             self._latest.pop(address, None)
             if is_owner:
                 self.ended.set()
 
-    async def _hear(self, heard: Heard, address: str) -> None:
+    async def _hear(self, answer: RemoteAnswer, address: str) -> None:
         text = b""
-        async for piece in _pieces(heard):
+        async for piece in _pieces(answer):
             *events, text = (text + piece).split(_END)
             for event in events:
                 snapshot = _decode(event.partition(_DATA)[2])
@@ -107,11 +106,11 @@ class RemoteSnapshots:
                     self._keys = snapshot
 
 
-async def _pieces(heard: Heard) -> AsyncIterator[bytes]:
+async def _pieces(answer: RemoteAnswer) -> AsyncIterator[bytes]:
     """Yield what a node sends, until it ends or is silent for too long."""
     while True:
         async with asyncio.timeout(SILENT_S):
-            piece = await anext(heard.pieces, None)
+            piece = await anext(answer.pieces, None)
         if piece is None:
             return
         yield piece

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.model.partitions import served_name
+from fairlane.gateway.protocol import ServedQueue
 
 STREAMS_MAX: Final = 50
 _MARKS_MAX: Final = 600
@@ -34,7 +34,7 @@ class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class StreamSampler:
     """Samples the streaming consumers of one queue, for one viewer."""
 
-    def __init__(self, queue: str, find: Callable[[str], Awaitable[AsyncBroker]]) -> None:
+    def __init__(self, queue: str, find: Callable[[str], Awaitable[ServedQueue]]) -> None:
         self._find = find
         self._queue = queue
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)
@@ -47,8 +47,8 @@ class StreamSampler:
         Raises:
             QueueNotFound: the queue was deleted.
         """
-        broker = await self._find(self._queue)
-        views = (await broker.streams(served_name(self._queue)))[:STREAMS_MAX]
+        broker, queue = await self._find(self._queue)
+        views = (await broker.streams(queue))[:STREAMS_MAX]
         if len(self._leased_ms) > _REMEMBERED_MAX:
             self._leased_ms.clear()
         found = [

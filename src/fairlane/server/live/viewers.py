@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fairlane.cluster.groups import Looking
+from fairlane.gateway.protocol import Observed
 from fairlane.journal.records import AnyRecord
 from fairlane.server.live.fold import LiveFold
 from fairlane.server.live.keys import KeySampler
@@ -16,7 +16,7 @@ from fairlane.server.live.windows import KeyWindows
 class Viewers:
     """The viewers of a server."""
 
-    def __init__(self, broker: Looking, listeners: set[Callable[[Sequence[AnyRecord]], None]]) -> None:
+    def __init__(self, broker: Observed, listeners: set[Callable[[Sequence[AnyRecord]], None]]) -> None:
         self._broker = broker
         self._listeners = listeners
         self._watchers: Counter[str] = Counter()

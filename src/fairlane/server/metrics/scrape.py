@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from fairlane import __version__
-from fairlane.cluster.groups import Looking
 from fairlane.errors import QueueNotFound
+from fairlane.gateway.protocol import Observed
 from fairlane.model.message import Key
 from fairlane.model.names import is_dlq
 from fairlane.model.views import QueueView
@@ -53,7 +53,7 @@ _QUEUE_GAUGES: Final = (
 class Metrics:
     """Everything a server counts for metrics, except the calls of its interfaces."""
 
-    def __init__(self, broker: Looking, *, queues_max: int = QUEUES_MAX, keys_max: int = KEYS_MAX) -> None:
+    def __init__(self, broker: Observed, *, queues_max: int = QUEUES_MAX, keys_max: int = KEYS_MAX) -> None:
         self._broker = broker
         self._queues_max = queues_max
         self._keys_max = keys_max

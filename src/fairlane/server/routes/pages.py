@@ -1,4 +1,4 @@
-"""Pages to be looked at with GET, by people and by operators' machines."""
+"""GET routes: queues, config, metrics, health checks, API documentation and the dashboard."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fairlane.dashboard.assets import HEADERS, assets
 from fairlane.dashboard.plotly import KIND, PLOTLY, plotly_script
 from fairlane.errors import RouteNotFound
 from fairlane.gateway.caller import Caller
-from fairlane.server.doors import Doors
-from fairlane.server.interfaces.asgi import header
+from fairlane.gateway.context import PLAIN
+from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange
 from fairlane.server.metrics.families import OPENMETRICS, PROMETHEUS, render
 from fairlane.server.openapi import description
@@ -26,55 +26,55 @@ from fairlane.verbs.keys import EVERY
 from fairlane.verbs.queues import InspectQueue, ListQueues
 
 
-async def queues(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Show all queues."""
+async def queues(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with all queues."""
     exchange.query()
-    await exchange.answer(await doors.call("queues", ListQueues(), caller))
+    await exchange.answer(await server.call(ListQueues(), caller, PLAIN))
 
 
-async def queue(name: str, doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Show a queue with its keys."""
+async def queue(name: str, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with one queue and its fairness keys."""
     exchange.query()
-    await exchange.answer(await doors.call("inspect", InspectQueue(queue=name), caller))
+    await exchange.answer(await server.call(InspectQueue(queue=name), caller, PLAIN))
 
 
-async def config(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Show config values."""
+async def config(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with config values."""
     prefix = exchange.query("prefix").get("prefix", "")
-    await exchange.answer(await doors.call("list_config", ListConfig(prefix=prefix), caller))
+    await exchange.answer(await server.call(ListConfig(prefix=prefix), caller, PLAIN))
 
 
-async def cluster(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Show the cluster as this node sees it."""
+async def cluster(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with the cluster as this node sees it."""
     exchange.query()
-    await exchange.answer(await doors.call("cluster", GetCluster(), caller))
+    await exchange.answer(await server.call(GetCluster(), caller, PLAIN))
 
 
-async def metrics(doors: Doors, exchange: Exchange, caller: Caller) -> None:
-    """Show what is counted, for Prometheus."""
+async def metrics(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+    """Answer with all metrics, for Prometheus."""
     caller.check("admin", EVERY)
-    is_open_metrics = "application/openmetrics-text" in (header(exchange.scope, b"accept") or "")
+    is_open_metrics = "application/openmetrics-text" in (exchange.headers.get(b"accept") or "")
     parts = []
-    for part in render(await doors.metrics.families(doors.tally), is_open_metrics=is_open_metrics):
+    for part in render(await server.metrics.families(server.tally), is_open_metrics=is_open_metrics):
         parts.append(part)
-        await asyncio.sleep(0)  # messages and leases are not to wait for a long page
+        await asyncio.sleep(0)  # calls must not wait for a long page
     await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)
 
 
-# ------------------------------------------------------------------------------------------------- what needs no rights
+# ---------------------------------------------------------------------------------------- routes without authentication
 
 
-async def healthz(_doors: Doors, exchange: Exchange) -> None:
-    """Say that the process lives."""
+async def healthz(_server: ServerContext, exchange: Exchange) -> None:
+    """Answer that the process is alive."""
     await exchange.answer({"status": "ok", "version": __version__})
 
 
-async def readyz(doors: Doors, exchange: Exchange) -> None:
-    """Say whether work is taken: the store answers, and the server does not go down."""
-    if doors.draining.is_set():
+async def readyz(server: ServerContext, exchange: Exchange) -> None:
+    """Answer whether the server accepts work: its store responds, and it is not shutting down."""
+    if server.draining.is_set():
         await exchange.answer({"status": "draining"}, status=503)
         return
-    await doors.broker.get_config("")
+    await server.observed.get_config("")
     await exchange.answer({"status": "ready"})
 
 
@@ -83,46 +83,46 @@ def _description() -> bytes:
     return msgspec.json.encode(description())
 
 
-async def openapi(_doors: Doors, exchange: Exchange) -> None:
-    """Show the description of the API."""
+async def openapi(_server: ServerContext, exchange: Exchange) -> None:
+    """Answer with the OpenAPI description."""
     await exchange.answer_bytes(_description(), JSON)
 
 
-async def docs(_doors: Doors, exchange: Exchange) -> None:
-    """Show the description for people."""
+async def docs(_server: ServerContext, exchange: Exchange) -> None:
+    """Answer with the API documentation page."""
     policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     await exchange.answer_bytes(PAGE.encode(), "text/html; charset=utf-8", headers={"content-security-policy": policy})
 
 
-async def _favicon(_doors: Doors, _exchange: Exchange) -> None:
-    raise RouteNotFound("There is no icon.")
+async def _favicon(_server: ServerContext, _exchange: Exchange) -> None:
+    raise RouteNotFound("The server has no favicon.ico.")
 
 
-async def _dashboard(_doors: Doors, exchange: Exchange) -> None:
-    """Show the dashboard: files without secrets; what they ask for needs rights."""
+async def _dashboard(_server: ServerContext, exchange: Exchange) -> None:
+    """Answer with a file of the dashboard. The files have no secrets; the calls they make need rights."""
     asset = assets()[exchange.path]
     headers = {**HEADERS, "etag": asset.etag}
-    if header(exchange.scope, b"if-none-match") == asset.etag:
+    if exchange.headers.get(b"if-none-match") == asset.etag:
         await exchange.answer_bytes(b"", asset.kind, status=304, headers=headers)
     else:
         await exchange.answer_bytes(asset.data, asset.kind, headers=headers)
 
 
-async def _plotly(_doors: Doors, exchange: Exchange) -> None:
-    """Show the script that draws charts, if it is installed. It is made ready beside the loop, once."""
+async def _plotly(_server: ServerContext, exchange: Exchange) -> None:
+    """Answer with the Plotly script, if it is installed. A thread prepares it once."""
     script = await asyncio.to_thread(plotly_script)
     if script is None:
-        raise RouteNotFound("Charts need the package plotly on the server: install fairlane[report] there.")
+        raise RouteNotFound("Charts need the plotly package; install fairlane[report] on the server.")
     headers = {**HEADERS, "etag": script.etag, "vary": "accept-encoding"}
-    if header(exchange.scope, b"if-none-match") == script.etag:
+    if exchange.headers.get(b"if-none-match") == script.etag:
         await exchange.answer_bytes(b"", KIND, status=304, headers=headers)
-    elif "gzip" in (header(exchange.scope, b"accept-encoding") or ""):
+    elif "gzip" in (exchange.headers.get(b"accept-encoding") or ""):
         await exchange.answer_bytes(script.gzipped, KIND, headers={**headers, "content-encoding": "gzip"})
     else:
         await exchange.answer_bytes(script.data, KIND, headers=headers)
 
 
-PUBLIC: Final[dict[str, Callable[[Doors, Exchange], Awaitable[Any]]]] = {
+PUBLIC: Final[dict[str, Callable[[ServerContext, Exchange], Awaitable[Any]]]] = {
     **dict.fromkeys(assets(), _dashboard),
     PLOTLY: _plotly,
     "/healthz": healthz,
@@ -131,4 +131,4 @@ PUBLIC: Final[dict[str, Callable[[Doors, Exchange], Awaitable[Any]]]] = {
     "/docs": docs,
     "/favicon.ico": _favicon,
 }
-"""What anybody may see."""
+"""Routes without authentication, by path."""

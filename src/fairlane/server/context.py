@@ -1,0 +1,283 @@
+"""What the interfaces of one server share: the gateway, API keys, limits, counts, and whether the server shuts down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from fairlane.broker.requests import Reply
+from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, TooManyWaiters, Unauthenticated
+from fairlane.gateway.caller import ANYBODY, Caller, check_rights
+from fairlane.gateway.context import CallContext, with_context
+from fairlane.gateway.leases import leased_unless
+from fairlane.gateway.protocol import Answer, Gateway
+from fairlane.journal.records import AnyRecord
+from fairlane.server.api_keys import ApiKeys
+from fairlane.server.interfaces.asgi import Headers
+from fairlane.server.limits import CallLimits
+from fairlane.server.live.viewers import Viewers
+from fairlane.server.metrics.calls import CallCounts
+from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
+from fairlane.server.rate_limits import RateLimits
+from fairlane.server.tracing.spans import CallSpan, Spans
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.table import VERB_OF
+from fairlane.verbs.verb import Request, Verb
+
+Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
+OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
+_log = logging.getLogger("fairlane.server")
+_RETRY_AFTER_MS: Final = 1_000
+
+
+class ServerContext:
+    """What HTTP, the stream and gRPC are served from."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        api_keys: ApiKeys | None = None,
+        limits: CallLimits | None = None,
+        hosts: frozenset[str] | None = None,
+        spans: Spans | None = None,
+        reports: Path | None = None,
+        metrics_queues_max: int = QUEUES_MAX,
+        metrics_keys_max: int = KEYS_MAX,
+    ) -> None:
+        observed = gateway.observed
+        self.gateway = gateway
+        self.observed = observed
+        """What is served here, for observers."""
+        self.reports = reports
+        """The folder with the results of the data pipeline, if there is one."""
+        self.spans = spans
+        """Traces every call; None unless tracing is on."""
+        self.hosts = hosts
+        """The host names that requests may name while authentication is disabled; None for any."""
+        self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
+        self.limits = limits if limits is not None else CallLimits()
+        self.tally = CallCounts()
+        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        rate = self.limits.requests_per_second
+        self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
+        """Limits how often each caller may ask; None without a limit."""
+        self.draining = asyncio.Event()
+        """Set when the server shuts down: it takes no new work, and finishes work in progress."""
+        self.closing = asyncio.Event()
+        """Set after the drain: every connection ends now."""
+        self.listeners: set[Listener] = set()
+        """Called with the records of every commit."""
+        self.viewers = Viewers(observed, self.listeners)
+        """The viewers of the live feed."""
+        self.lessees: set[object] = set()
+        """Connections that have leased messages with the verb, which they may still acknowledge while draining."""
+        self._own: Mapping[str, OwnVerb] = {
+            "create_key": self.api_keys.create,
+            "list_keys": self.api_keys.shown,
+            "revoke_key": self.api_keys.revoke,
+        }
+        observed.add_tap(self._on_commit)
+
+    def _on_commit(self, records: Sequence[AnyRecord], now_ms: int) -> None:
+        self.metrics.fold.note(records, now_ms)
+        for listener in list(self.listeners):
+            listener(records)
+
+    # ----------------------------------------------------------------------------------------------------------- calls
+
+    async def call(self, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            FairlaneError: the request was refused. Nothing else is ever raised, except on cancellation.
+        """
+        verb = VERB_OF[type(request)]
+        try:
+            return await self._begin(verb, request, caller, context)
+        except Exception as error:
+            refusal = self.refusal(verb.name, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    def ask(
+        self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> asyncio.Task[None] | None:
+        """Send the answer to a request to a reply, which passes the errors that it gets to ``refusal``.
+
+        Returns the task that finds the answer, if it takes one; see ``Gateway.ask``.
+
+        Raises:
+            FairlaneError: the request was refused at once.
+        """
+        verb = VERB_OF[type(request)]
+        if self.spans is not None or verb.name in self._own:
+            return asyncio.create_task(self._reply(verb, request, caller, context, reply))
+        try:
+            self._check(verb, request, caller)
+            return self.gateway.ask(with_context(request, context), caller, context, reply)
+        except Exception as error:
+            refusal = self.refusal(verb.name, error)
+            if refusal is error:
+                raise
+            raise refusal from error
+
+    async def _reply(
+        self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext, reply: Reply
+    ) -> None:
+        """Answer a call that is traced, or that the server answers itself."""
+        try:
+            answer = await self._begin(verb, request, caller, context)
+        except Exception as error:  # noqa: BLE001 - the reply passes it on
+            if not reply.done():
+                reply.set_exception(error)
+            return
+        if not reply.done():
+            reply.set_result(answer)
+        elif isinstance(answer, LeasedMessages):
+            self.give_back(caller, answer)
+
+    def _begin(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
+        if self.spans is not None:
+            return self._traced(self.spans.begin(verb.name, request, context), verb, request, caller, context)
+        return self._checked(verb, request, caller, context)
+
+    async def _traced(
+        self, span: CallSpan, verb: Verb, request: Request[Any], caller: Caller, context: CallContext
+    ) -> Answer:
+        try:
+            answer = await self._checked(verb, request, caller, context)
+        except Exception as error:
+            span.refused(self._explained(verb.name, error))
+            raise
+        else:
+            span.done(answer)
+            return answer
+        finally:
+            span.end()
+
+    def _checked(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
+        self._check(verb, request, caller)
+        own = self._own.get(verb.name)
+        if own is not None:
+            return own(request, caller)
+        request = with_context(request, context)
+        if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
+            return self._lease_while_valid(request, caller, context)
+        return self.gateway.call(request, caller, context)
+
+    def _check(self, verb: Verb, request: Request[Any], caller: Caller) -> None:
+        self.tally.calls[verb.name] += 1
+        if verb.is_new_work:
+            self.check_open()
+        if caller.grants is not None:
+            check_rights(verb, request, caller)
+
+    async def _lease_while_valid(self, request: Lease, caller: Caller, context: CallContext) -> Answer:
+        """Lease messages for as long as the API key of the caller is valid."""
+        leasing = _awaited(self.gateway.call(request, caller, context))
+        leased = await leased_unless(partial(self.give_back, caller), leasing, self.api_keys.ended(caller))
+        if leased is None:
+            raise Unauthenticated(f"API key {caller.name!r} has been revoked or has expired.")
+        return leased
+
+    def refusal(self, name: str, error: BaseException) -> FairlaneError:
+        """Return the error that a caller sees when a call failed, and count it. Our own bugs are logged as such."""
+        refusal = self._explained(name, error)
+        if refusal is not error and not isinstance(error, FairlaneError):
+            _log.error("Unexpected error in %s.", name, exc_info=error)
+        self.tally.errors[refusal.code] += 1
+        return refusal
+
+    def explained(self, error: FairlaneError) -> FairlaneError:
+        """Return an error as callers see it; see ``Gateway.explained``."""
+        return error if self.closing.is_set() else self.gateway.explained(error)
+
+    def _explained(self, name: str, error: BaseException) -> FairlaneError:
+        if isinstance(error, FairlaneError):
+            return self.explained(error)
+        return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
+
+    @staticmethod
+    def fault(name: str, error: BaseException) -> InternalError:
+        """Log a bug of ours, and return it as an error that says no more than a caller should know."""
+        _log.error("Unexpected error in %s.", name, exc_info=error)
+        return InternalError(f"The server failed to answer {name}: {type(error).__name__}.")
+
+    def give_back(self, caller: Caller, leased: LeasedMessages) -> None:
+        """Return messages to their queue that were leased for a caller who is gone."""
+        if leased.deliveries:
+            self.gateway.give_back(leased.deliveries[0].queue, leased.deliveries, caller)
+
+    # --------------------------------------------------------------------------------------------------------- callers
+
+    def caller(self, headers: Headers) -> Caller:
+        """Return who makes a request.
+
+        While authentication is disabled, a page of another site must not be able to call through a browser on this
+        machine. Its ``Origin`` header gives it away, or a ``Host`` that is no name of this server.
+
+        Raises:
+            Unauthenticated: an API key is required, and the request has none that is valid.
+            Forbidden: the request comes from a page of another site.
+        """
+        if self.api_keys.is_required:
+            return self.api_keys.caller(headers.get(b"authorization"))
+        host = headers.get(b"host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self.hosts is not None and name.strip("[]").lower() not in self.hosts:
+            raise Forbidden(f"Host {host!r:.100} is not allowed; expected one of {', '.join(sorted(self.hosts))}.")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Forbidden(f"Cross-origin request from {origin!r:.100} rejected: authentication is disabled.")
+        return ANYBODY
+
+    def admit(self, caller: Caller, address: str | None) -> None:
+        """Count a request of a caller.
+
+        Raises:
+            RateLimited: the caller makes requests too often.
+        """
+        if self.rates is None:
+            return
+        try:
+            self.rates.check(caller.id or address or "")
+        except FairlaneError as error:
+            self.tally.errors[error.code] += 1
+            raise
+
+    def check_open(self) -> None:
+        """Refuse new work while the server shuts down.
+
+        Raises:
+            Closed: it shuts down.
+        """
+        if self.draining.is_set():
+            raise Closed("The server is shutting down.")
+
+    @contextmanager
+    def subscription(self) -> Iterator[None]:
+        """Count a request whose answer is a stream, for as long as it lasts.
+
+        Raises:
+            TooManyWaiters: there are ``connections_max`` already.
+        """
+        tally = self.tally
+        if tally.subscriptions >= self.limits.connections_max:
+            cause = f"The server has {tally.subscriptions} subscriptions; connections_max is reached."
+            raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        tally.subscriptions += 1
+        try:
+            yield
+        finally:
+            tally.subscriptions -= 1
+
+
+async def _awaited(answering: Awaitable[Answer]) -> Answer:
+    return await answering
