@@ -346,6 +346,18 @@ class Ledger:
         """What the sequences of this journal begin after."""
         return self.partition << NUMBER_BITS
 
+    def limits_waiting_in(self, queue: Queue) -> bool:
+        """Tell whether anything limits what may wait in a queue: its policy, or the broker as a whole."""
+        policy, limits = queue.policy, self.limits
+        return not (
+            policy.waiting_max is None
+            and policy.waiting_bytes_max is None
+            and policy.key_waiting_max is None
+            and policy.key_waiting_bytes_max is None
+            and limits.waiting_max is None
+            and limits.waiting_bytes_max is None
+        )
+
     def settle_base(self) -> int:
         """Let the latest baseline be the base if nothing alive has an older home, and return the base."""
         if self.base != self.baseline and self.oldest_home() >= self.baseline:

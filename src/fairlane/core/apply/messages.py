@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.core.apply.claims import enter_claim
-from fairlane.core.apply.counting import count_in, known, numbered, tally_in, tally_out
+from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, forget_dedups
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
 from fairlane.journal.records import (
@@ -38,7 +38,13 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
     if homes and homes[0].until_ms <= at_ms:
         forget_dedups(ledger, at_ms)
     messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
-    count_in(ledger, queue, messages, sum(record.sizes))
+    size = sum(record.sizes)
+    queue.size += size
+    ledger.size += size
+    ledger.messages += len(messages)
+    if queue.tallies is not None:
+        for message in messages:
+            tally_in(queue, message)
     if record.dedup_ids is not None:
         _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, record.sequence)
     return messages
