@@ -14,7 +14,6 @@ from typing import Final
 from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
 from fairlane.cluster.cluster_verbs import SPECIAL
-from fairlane.cluster.forwarding import Forwarder
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
@@ -74,7 +73,7 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
 @asynccontextmanager
 async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[ClusterGateway]:
     """Open the gateway of a node for as long as the context lasts."""
-    peers = Peers(Forwarder(node.terms.name, tls=_tls(settings)))
+    peers = Peers(node.terms.name, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
 
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)
