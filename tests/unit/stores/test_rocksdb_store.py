@@ -203,9 +203,9 @@ def test_a_failed_write_is_reported_and_recovery_repairs_it(tmp_path: Path) -> N
         store.sync()
         with files_limited_to(200_000), pytest.raises(StoreFailed, match="could not write") as caught:
             store.write(commit_of(2, 1, bodies=[(2, bytes(1_000_000))]))
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="not been recovered"):
             store.write(commit_of(2, 1))
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="not been recovered"):
             store.sync()
         assert caught.value.__traceback__ is not None
         assert store.recover() == Extent(first=1, base=1, next_sequence=2)
