@@ -1,4 +1,4 @@
-"""Traffic through a real broker on a fake clock: simulated consumers lease, work, fail and ack, as fast as it goes."""
+"""Sends traffic through a real broker on a fake clock, with simulated consumers that lease, work, fail and ack."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PATIENCE_MS = 3_600_000
 
 @dataclass(slots=True)
 class Driven:
-    """What became of traffic: how many messages went which way, and how long each waited once it was due.
+    """The result of a run: counts of outcomes, and how long each message waited after it was due.
 
     Attributes:
-        waits_ms: by fairness key, in the order of the leases.
+        waits_ms: waits by fairness key, in lease order.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Driven:
 
 
 class _Outcomes:
-    """The reply to an enqueue: from now on the broker's ids stand for these arrivals."""
+    """The reply to an enqueue, which maps the broker's ids to the arrivals."""
 
     def __init__(self, drive: _Drive, arrivals: list[Arrival]) -> None:
         self._drive = drive
@@ -60,7 +60,7 @@ class _Outcomes:
 
 
 class _Worker:
-    """A consumer, and the reply to its wait for messages."""
+    """A simulated consumer, which is also the reply to its own leases."""
 
     def __init__(self, drive: _Drive, name: str, queue: str) -> None:
         self._drive = drive
@@ -82,7 +82,7 @@ class _Worker:
 
 
 class _Drive:
-    """The loop: from one instant at which something happens to the next."""
+    """The event loop of a run: it jumps from one event to the next."""
 
     def __init__(self, broker: SteppedBroker, *, batch: int, tick_ms: int) -> None:
         self._broker = broker
@@ -111,7 +111,7 @@ class _Drive:
         return self.driven
 
     def _next_at(self, coming: deque[tuple[str, Arrival]]) -> int | None:
-        """Return when something happens next; None once all messages have come and are gone."""
+        """Return the time of the next event; None when all messages have arrived and are settled."""
         engine = self._broker.engine
         if not coming and not any(queue.messages for name, queue in self._alive()):
             return None
@@ -130,7 +130,7 @@ class _Drive:
         return ((name, queue) for name, queue in self._broker.engine.ledger.queues.items() if not name.endswith(".dlq"))
 
     def _ask(self, now_ms: int, coming: deque[tuple[str, Arrival]]) -> None:
-        """Submit all that clients do at an instant: enqueue, end their work, ask for more."""
+        """Submit everything that clients do at one instant: enqueue, finish work, lease more."""
         submit = self._broker.engine.submit
         news: dict[str, list[Arrival]] = {}
         while coming and self._start_ms + coming[0][1].at_ms <= now_ms:
@@ -151,7 +151,7 @@ class _Drive:
             submit(wait)
 
     def begin_work(self, worker: _Worker, deliveries: list[Delivery]) -> None:
-        """Let a consumer work off what it was given, one after the other."""
+        """Schedule a consumer's work on its deliveries, one after the other."""
         now_ms = at_ms = self._broker.engine.now_ms()
         for delivery in deliveries:
             arrival = self.known[delivery.id]
@@ -173,7 +173,7 @@ class _Drive:
         heapq.heappush(self._later, (at_ms, self._numbered, what, worker, delivery))
 
     def _finish(self, what: str, delivery: Delivery) -> commands.Command:
-        """Return how an attempt goes on or ends."""
+        """Return the command that extends or ends an attempt."""
         arrival = self.known[delivery.id]
         receipts = [Receipt(delivery.id, delivery.token)]
         if what == "extend":
@@ -195,15 +195,15 @@ def drive(
     batch: int = 1,
     tick_ms: int = 1,
 ) -> Driven:
-    """Send arrivals through a queue of a broker, from now on, until nothing is left but dead letters.
+    """Send arrivals through a queue, starting now, until only dead letters are left.
 
     Args:
-        broker: a broker on a fake clock, in which the queue is.
-        arrivals: what comes, in order.
-        queue: where to.
-        consumers: how many there are. An idle one waits in line, a busy one extends its leases in time.
-        batch: how many messages a consumer takes at once; it works them off one after the other.
-        tick_ms: let things happen only at multiples of so many milliseconds, which is less exact and faster.
+        broker: the broker that has the queue.
+        arrivals: the messages, in order of arrival.
+        queue: the queue to send them to.
+        consumers: the number of consumers. A busy one extends its leases in time.
+        batch: the number of messages a consumer leases at once and handles one after the other.
+        tick_ms: round event times up to multiples of this; larger values are less exact and faster.
     """
     run = _Drive(broker, batch=batch, tick_ms=tick_ms)
     workers = [_Worker(run, f"worker-{at}", queue) for at in range(consumers)]
@@ -221,9 +221,9 @@ def make_journal(
     tick_ms: int = 1,
     segment_events: int = 250_000,
 ) -> Driven:
-    """Send traffic through a new broker in memory, and export its whole journal to a folder, as Parquet.
+    """Send traffic through a new broker in memory, and export its journal to a folder as Parquet.
 
-    Needs ``fairlane[arrow]``. A day's traffic of fifty thousand messages takes seconds.
+    Needs ``fairlane[arrow]``. Fifty thousand messages take seconds.
     """
     settings = Settings(segment_events=segment_events, journal_retention_ms=TIMESPAN_MS_MAX, journal_bytes_max=1 << 40)
     broker = SteppedBroker(clock=FakeClock(), settings=settings)
