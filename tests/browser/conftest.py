@@ -1,4 +1,4 @@
-"""A real browser in front of real servers."""
+"""A real browser and real servers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="module")  # while it is there, no test of this thread can run a loop of its own
+@pytest.fixture(scope="module")  # while it runs, tests in this thread cannot run an event loop of their own
 def browser() -> Iterator[Browser]:
-    """Start Chromium, or skip where there is none."""
+    """Start Chromium; skip the test if it is not installed."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: install fairlane[dev]")
     chromium = which("chromium")
     if chromium is None:
-        pytest.skip("needs Chromium at hand as 'chromium'; on Debian: apt install chromium")
+        pytest.skip("needs the command chromium; on Debian: apt install chromium")
     with sync_api.sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium)
         yield started
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serve without keys."""
+    """Start a server without authentication."""
     data: Path = tmp_path_factory.mktemp("data")
     with served(data) as process:
         yield process
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def viewer(browser: Browser) -> Iterator[Viewer]:
-    """Open a tab, and see to it at the end that nothing went wrong in it."""
+    """Open a tab, and check at the end that nothing failed in it."""
     looking = Viewer(browser)
     yield looking
     looking.close()

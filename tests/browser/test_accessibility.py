@@ -1,4 +1,4 @@
-"""Anybody can use the dashboard: with a screen reader, with the keyboard, by night, and on a phone."""
+"""Accessibility of the dashboard: screen readers, keyboard, dark mode and small screens."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.browser.viewer import Served, Viewer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.timeout(600)  # axe-core looks at every node of every page
+pytestmark = pytest.mark.timeout(600)  # axe-core checks every node of every page
 GRAVE = ("serious", "critical")
 PLACES = {
-    "": "nobody consumes",
-    "queue/seen": "nobody consumes",
-    "message/seen": "The first messages of seen",
-    "message/seen/{waiting}": "Its life",
+    "": "no consumers",
+    "queue/seen": "no consumers",
+    "message/seen": "First messages of seen",
+    "message/seen/{waiting}": "History",
     "dead": "seen",
     "dead/seen": "no ink",
-    "pipeline": "start the server with --reports",
+    "pipeline": "Start the server with --reports",
     "controls": "smtp",
     "hooks/seen": "seen has no on_enqueue",
 }
-"""Every page, and what tells that it is all there."""
+"""Every page, and a text that shows that it is complete."""
 LOOKS = {"day": (False, 1200), "night": (True, 1200), "phone": (False, 390)}
 
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """Return the script of axe-core, as a package ships it, or skip."""
+    """Return the script of axe-core; skip the test if it is not installed."""
     spec = find_spec("axe_playwright_python")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("needs axe-core: install axe-playwright-python, which ships it")
@@ -41,7 +41,7 @@ def axe() -> str:
 
 @pytest.fixture(scope="module")
 def waiting(server: Served) -> str:
-    """Fill a queue with something of everything, and return the id of a message."""
+    """Fill a queue with messages in every state, and return the id of one."""
     server.post("queues/create", {"queue": "seen"})
     server.post("config/set", {"values": {"throttle:smtp:burst": "1", "throttle:smtp:rate": "0.001"}})
     (first,) = server.enqueue("seen", "acme", headers={"kind": "new"})
@@ -54,15 +54,15 @@ def waiting(server: Served) -> str:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_nobody_is_shut_out(server: Served, browser: Browser, axe: str, waiting: str, look: str) -> None:
-    """Axe-core finds nothing grave on any page, light or dark, wide or narrow, and none is wider than its screen."""
+def test_pages_are_accessible(server: Served, browser: Browser, axe: str, waiting: str, look: str) -> None:
+    """Axe-core finds no serious fault on any page, light or dark, wide or narrow, and none overflows its screen."""
     is_dark, width = LOOKS[look]
     viewer = Viewer(browser, is_dark=is_dark, width=width)
-    for place, told in PLACES.items():
+    for place, text in PLACES.items():
         page = viewer.open(server, place.format(waiting=waiting))
-        page.locator("main", has_text=told).wait_for()
+        page.locator("main", has_text=text).wait_for()
         if place == "queue/seen":
-            viewer.drawn("Messages a second")
+            viewer.drawn("Messages per second")
         page.evaluate(axe)
         found: list[dict[str, Any]] = page.evaluate("axe.run().then(found => found.violations)")
         grave = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in GRAVE]
@@ -71,8 +71,8 @@ def test_nobody_is_shut_out(server: Served, browser: Browser, axe: str, waiting:
     viewer.close()
 
 
-def test_the_keyboard_is_enough(server: Served, viewer: Viewer, waiting: str) -> None:
-    """From the top of the page one gets past the head, into a queue, and through a question, without a mouse."""
+def test_the_dashboard_works_with_the_keyboard_alone(server: Served, viewer: Viewer, waiting: str) -> None:
+    """Skipping the header, opening a queue and cancelling a confirmation need no mouse."""
     assert waiting
     page = viewer.open(server)
     viewer.cells("seen")

@@ -1,4 +1,4 @@
-"""The page of a cluster, with two real nodes behind it."""
+"""The cluster page with two real nodes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.kit.servers.stores import PostgresServer
 SPLIT = {"queue": "orders"}
 
 
-def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
-    """Who lives and who owns what is shown; a queue is moved, and a node that is killed is told as silent."""
+def test_nodes_are_shown_and_queues_can_be_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """The page shows nodes and owners; a queue moves, and a killed node is shown without heartbeat."""
     store = f"{postgres.url}&namespace={tmp_path.name}"
     with Cluster.of(2, store, tmp_path, flags=("--heartbeat-timeout-ms", "1000")) as cluster:
         first, other = cluster.nodes
@@ -24,19 +24,19 @@ def test_nodes_are_seen_and_queues_are_moved(postgres: PostgresServer, tmp_path:
         target = other if owner is first else first
         viewer.page.goto(f"{first.url}/#/")
         viewer.page.get_by_role("link", name="Cluster").click()
-        viewer.sees("2 of 2 nodes live, as node n1 sees it.")
+        viewer.sees("2 of 2 nodes alive, as seen by node n1.")
         assert viewer.cells("Move orders")[2] == owner.name
         viewer.page.get_by_role("button", name="Move orders").click()
         viewer.page.get_by_role("combobox", name="Node").select_option(target.name)
         viewer.page.locator("#yes").click()
         viewer.page.locator("tbody tr", has_text="Move orders").locator("td", has_text=target.name).wait_for()
         other.kill()
-        viewer.sees("1 of 2 nodes live")
-        viewer.sees("silent for")
+        viewer.sees("1 of 2 nodes alive")
+        viewer.sees("no heartbeat for")
 
 
-def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
-    """A queue that is split is shown with the node of each partition; the first is moved without the others."""
+def test_partitions_are_shown_and_can_be_moved(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
+    """A split queue is shown with the node of each partition; the first moves without the others."""
     store = f"{postgres.url}&namespace={tmp_path.name}"
     with Cluster.of(2, store, tmp_path) as cluster:
         first, other = cluster.nodes
@@ -44,10 +44,10 @@ def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path,
             httpx.post(f"{first.url}/v1/{path}", json=request, timeout=30).raise_for_status()
         httpx.post(f"{first.url}/v1/cluster/split", json=SPLIT | {"partitions": 2}, timeout=30).raise_for_status()
         owners = [cluster.owner(name).name for name in ("orders", "orders~1")]
-        _posted(first, "cluster/move", queue="orders~1", node=owners[1])  # where it is, so that it stays there
+        _posted(first, "cluster/move", queue="orders~1", node=owners[1])  # its current node, which pins it there
         viewer.page.goto(f"{first.url}/#/cluster")
         viewer.sees("Split queues")
-        assert viewer.cells("orders~0")[1:] == ["orders~0", owners[0], "takes"]
+        assert viewer.cells("orders~0")[1:] == ["orders~0", owners[0], "accepted"]
         shown = viewer.page.locator("#splits tbody tr").all_inner_texts()
         assert [row.split("\t")[1:3] for row in shown[:2]] == [["orders~0", owners[0]], ["orders~1", owners[1]]]
         target = other.name if owners[0] == first.name else first.name
@@ -60,13 +60,13 @@ def test_partitions_are_seen_and_moved(postgres: PostgresServer, tmp_path: Path,
         viewer.page.get_by_role("link", name="orders~0", exact=True).first.click()
         viewer.sees("Queue orders~0")
         viewer.page.get_by_role("link", name="Hooks").click()
-        viewer.sees("orders has no on_enqueue.")
+        viewer.sees("orders has no on_enqueue hook.")
         viewer.page.goto(f"{first.url}/#/queue/orders")
         viewer.sees("Split into partitions")
 
 
-def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None:
-    """Where there is no cluster, nothing leads to it."""
+def test_a_single_server_has_no_cluster_page(tmp_path: Path, viewer: Viewer) -> None:
+    """Without a cluster there is no link to it."""
     with served(tmp_path) as server:
         page = viewer.open(server)
         viewer.sees("live")
@@ -74,7 +74,7 @@ def test_a_server_alone_has_no_such_page(tmp_path: Path, viewer: Viewer) -> None
 
 
 def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, viewer: Viewer) -> None:
-    """Whichever node is looked at, a queue of another is listed, watched, and a message of it has its life."""
+    """Every node lists and watches queues of other nodes and shows the history of their messages."""
     store = f"{postgres.url}&namespace={tmp_path.name}"
     with Cluster.of(2, store, tmp_path, flags=("--heartbeat-timeout-ms", "1000")) as cluster:
         first, other = cluster.nodes
@@ -91,7 +91,7 @@ def test_every_node_shows_all_queues(postgres: PostgresServer, tmp_path: Path, v
         page.get_by_role("link", name="mails").first.click()
         viewer.sees("acme")
         page.goto(f"{first.url}/#/message/mails/{ids[0]}")
-        page.locator("#life li", has_text="enqueued").wait_for()
+        page.locator("#history li", has_text="enqueued").wait_for()
         page.goto(f"{first.url}/#/message/-/trip-7")
         viewer.sees("3 messages have this correlation id")
         _posted(other, "config/set", values={"throttle:api:rate": "5"})

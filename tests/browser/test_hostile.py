@@ -1,4 +1,4 @@
-"""Text of strangers stays text, wherever the dashboard shows it."""
+"""Text from messages stays text, wherever the dashboard shows it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HOSTILE = (
 MADE = "[window.owned, document.querySelectorAll('main script, main img, main svg[onload]').length]"
 
 
-def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
-    """Markup in key, headers, payload, error, correlation id, throttle, owner and config is shown and does nothing."""
+def test_markup_in_a_message_does_not_run(server: Served, viewer: Viewer) -> None:
+    """Markup in key, headers, payload, error, correlation id, throttle, owner and config is shown and does not run."""
     server.post("queues/create", {"queue": "open"})
     server.post("config/set", {"values": {f"note:{HOSTILE}": HOSTILE}})
     terms = {
@@ -28,7 +28,7 @@ def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
     server.post("queue/state/put", {"queue": "open", "receipt": receipts[0], "state": terms["payload"]})
     server.post("queue/nack", {"queue": "open", "receipts": receipts, "intent": "dead", "error": HOSTILE})
     for place, shown in (
-        ("", "Who is noisy"),
+        ("", "Fairness keys of"),
         ("queue/open", HOSTILE),
         ("message/open", HOSTILE),
         (f"message/open.dlq/{dead}", HOSTILE),
@@ -36,8 +36,8 @@ def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
         ("controls", HOSTILE),
         ("hooks/open", "Hooks of open"),
         (f"message/-/{quote(HOSTILE[:128], safe='')}", "2 messages have this correlation id"),
-        (f"queue/{HOSTILE.replace('/', '%2F')}", "Not there"),
-        (f"message/{HOSTILE.replace('/', '%2F')}/{dead}", "Its life"),
+        (f"queue/{HOSTILE.replace('/', '%2F')}", "Not found"),
+        (f"message/{HOSTILE.replace('/', '%2F')}/{dead}", "History"),
     ):
         page = viewer.open(server, place)
         page.reload()
@@ -45,11 +45,11 @@ def test_a_hostile_message_runs_nothing(server: Served, viewer: Viewer) -> None:
         assert page.evaluate(MADE) == [None, 0]
 
 
-def test_a_hostile_key_runs_nothing_in_a_chart(server: Served, viewer: Viewer) -> None:
-    """Plotly reads some of HTML in labels, so a key, and a name in a report, reaches it as text."""
+def test_markup_in_a_key_does_not_run_in_a_chart(server: Served, viewer: Viewer) -> None:
+    """Plotly interprets some HTML in labels, so keys and names in reports reach it escaped."""
     server.post("queues/create", {"queue": "drawn"})
     page = viewer.open(server, "queue/drawn")
-    viewer.sees("Nobody waits")
+    viewer.sees("No backlog")
     server.enqueue("drawn", f"<b>{HOSTILE}", 4)
     server.enqueue("drawn", "<a href='javascript:alert(1)'>acme</a>", 4)
     with streaming(server, "drawn", credit=2, owner=HOSTILE):

@@ -1,4 +1,4 @@
-"""Each page of the dashboard shows what the API says, and its controls do what they say."""
+"""Each page of the dashboard shows what the API returns, and its controls work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_queues(server: Served, viewer: Viewer) -> None:
-    """All queues are shown with their numbers, the one that hurts first, and of it who is noisy."""
+    """All queues are listed, the most affected first, with the noisy key of that one."""
     server.post("queues/create", {"queue": "calm"})
     server.post("queues/create", {"queue": "full"})
     server.enqueue("full", "acme", 50)
@@ -20,24 +20,24 @@ def test_queues(server: Served, viewer: Viewer) -> None:
     page = viewer.open(server)
     viewer.sees("acme is noisy")
     cells = viewer.cells("full")
-    assert cells[:4] == ["full", "nobody consumes", "52", "0"]
+    assert cells[:4] == ["full", "no consumers", "52", "0"]
     assert page.locator("tbody tr").first.locator("th").inner_text() == "full"
-    assert viewer.cells("calm")[1:4] == ["nothing", "0", "0"]
+    assert viewer.cells("calm")[1:4] == ["healthy", "0", "0"]
     assert page.locator("#state").inner_text() == "live"
 
 
 def test_queue(server: Served, viewer: Viewer) -> None:
-    """Shares, waits and reasons of each key, and the throttle that holds one back, are shown; search finds a key."""
+    """Each key has its share, wait and wait reason, including the throttle that limits it; search finds a key."""
     server.post("queues/create", {"queue": "mail"})
     server.post("config/set", {"values": {"throttle:smtp:burst": "1", "throttle:smtp:rate": "0.001"}})
     page = viewer.open(server, "queue/mail")
-    viewer.sees("Nobody waits.")
+    viewer.sees("No backlog.")
     server.enqueue("mail", "acme", 30)
     server.enqueue("mail", "bakery", 30)
     server.enqueue("mail", "post", 5, throttles=["smtp"])
     server.lease("mail", 21)
-    page.locator("tbody tr", has_text="48 %, fair 48 %").first.wait_for()
-    assert viewer.cells("acme")[:3] == ["acme", "20", "48 %, fair 48 %"]
+    page.locator("tbody tr", has_text="48 %, entitled 48 %").first.wait_for()
+    assert viewer.cells("acme")[:3] == ["acme", "20", "48 %, entitled 48 %"]
     assert viewer.cells("bakery")[1] == "20"
     row = viewer.cells("post")
     assert row[1] == "4"
@@ -52,7 +52,7 @@ def test_queue(server: Served, viewer: Viewer) -> None:
 
 
 def test_message(server: Served, viewer: Viewer) -> None:
-    """Looked up by its id alone, a message is shown with its life, its content, and why it waits."""
+    """A message found by its id is shown with its history, content and wait reason."""
     server.post("queues/create", {"queue": "orders", "policy": {"backoff_ms": 0}})
     (message_id,) = server.enqueue("orders", "acme", payload="aGVsbG8=", headers={"kind": "new"})
     receipts = server.lease("orders")
@@ -61,16 +61,16 @@ def test_message(server: Served, viewer: Viewer) -> None:
     page.fill("#id", message_id)
     page.click("text=Look up")
     viewer.sees("no consumer is asking")
-    assert page.locator("#life b").all_inner_texts() == ["enqueued", "leased", "returned"]
+    assert page.locator("#history b").all_inner_texts() == ["enqueued", "leased", "returned"]
     assert page.locator("#payload").text_content() == "hello"
     assert page.locator(".errors code").inner_text() == "no ink"
     server.post("queue/ack", {"queue": "orders", "receipts": server.lease("orders")})
     page.reload()
-    viewer.sees("It is in no queue any more: it was acked.")
+    viewer.sees("No longer in a queue: it was acknowledged.")
 
 
 def test_dead_letters(server: Served, viewer: Viewer) -> None:
-    """Dead letters are grouped by error; a dry run moves nothing, and a redrive of one group moves that, once asked."""
+    """Dead letters are grouped by error; a dry run moves nothing, a confirmed redrive moves one group."""
     server.post("queues/create", {"queue": "jobs"})
     server.enqueue("jobs", "acme", 5)
     receipts = server.lease("jobs", 5)
@@ -92,7 +92,7 @@ def test_dead_letters(server: Served, viewer: Viewer) -> None:
 
 
 def test_controls(server: Served, viewer: Viewer) -> None:
-    """A queue is paused, a weight and a throttle are set, each after a question; what was changed is told."""
+    """Pausing a queue, setting a weight and a throttle need a confirmation and appear in the changes."""
     server.post("queues/create", {"queue": "steered"})
     server.enqueue("steered", "acme", 3)
     page = viewer.open(server, "queue/steered")
@@ -119,7 +119,7 @@ def test_controls(server: Served, viewer: Viewer) -> None:
 
 
 def test_keys_and_rights(tmp_path: Path, browser: Browser) -> None:
-    """A wrong key is refused at the door, a weak one sees its queue and is told clearly what it may not do."""
+    """A wrong API key cannot log in; one with few rights sees its queue and which right is missing."""
     with served(tmp_path, "--auth", "true") as server:
         admin = (tmp_path / "admin.key").read_text().strip()
         server.post("queues/create", {"queue": "mine"}, key=admin)
@@ -146,7 +146,7 @@ def test_keys_and_rights(tmp_path: Path, browser: Browser) -> None:
 
 
 def browser_storage(page: object) -> list[str]:
-    """Return the names of all that a tab keeps; cookies and what outlives the tab must not be among it."""
+    """Return the names of everything a tab stores, including cookies and storage that outlives it."""
     found: list[str] = page.evaluate(  # type: ignore[attr-defined] # playwright may not be installed
         "[...Object.keys(sessionStorage), ...Object.keys(localStorage), ...document.cookie.split(';').filter(Boolean)]"
     )

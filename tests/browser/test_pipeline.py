@@ -1,4 +1,4 @@
-"""The page of the data pipeline, from real tables and a real report."""
+"""The pipeline page with real tables and a real report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MADE = "[window.owned, document.querySelectorAll('main script, main img').length
 
 
 def test_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: Viewer) -> None:
-    """Each table with its freshness, each reader with its lag, and the report with its plots; names stay text."""
+    """The page shows the freshness of tables, the lag of readers, and the report with its charts; names stay text."""
     made = tmp_path / "made"
     write_all(made / "tables")
     told = {**MANIFEST, "horizon_ms": 1_772_409_600_000, "events": 500}
@@ -36,8 +36,8 @@ def test_tables_readers_and_the_report_are_shown(tmp_path: Path, viewer: Viewer)
         assert page.evaluate(MADE) == [None, 0]
 
 
-def test_without_a_folder_the_page_says_what_to_do(tmp_path: Path, viewer: Viewer) -> None:
-    """It names the setting, and what fills the folder."""
+def test_without_a_folder_the_page_explains_the_setup(tmp_path: Path, viewer: Viewer) -> None:
+    """It names the setting and the commands that fill the folder."""
     with served(tmp_path) as server:
         viewer.open(server, "pipeline")
-        viewer.sees("start the server with --reports FOLDER")
+        viewer.sees("Start the server with --reports FOLDER")

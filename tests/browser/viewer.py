@@ -1,4 +1,4 @@
-"""A server that keeps its port, and a tab of a browser that remembers everything that went wrong in it."""
+"""A server that keeps its port, and a browser tab that records every fault in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Served(ServerProcess):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The URL for a browser."""
         return self.url.replace("ws://", "http://")
 
     def post(self, path: str, body: object = None, *, key: str | None = None) -> Any:
@@ -34,29 +34,29 @@ class Served(ServerProcess):
         return answer.json()
 
     def enqueue(self, queue: str, key: str, count: int = 1, **terms: Any) -> list[str]:
-        """Enqueue messages of one key, and return their ids."""
+        """Enqueue messages of one key and return their ids."""
         messages = [{"fairness_key": key, **terms}] * count
         return [each["id"] for each in self.post("queue/enqueue", {"queue": queue, "messages": messages})["results"]]
 
     def lease(self, queue: str, count: int = 1, **terms: Any) -> list[dict[str, Any]]:
-        """Lease messages, and return what an ack or a nack needs of each."""
+        """Lease messages and return their receipts."""
         deliveries = self.post("queue/dequeue", {"queue": queue, "count": count, **terms})["deliveries"]
         return [{"id": each["id"], "token": each["token"]} for each in deliveries]
 
 
 @contextmanager
 def streaming(server: Served, queue: str, **terms: Any) -> Iterator[None]:
-    """Stream messages of a queue for as long as the context lasts, once the first has come."""
+    """Stream messages of a queue while the context lasts, from the first delivery on."""
     request = {"queue": queue, **terms}
     with httpx.stream("POST", f"{server.address}/v1/queue/subscribe", json=request, timeout=30) as answer:
-        lines = answer.iter_lines()  # which would end the stream if it went out of sight
+        lines = answer.iter_lines()  # kept in a variable: the stream ends when it is garbage-collected
         next(lines)
         yield
 
 
 @contextmanager
 def loaded(server: Served, queue: str) -> Iterator[None]:
-    """Enqueue, lease and ack for as long as the context lasts, whether the server is there or not."""
+    """Enqueue, lease and acknowledge while the context lasts, whether the server responds or not."""
     is_over = Event()
 
     def work() -> None:
@@ -77,13 +77,13 @@ def loaded(server: Served, queue: str) -> Iterator[None]:
 
 @contextmanager
 def served(data: Path, *flags: str) -> Iterator[Served]:
-    """Serve for as long as the context lasts."""
+    """Run a server while the context lasts."""
     with Served(data, "--durability", "os", *flags) as server:
         yield server
 
 
 class Viewer:
-    """A tab. What it should never do is noted: errors of scripts, refused content, dialogs of the browser's own."""
+    """A tab that records what must never happen: script errors, blocked content, browser dialogs."""
 
     def __init__(self, browser: Browser, *, is_dark: bool = False, width: int = 1200) -> None:
         scheme: Literal["dark", "light"] = "dark" if is_dark else "light"
@@ -96,7 +96,7 @@ class Viewer:
         self.page.on("dialog", self._on_dialog)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "Failed to load resource" not in message.text:  # that is a refusal of the API
+        if message.type == "error" and "Failed to load resource" not in message.text:  # an error response of the API
             self.faults.append(f"console: {message.text}")
 
     def _on_dialog(self, dialog: Dialog) -> None:
@@ -109,22 +109,22 @@ class Viewer:
         return self.page
 
     def cells(self, row: str) -> list[str]:
-        """Return the texts of the first row that has a text in it, once it is there."""
+        """Return the cells of the first row that contains a text, once it appears."""
         found = self.page.locator("tbody tr", has_text=row).first
         found.wait_for()
         return found.locator("th,td").all_inner_texts()
 
     def drawn(self, caption: str) -> Locator:
-        """Return the chart with a caption, once it is drawn."""
+        """Return the chart with a caption once it is drawn."""
         figure = self.page.locator("figure", has=self.page.locator("figcaption", has_text=caption))
         figure.locator(".main-svg .trace").first.wait_for(state="attached")
         return figure
 
     def sees(self, text: str) -> None:
-        """Wait until a text is to be seen."""
+        """Wait until a text is visible."""
         self.page.get_by_text(text).first.wait_for()
 
     def close(self) -> None:
-        """Close the tab; whatever went wrong in it fails the test."""
+        """Close the tab; any recorded fault fails the test."""
         self._context.close()
         assert self.faults == []

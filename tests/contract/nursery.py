@@ -24,7 +24,7 @@ _context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.serv
 
 
 def _serve(settings: ServerSettings, lines: Connection) -> None:
-    serve(settings, tell=lines.send)
+    serve(settings, echo=lines.send)
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def test_lines_go_as_they_come(server: str) -> None:
     assert out == b"Enqueued 2 messages.\n"
 
 
-def test_a_server_that_asks_for_keys(tmp_path: Path) -> None:
+def test_a_server_that_requires_auth(tmp_path: Path) -> None:
     """Nobody comes in without a key, and with one as far as its rights go."""
     data = tmp_path / "server"
     first = fairlane("--data", str(data), "key", "create", "first", "--grant", "admin").strip()

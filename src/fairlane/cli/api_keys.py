@@ -19,7 +19,7 @@ from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.errors import Disconnected, InternalError
 from fairlane.gateway.caller import ANYBODY
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.verbs.errors import error_of
 from fairlane.verbs.keys import CreatedKey, CreateKey, Grant, KeyList, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done, Right, Shape
@@ -112,7 +112,7 @@ def _create(endpoint: Endpoint, request: CreateKey) -> CreatedKey:
     if not endpoint.is_embedded:
         return _post(endpoint, "keys/create", request, CreatedKey)
 
-    async def create(keys: KeyRing) -> CreatedKey:
+    async def create(keys: ApiKeys) -> CreatedKey:
         return await keys.create(request, ANYBODY)
 
     return asyncio.run(_in_folder(endpoint, create))
@@ -122,7 +122,7 @@ def _list(endpoint: Endpoint) -> KeyList:
     if not endpoint.is_embedded:
         return _post(endpoint, "keys/list", ListKeys(), KeyList)
 
-    async def shown(keys: KeyRing) -> KeyList:
+    async def shown(keys: ApiKeys) -> KeyList:
         return await keys.shown(ListKeys(), ANYBODY)
 
     return asyncio.run(_in_folder(endpoint, shown))
@@ -133,15 +133,15 @@ def _revoke(endpoint: Endpoint, request: RevokeKey) -> None:
         _post(endpoint, "keys/revoke", request, Done)
         return
 
-    async def revoke(keys: KeyRing) -> None:
+    async def revoke(keys: ApiKeys) -> None:
         await keys.revoke(request, ANYBODY)
 
     asyncio.run(_in_folder(endpoint, revoke))
 
 
-async def _in_folder(endpoint: Endpoint, work: Callable[[KeyRing], Awaitable[T]]) -> T:
+async def _in_folder(endpoint: Endpoint, work: Callable[[ApiKeys], Awaitable[T]]) -> T:
     async with await open_async_broker(endpoint.store) as broker:
-        keys = KeyRing(broker)
+        keys = ApiKeys(broker)
         await keys.load()
         return await work(keys)
 

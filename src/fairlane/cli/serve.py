@@ -69,4 +69,4 @@ def serve_command(session: Session, /, path: Path | None, **options: Any) -> Non
     flags |= {name: value for name, value in options.items() if value is not None and name != "grace"}
     flags |= {} if options["grace"] is None else {"grace_ms": options["grace"]}
     flags.setdefault("data", session.endpoint.data)
-    serve(load_settings(path, flags), tell=click.echo)
+    serve(load_settings(path, flags), echo=click.echo)

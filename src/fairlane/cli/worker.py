@@ -97,7 +97,7 @@ def _has_threads_left() -> bool:
     """Return whether handlers are still running; idle threads get a moment to end."""
     import threading
 
-    from fairlane.worker.running import THREAD_PREFIX
+    from fairlane.worker.runners import THREAD_PREFIX
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""The files of the dashboard, as the package ships them, and what a browser must be told about them."""
+"""The files of the dashboard, and the headers they are served with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-"""Nothing but these files runs, nothing is fetched from elsewhere, and no other page may frame this one."""
+"""Only these files run, nothing is loaded from elsewhere, and no other page may frame this one."""
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -28,7 +28,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file, with its kind and a tag that names its content."""
+    """One file with its content type and an ETag of its content."""
 
     data: bytes
     kind: str
@@ -37,7 +37,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return all files by the path they are served at; the page itself is at ``/``."""
+    """Return all files by the path they are served at. The page itself is at ``/``."""
     found: dict[str, Asset] = {}
     for file in files(__package__).joinpath("static").iterdir():
         kind = _KINDS.get(file.name[file.name.rfind(".") :])

@@ -1,4 +1,4 @@
-"""The script that draws charts, as the package plotly ships it: reports and the dashboard use the same."""
+"""The Plotly script from the plotly package, which draws the charts of reports and dashboard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STYLES: Final = re.compile(rb'if\(!document\.getElementById\("([0-9a-f]{40,})"\
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script as it is and compressed, and a tag that names its content."""
+    """The script, plain and compressed, with an ETag of its content."""
 
     data: bytes
     gzipped: bytes
@@ -29,9 +29,10 @@ class Script:
 
 
 def _preface(shipped: bytes) -> bytes:
-    """Return what goes before the script, so that it writes no styles for maps into the page.
+    """Return code to run before the script, so that it adds no styles for maps to the page.
 
-    The page's policy would refuse them, and say so. It writes each unless there is something with its id.
+    The page's Content-Security-Policy forbids inline styles and would log an error. Plotly skips a style if an element
+    with its id exists, so this code creates such elements.
     """
     marks = b"".join(
         b'document.head.append(Object.assign(document.createElement("meta"),{id:"%s"}));' % found
@@ -42,7 +43,7 @@ def _preface(shipped: bytes) -> bytes:
 
 @cache
 def plotly_script() -> Script | None:
-    """Return the script; None where the package is not installed. The first call takes a good part of a second."""
+    """Return the script; None if the package is not installed. The first call takes most of a second."""
     spec = find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,4 +1,8 @@
-"""A server process: ``python -m fairlane.server [--name value ...]``, with the settings of ``server.settings``."""
+"""A server process without the command line: ``python -m fairlane.server [--name value ...]``.
+
+``fairlane serve`` has flags for the settings that people type; here every setting is a flag, for process managers and
+tests.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from fairlane.server.settings import NAMES, load
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to stop; return what the process ends with."""
-    parser = argparse.ArgumentParser(prog="python -m fairlane.server", description="Serve a Fairlane broker.")
+    """Serve until a signal arrives; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fairlane.server", description="Run a Fairlane server.")
     parser.add_argument("--config", help="a TOML file with settings")
     for name in NAMES:
         parser.add_argument("--" + name.replace("_", "-"), dest=name, default=None)

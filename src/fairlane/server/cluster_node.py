@@ -1,4 +1,4 @@
-"""From settings to a node of a cluster, and from the node to its doors."""
+"""A server as a node of a cluster: joining, answering for other nodes, and handing over at shutdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Final
 from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
 from fairlane.cluster.cluster_verbs import SPECIAL
-from fairlane.cluster.forwarding import Forwarder
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
@@ -22,23 +21,27 @@ from fairlane.cluster.partitions.keys import PartitionKeys
 from fairlane.cluster.partitions.messages import SPREAD
 from fairlane.cluster.peers import Peers
 from fairlane.model.partitions import first_number
-from fairlane.server.api_keys import PREFIX, KeyRing
+from fairlane.server.api_keys import PREFIX, ApiKeys
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import DISPATCH
 from fairlane.server.settings import ServerSettings
 from fairlane.wire.tls import client_context
 
 _THREADS_BESIDE: Final = 8
-"""Threads beside one for each group, which syncs its commits."""
+"""Threads in addition to one per group, which syncs its commits."""
 _log = logging.getLogger("fairlane.server")
 
 
 @asynccontextmanager
 async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
-    """Be a node for as long as the context lasts, which others reach at an address unless the settings say another.
+    """Join the cluster while the context lasts.
+
+    Args:
+        settings: the settings of the server.
+        address: the URL at which other nodes reach this one, unless the settings have ``advertise``.
 
     Raises:
-        StoreFailed: the board of the cluster can't be reached.
+        StoreFailed: the board of the cluster cannot be reached.
     """
     name = settings.node or ""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.groups_max + _THREADS_BESIDE))
@@ -53,7 +56,7 @@ async def joined(settings: ServerSettings, address: str) -> AsyncIterator[Node]:
     node = Node(open_board(settings.store or ""), groups, opens=partial(_open_group, settings), terms=terms)
     try:
         await node.join()
-        _log.info("The node %s has joined the cluster.", name, extra={"node": name})
+        _log.info("Node %s joined the cluster.", name, extra={"node": name})
         yield node
     finally:
         await node.leave()
@@ -70,7 +73,7 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
 @asynccontextmanager
 async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[ClusterGateway]:
     """Open the gateway of a node for as long as the context lasts."""
-    peers = Peers(Forwarder(node.terms.name, tls=_tls(settings)))
+    peers = Peers(node.terms.name, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
 
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)
@@ -83,18 +86,18 @@ async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[
         await gateway.close()
 
 
-def share_api_keys(node: Node, api_keys: KeyRing) -> None:
+def share_api_keys(node: Node, api_keys: ApiKeys) -> None:
     """Keep the API keys of a server equal to those of the cluster, whichever node created or revoked them."""
 
     def on_config(config: Mapping[str, str]) -> None:
-        api_keys.keep({key: value for key, value in config.items() if key.startswith(PREFIX)})
+        api_keys.replace({key: value for key, value in config.items() if key.startswith(PREFIX)})
 
     on_config(node.board.view.config)
     node.on_config = on_config
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
-    """Return how other nodes are known, and how this one is known to them where certificates are asked for."""
+    """Return the TLS context for connections to other nodes; this node presents its own certificate."""
     if not settings.has_tls:
         return None
     return client_context(
@@ -106,7 +109,7 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
 
 
 async def hand_over(node: Node, server: ServerContext, *, grace_s: float) -> float:
-    """Let other nodes have everything that is open here, unless somebody is in a hurry; return how long that took."""
+    """Hand all groups over to other nodes; return how long that took. A second signal cuts it short."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     draining, hurrying = asyncio.create_task(node.drain(grace_s=grace_s)), asyncio.create_task(server.closing.wait())

@@ -17,13 +17,13 @@ from fairlane.gateway.context import CallContext, with_context
 from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
 from fairlane.journal.records import AnyRecord
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.interfaces.asgi import Headers
 from fairlane.server.limits import CallLimits
 from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
-from fairlane.server.rate_limits import RequestRates
+from fairlane.server.rate_limits import RateLimits
 from fairlane.server.tracing.spans import CallSpan, Spans
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
@@ -42,7 +42,7 @@ class ServerContext:
         self,
         gateway: Gateway,
         *,
-        api_keys: KeyRing | None = None,
+        api_keys: ApiKeys | None = None,
         limits: CallLimits | None = None,
         hosts: frozenset[str] | None = None,
         spans: Spans | None = None,
@@ -60,12 +60,12 @@ class ServerContext:
         """Traces every call; None unless tracing is on."""
         self.hosts = hosts
         """The host names that requests may name while authentication is disabled; None for any."""
-        self.api_keys = api_keys if api_keys is not None else KeyRing(observed)
+        self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
         self.limits = limits if limits is not None else CallLimits()
         self.tally = CallCounts()
         self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         rate = self.limits.requests_per_second
-        self.rates = None if rate is None else RequestRates(rate, self.limits.requests_burst, now_ms=observed.now_ms)
+        self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""
         self.draining = asyncio.Event()
         """Set when the server shuts down: it takes no new work, and finishes work in progress."""

@@ -15,7 +15,7 @@ from fairlane.broker.requests import Reply
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.dispatch import Dispatch
-from fairlane.server.suggestions import meant
+from fairlane.server.suggestions import suggestion
 from fairlane.server.verbs import admin, batches, messages
 from fairlane.server.verbs.quick import QUICK
 from fairlane.verbs.table import VERB_OF, VERBS
@@ -149,7 +149,7 @@ def decoded(decode: Callable[[Any], T], data: bytes | msgspec.Raw, name: str) ->
 def _told(name: str, fault: str) -> str:
     path = _PATH.search(fault)
     field = "" if path is None else path.group(1).lstrip(".")
-    question = meant(VERBS[name].request, fault, field) if name in VERBS else ""
+    question = suggestion(VERBS[name].request, fault, field) if name in VERBS else ""
     if path is None:
         return f"The request of {name} is not as it should be: {fault}.{question}"
     return f"In the request of {name}, at {field}: {fault[: path.start()]}.{question}"

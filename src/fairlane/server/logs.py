@@ -1,4 +1,4 @@
-"""Structured logs: a line an event, as text for people or JSON for machines. Neither payloads nor keys are in them."""
+"""Structured logs: one line per event, as text or JSON. They contain neither payloads nor API keys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FIELDS: Final = ("code", "correlation_id", "caller", "group", "node")
 
 
 class JsonLines(logging.Formatter):
-    """A line of JSON an event."""
+    """Formats each event as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return an event as a line."""
+        """Return the line of an event."""
         event: dict[str, object] = {
             "at": _instant(record),
             "level": record.levelname.lower(),
@@ -32,13 +32,13 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A line of text an event."""
+    """Formats each event as a line of text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return an event as a line."""
-        told = "".join(f" {name}={getattr(record, name)}" for name in _FIELDS if hasattr(record, name))
+        """Return the line of an event."""
+        fields = "".join(f" {name}={getattr(record, name)}" for name in _FIELDS if hasattr(record, name))
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{_instant(record)} {record.levelname.lower():7} {record.name}: {record.getMessage()}{told}{trace}"
+        return f"{_instant(record)} {record.levelname.lower():7} {record.name}: {record.getMessage()}{fields}{trace}"
 
 
 def _instant(record: logging.LogRecord) -> str:
@@ -46,14 +46,14 @@ def _instant(record: logging.LogRecord) -> str:
 
 
 def level_of(error: FairlaneError) -> int:
-    """Return how loudly a refusal is told: a fault of ours as such, and who asks too often does not fill the log."""
+    """Return the log level of an error: our own bugs are errors, and rate-limited callers cannot fill the log."""
     if isinstance(error, InternalError):
         return logging.ERROR
     return logging.DEBUG if isinstance(error, RateLimited) else logging.INFO
 
 
 def set_up_logs(log_format: str, level: str) -> None:
-    """Let everything that is logged go to standard error."""
+    """Send all logs to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

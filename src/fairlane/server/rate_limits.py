@@ -1,4 +1,4 @@
-"""How often one caller may ask: a token bucket for each, on the broker's clock."""
+"""Rate limits of callers: a token bucket for each, on the broker's clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairlane.errors import RateLimited
 from fairlane.scheduler.buckets import Bucket
 
 CALLERS_MAX: Final = 65_536
-"""How many callers are remembered, those who asked last."""
+"""Callers that are remembered: those that called most recently."""
 
 
-class RequestRates:
-    """The requests of each caller, by its key or, where no keys are asked for, by its address."""
+class RateLimits:
+    """The rate limit of each caller, by its API key or, with authentication disabled, by its address."""
 
     def __init__(
         self, rate: float, burst: int | None = None, *, now_ms: Callable[[], int], callers_max: int = CALLERS_MAX
@@ -29,10 +29,10 @@ class RequestRates:
         return len(self._buckets)
 
     def check(self, caller: str) -> None:
-        """Count a request.
+        """Count a request of a caller.
 
         Raises:
-            RateLimited: the caller has asked too often; nothing was done.
+            RateLimited: the caller exceeded its rate; the request must not be carried out.
         """
         now_ms = self._now_ms()
         bucket = self._buckets.get(caller)
@@ -45,7 +45,7 @@ class RequestRates:
             return
         again_ms = bucket.token_at(now_ms)
         retry_after_ms = None if again_ms is None else max(1, again_ms - now_ms)
-        raise RateLimited(f"A caller may make {self._rate:g} requests a second.", retry_after_ms=retry_after_ms)
+        raise RateLimited(f"The caller exceeded {self._rate:g} requests per second.", retry_after_ms=retry_after_ms)
 
     def _new(self, caller: str, now_ms: int) -> Bucket:
         if len(self._buckets) >= self._callers_max:

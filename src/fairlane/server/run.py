@@ -1,7 +1,8 @@
-"""Serving: from settings to a listening process, and from a signal to its orderly end.
+"""A server process: from settings to a listening server, and from a signal to its end.
 
-Going down has three steps. First it drains (see ``going_down``). Then connections end, and what they had goes back.
-Then the broker is closed, and the process ends with 0. A second signal ends the grace.
+A shutdown has three steps. First the server drains (see ``shutdown``). Then it closes the connections, and messages in
+flight return to their queues. Then it closes the broker, and the process exits with 0. A second signal ends the grace
+period.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import DISPATCH
@@ -49,39 +50,40 @@ except ImportError as error:
 from fairlane.server.interfaces.request_head import BoundedHeadProtocol
 
 STORE: Final = "store"
-FIRST_KEY: Final = "admin.key"
+FIRST_KEY_FILE: Final = "admin.key"
 _BACKLOG: Final = 2048
-_LAST_WORDS_S: Final = 5
+_CLOSE_S: Final = 5
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 16 << 20))
-"""When glibc gives memory back, how much it takes at once, and from which size on it maps: see mallopt(3)."""
+"""M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD: when glibc returns memory, how much it requests at once, and from
+which size on it uses mmap. See mallopt(3)."""
 _log = logging.getLogger("fairlane.server")
 
 
-def serve(settings: ServerSettings, *, tell: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT. ``tell`` is told where everything is; by default it is printed.
+def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. ``echo`` receives the lines of the banner; by default they are printed.
 
     Raises:
-        InvalidArgument: the settings make no sense, or nothing can listen there.
-        StoreFailed, StoreLocked, StoreCorrupt: the data can't be opened.
+        InvalidArgument: a setting is invalid, or the server cannot listen on the address.
+        StoreFailed, StoreLocked, StoreCorrupt: the store cannot be opened.
     """
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
-    _hold_memory()
-    _run(_serve(settings, tell if tell is not None else _print))
+    _keep_memory()
+    _run(_serve(settings, echo if echo is not None else _print))
 
 
-def _hold_memory() -> None:
-    """Let the allocator of glibc keep memory that is free, up to a limit.
+def _keep_memory() -> None:
+    """Make glibc's allocator keep free memory, up to a limit.
 
-    By default it gives back what a batch of messages took, and takes it anew for the next one, page by page, which
-    costs a tenth of what an enqueue costs.
+    By default it returns the memory of a batch of messages to the kernel and requests it again, page by page, for the
+    next batch. That takes a tenth of the time of an enqueue.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
-        return  # another allocator
+        return  # the C library is not glibc
     for option, size in _MALLOC_OPTIONS:
         mallopt(option, size)
 
@@ -93,17 +95,17 @@ def _print(line: str) -> None:
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform
+        import uvloop  # noqa: PLC0415 - not available on every platform
     except ImportError:
         asyncio.run(main)
     else:
         uvloop.run(main)
 
 
-async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
+async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
     with _listening(settings) as listener:
         async with _opened(settings, listener) as gateway:
-            context = await _server_context(gateway, settings, tell)
+            context = await _server_context(gateway, settings, echo)
             server = _Server(_uvicorn(HttpInterface(context), settings))
             node = gateway.member if isinstance(gateway, ClusterGateway) else None
             if node is not None:
@@ -111,11 +113,11 @@ async def _serve(settings: ServerSettings, tell: Callable[[str], None]) -> None:
             with _on_signals(context, server, settings.grace_ms, node):
                 async with (
                     _spans(settings, context) as context.spans,
-                    _beside(context.api_keys.keep_sweeping()),
+                    _in_background(context.api_keys.keep_sweeping()),
                     _grpc(context, settings) as grpc_address,
-                    _beside(_attended(node, _advertised(grpc_address, node), server)),
+                    _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):
-                    _tell_all(settings, listener, grpc_address, tell)
+                    _print_banner(settings, listener, grpc_address, echo)
                     await server.serve(sockets=[listener])
     _log.info("The server has shut down.")
 
@@ -137,15 +139,15 @@ async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIte
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
-    """Return where others reach gRPC: at the port it listens on, under the name by which they reach the node."""
+    """Return the gRPC address for other nodes: the host of the advertised URL with the gRPC port."""
     if grpc_address is None or node is None:
         return None
     host = urlsplit(node.terms.address).hostname or ""
     return f"{f'[{host}]' if ':' in host else host}:{grpc_address.rpartition(':')[2]}"
 
 
-async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn.Server) -> None:
-    """Tell others where gRPC is, and end if another process takes the place of this node."""
+async def _watch_node(node: Node | None, grpc_address: str | None, server: uvicorn.Server) -> None:
+    """Publish the gRPC address, and stop the server if another process takes over the name of this node."""
     if node is None:
         return
     node.grpc = grpc_address
@@ -154,8 +156,8 @@ async def _attended(node: Node | None, grpc_address: str | None, server: uvicorn
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Let something go on for as long as the context lasts."""
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a task in the background while the context lasts."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -166,7 +168,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def _store_of(settings: ServerSettings) -> Path | str | None:
-    """Return the URL of the store, or its folder, made if it is not there; None for memory."""
+    """Return the URL of the store, or its directory, which is created if missing; None for memory."""
     if settings.store is not None:
         return settings.store
     if settings.data == MEMORY:
@@ -180,11 +182,11 @@ def _reports_of(settings: ServerSettings) -> Path | None:
     return None if settings.reports is None else Path(settings.reports).expanduser()
 
 
-async def _server_context(gateway: Gateway, settings: ServerSettings, tell: Callable[[str], None]) -> ServerContext:
-    keys = KeyRing(gateway.observed, is_required=settings.asks_for_keys)
+async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Callable[[str], None]) -> ServerContext:
+    keys = ApiKeys(gateway.observed, is_required=settings.requires_auth)
     await keys.load()
     if keys.is_required and not len(keys):
-        await _make_first_key(keys, settings, tell)
+        await _create_first_key(keys, settings, echo)
     names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
     hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
     return ServerContext(
@@ -198,17 +200,17 @@ async def _server_context(gateway: Gateway, settings: ServerSettings, tell: Call
     )
 
 
-async def _make_first_key(keys: KeyRing, settings: ServerSettings, tell: Callable[[str], None]) -> None:
-    """Make a key with all rights where there is none at all, since none could ever be made without one."""
+async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Callable[[str], None]) -> None:
+    """Create an API key with all rights; without a first key no other could be created."""
     if settings.data == MEMORY:
-        raise InvalidArgument("A server that asks for keys needs a folder for its data, not memory.")
+        raise InvalidArgument("Authentication needs a data directory to write the first API key to; data is :memory:.")
     created = await keys.create(CreateKey(name="first", grants=(Grant(right="admin"),)), Caller())
     file = _write_secret(Path(settings.data), created.key)
-    tell(f"A first key with all rights is in {file}; make others with it, and remove the file.")
+    echo(f"Created the first API key, with all rights, in {file}. Create others with it, then delete the file.")
 
 
 def _write_secret(folder: Path, key: str) -> Path:
-    file = folder.expanduser() / FIRST_KEY
+    file = folder.expanduser() / FIRST_KEY_FILE
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
         written.write(key + "\n")
@@ -226,9 +228,9 @@ def _listening(settings: ServerSettings) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)  # from now on whoever connects is served, once all is open
+        listener.listen(_BACKLOG)  # connections queue up here and are served once everything is open
     except OSError as error:
-        raise InvalidArgument(f"Nothing can listen on {settings.host}:{settings.port}: {error}.") from error
+        raise InvalidArgument(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
     listener.setblocking(False)  # noqa: FBT003 - its only argument
     return listener
 
@@ -237,7 +239,7 @@ def _grpc(context: ServerContext, settings: ServerSettings) -> contextlib.Abstra
     if settings.grpc_port is None:
         return contextlib.nullcontext()
     try:
-        from fairlane.server.interfaces.grpc_server import grpc_opened  # noqa: PLC0415 - who does without gRPC need not install it
+        from fairlane.server.interfaces.grpc_server import grpc_opened  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         raise InvalidArgument(f"grpc_port is set, but: {error}") from error
     return grpc_opened(context, settings)
@@ -247,10 +249,10 @@ def _spans(settings: ServerSettings, context: ServerContext) -> contextlib.Abstr
     if settings.otlp_endpoint is None:
         return contextlib.nullcontext()
     try:
-        from fairlane.server.tracing.otlp import spans_sent  # noqa: PLC0415 - who does not trace need not install it
+        from fairlane.server.tracing.otlp import exported_spans  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         raise InvalidArgument(f"otlp_endpoint is set, but: {error}") from error
-    return spans_sent(settings.otlp_endpoint, now_ms=context.observed.now_ms, seen=context.metrics.note_exemplar)
+    return exported_spans(settings.otlp_endpoint, now_ms=context.observed.now_ms, seen=context.metrics.note_exemplar)
 
 
 def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
@@ -262,10 +264,10 @@ def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
         http=BoundedHeadProtocol,
         ws=QuickSocket,
         ws_max_size=settings.limits.body_bytes_max,
-        ws_per_message_deflate=False,  # it would cost far more time than loopback or a data centre costs
+        ws_per_message_deflate=False,  # compression takes longer than a fast network
         server_header=False,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=_LAST_WORDS_S,
+        timeout_graceful_shutdown=_CLOSE_S,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         ssl_ca_certs=settings.tls_client_ca,
@@ -273,25 +275,32 @@ def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
     )
 
 
-def _tell_all(
-    settings: ServerSettings, listener: socket.socket, grpc_address: str | None, tell: Callable[[str], None]
+def _print_banner(
+    settings: ServerSettings, listener: socket.socket, grpc_address: str | None, echo: Callable[[str], None]
 ) -> None:
     address = _address_of(settings, listener)
-    scheme, _, at = address.partition("://")
-    stream = "wss" if settings.has_tls else "ws"
-    tell(f"Fairlane {__version__} listens on {scheme}://{at}")
-    tell(f"  stream   {stream}://{at}/v1/stream")
-    if grpc_address is not None:
-        tell(f"  gRPC     {grpc_address}")
-    tell(f"  look     {scheme}://{at}/")
-    tell(f"  docs     {scheme}://{at}/docs")
-    tell(f"  metrics  {scheme}://{at}/metrics")
-    if settings.otlp_endpoint is not None:
-        tell(f"  traces   {settings.otlp_endpoint}")
-    tell(f"  data     {_place_of(settings)}")
-    if settings.node is not None:
-        tell(f"  node     {settings.node}, reached by others at {settings.advertise or address}")
-    tell(f"  keys     {'asked for' if settings.asks_for_keys else 'not asked for'}")
+    stream = address.replace("http", "ws", 1)
+    lines = {
+        "stream": f"{stream}/v1/stream",
+        "gRPC": grpc_address,
+        "dashboard": f"{address}/",
+        "API docs": f"{address}/docs",
+        "metrics": f"{address}/metrics",
+        "traces": settings.otlp_endpoint,
+        "data": _data_of(settings),
+        "node": settings.node and f"{settings.node}, advertised as {settings.advertise or address}",
+        "auth": _auth_of(settings),
+    }
+    echo(f"Fairlane {__version__} listens on {address}")
+    for name, value in lines.items():
+        if value is not None:
+            echo(f"  {name:<10} {value}")
+
+
+def _auth_of(settings: ServerSettings) -> str:
+    if settings.requires_auth:
+        return "API keys required"
+    return f"authentication disabled ({'loopback only' if settings.is_loopback else 'insecure'})"
 
 
 def _address_of(settings: ServerSettings, listener: socket.socket) -> str:
@@ -300,38 +309,38 @@ def _address_of(settings: ServerSettings, listener: socket.socket) -> str:
     return f"{'https' if settings.has_tls else 'http'}://{at}"
 
 
-def _place_of(settings: ServerSettings) -> str:
+def _data_of(settings: ServerSettings) -> str:
     if settings.store is not None:
         return shown_url(settings.store)
-    return "in memory, gone with the process" if settings.data == MEMORY else settings.data
+    return "in memory; lost when the process ends" if settings.data == MEMORY else settings.data
 
 
-# ----------------------------------------------------------------------------------------------------------- going down
+# ----------------------------------------------------------------------------------------------------------- shutdown
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to us."""
+    """A uvicorn server that leaves signals to us."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
 
 @contextlib.contextmanager
 def _on_signals(context: ServerContext, server: uvicorn.Server, grace_ms: int, node: Node | None) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    going: set[asyncio.Task[None]] = set()
+    shutdowns: set[asyncio.Task[None]] = set()
 
-    def go() -> None:
-        if going:
-            context.closing.set()  # somebody is in a hurry
+    def on_signal() -> None:
+        if shutdowns:
+            context.closing.set()  # a second signal ends the grace period
         else:
-            going.add(loop.create_task(_go_down(context, server, grace_ms / 1000, node)))
+            shutdowns.add(loop.create_task(_shut_down(context, server, grace_ms / 1000, node)))
 
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
-        loop.add_signal_handler(number, go)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
@@ -339,7 +348,7 @@ def _on_signals(context: ServerContext, server: uvicorn.Server, grace_ms: int, n
             loop.remove_signal_handler(number)
 
 
-async def _go_down(context: ServerContext, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
+async def _shut_down(context: ServerContext, server: uvicorn.Server, grace_s: float, node: Node | None) -> None:
     if node is not None:
         grace_s -= await hand_over(node, context, grace_s=grace_s)
     await drain(context, grace_s=max(0.0, grace_s))

@@ -1,4 +1,4 @@
-"""How a server is started: from a file, the environment and flags, each stronger than the one before."""
+"""Settings of a server: from a file, the environment and flags. Each source overrides the one before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMORY: Final = ":memory:"
 PORT: Final = 7420
 _PORT_MAX: Final = 65_535
 _TIMEOUT_MS_MIN, _TIMEOUT_MS_MAX = 500, 60_000
-_ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - to be refused, not to be listened on
+_ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - compared with, not listened on
 _METRICS_KEYS_MAX: Final = 1_000
 _TRUTHS: Final = {
     "1": True,
@@ -47,29 +47,29 @@ class ServerSettings:
 
     Attributes:
         host: the address to listen on.
-        port: the port to listen on; 0 for any that is free.
-        grpc_port: the port to listen on for gRPC, at the same address; 0 for any that is free, None for no gRPC.
-        data: the folder of the data; ``:memory:`` keeps everything in memory, for trials.
-        store: the URL of the store, ``postgresql://`` or ``s3://``, where messages shall not be in the folder.
-        node: the name of this node, if it is one of several that share the store; None for a server alone.
-        advertise: the address by which clients and other nodes reach this node, such as ``https://a.example:7420``; by
-            default the one it listens on.
+        port: the port to listen on; 0 for any free port.
+        grpc_port: the port for gRPC, at the same address; 0 for any free port, None for no gRPC.
+        data: the data directory; ``:memory:`` keeps everything in memory, for trials.
+        store: the URL of a store, ``postgresql://`` or ``s3://``, to use instead of the data directory.
+        node: the name of this node in a cluster that shares the store; None for a single server.
+        advertise: the URL at which clients and other nodes reach this node, such as ``https://a.example:7420``; the
+            address it listens on by default.
         heartbeat_timeout_ms: without a heartbeat for this long a node counts as dead, and others take over its queues.
-        groups_max: how many groups new queues make, each with a journal of its own, before they join those there are.
-        durability: ``fsync`` survives power loss, ``os`` only the death of the process.
-        auth: whether keys are asked for; by default beyond loopback only.
-        insecure: listen beyond loopback without keys or TLS all the same.
-        tls_certificate: a file with the certificate of the server, and those between it and the root.
-        tls_key: a file with its key.
-        tls_client_ca: a file with the certificates that vouch for clients, who then must have one.
-        log_format: lines of ``text`` or of ``json``.
-        log_level: the least that is logged.
-        grace_ms: how long a server that goes down waits for what has been leased to be acked.
-        otlp_endpoint: where spans are sent over OTLP, such as ``http://localhost:4318``; by default what the variable
-            ``OTEL_EXPORTER_OTLP_ENDPOINT`` says. None for nowhere.
-        reports: a folder whose ``tables`` and ``report``, made by the data pipeline, the dashboard shows.
-        metrics_queues_max: how many queues have a label of their own in the metrics.
-        metrics_keys_max: how many fairness keys of a queue have one; 0 for none.
+        groups_max: the number of groups, each with a journal of its own, that new queues are spread over.
+        durability: ``fsync`` survives power loss; ``os`` survives only a crash of the process.
+        auth: require API keys; by default unless the server is bound to loopback.
+        insecure: allow other addresses than loopback without API keys or TLS.
+        tls_certificate: a PEM file with the certificate of the server and its intermediate certificates.
+        tls_key: a PEM file with the private key of the certificate.
+        tls_client_ca: a PEM file with certificate authorities; if set, every client must present a certificate.
+        log_format: ``text`` or ``json`` lines.
+        log_level: the lowest level that is logged.
+        grace_ms: how long a shutdown waits for messages in flight to be settled.
+        otlp_endpoint: the OTLP endpoint that spans are exported to, such as ``http://localhost:4318``; the value of
+            ``OTEL_EXPORTER_OTLP_ENDPOINT`` by default. None disables tracing.
+        reports: a folder with the ``tables`` and ``report`` of the data pipeline, for the dashboard.
+        metrics_queues_max: queues that get a label of their own in the metrics.
+        metrics_keys_max: fairness keys of a queue that get a label of their own; 0 disables key metrics.
     """
 
     host: str = "127.0.0.1"
@@ -99,7 +99,7 @@ class ServerSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether the server is bound to loopback, so that only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:
@@ -108,40 +108,40 @@ class ServerSettings:
             return False
 
     @property
-    def asks_for_keys(self) -> bool:
-        """Whether callers need a key."""
+    def requires_auth(self) -> bool:
+        """Whether callers need an API key."""
         return self.auth if self.auth is not None else not self.is_loopback and not self.insecure
 
     @property
     def has_tls(self) -> bool:
-        """Whether the server speaks TLS."""
+        """Whether the server uses TLS."""
         return self.tls_certificate is not None
 
 
-_INSIDE: Final = {"broker": BrokerSettings, "limits": CallLimits}
+_SECTIONS: Final = {"broker": BrokerSettings, "limits": CallLimits}
 
 
 def _kinds() -> dict[str, tuple[str | None, Any]]:
-    """Return where each setting lives, and what it is, by name."""
+    """Return the section and type of each setting by name."""
     own = get_type_hints(ServerSettings)
     kinds: dict[str, tuple[str | None, Any]] = {
-        each.name: (None, own[each.name]) for each in fields(ServerSettings) if each.name not in _INSIDE
+        each.name: (None, own[each.name]) for each in fields(ServerSettings) if each.name not in _SECTIONS
     }
-    for place, kind in _INSIDE.items():
+    for section, kind in _SECTIONS.items():
         hints = get_type_hints(kind)
-        kinds |= {each.name: (place, hints[each.name]) for each in fields(kind)}
+        kinds |= {each.name: (section, hints[each.name]) for each in fields(kind)}
     return kinds
 
 
 NAMES: Final = _kinds()
-"""Every setting by name: where it lives, and its type."""
+"""Every setting by name: its section (None for the server itself) and its type."""
 
 
 def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> ServerSettings:
-    """Return the settings that a file, the environment and flags say. A flag that is None says nothing.
+    """Load settings from a file, the environment and flags. A flag that is None counts as not given.
 
     Raises:
-        InvalidArgument: one of them makes no sense; the cause says which and where.
+        InvalidArgument: a value is invalid; the error names the setting and its source.
     """
     values: dict[str, object] = {}
     if environ.get(OTLP_VARIABLE):
@@ -156,7 +156,7 @@ def load(file_text: str | None, environ: Mapping[str, str], flags: Mapping[str, 
         if value is not None:
             flag = "--" + name.replace("_", "-")
             if name not in NAMES:
-                raise InvalidArgument(f"There is no setting {flag}.{did_you_mean(name, NAMES)}")
+                raise InvalidArgument(f"Unknown setting {flag}.{did_you_mean(name, NAMES)}")
             values[name] = _of_text(name, value, flag) if isinstance(value, str) else _checked(name, value, flag)
     return _built(values, environ)
 
@@ -165,10 +165,10 @@ def _of_file(text: str | None) -> dict[str, object]:
     try:
         values = tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"The settings file is not TOML: {error}.") from error
+        raise InvalidArgument(f"The settings file is not valid TOML: {error}.") from error
     for name in values:
         if name not in NAMES:
-            raise InvalidArgument(f"The settings file has {name!r}, which is no setting.{did_you_mean(name, NAMES)}")
+            raise InvalidArgument(f"Unknown setting {name!r} in the settings file.{did_you_mean(name, NAMES)}")
     return values
 
 
@@ -178,13 +178,13 @@ def _of_text(name: str, text: str, source: str) -> object:
         return None
     if bool in options:
         if text.lower() not in _TRUTHS:
-            raise InvalidArgument(f"{source} is true or false, not {text!r}.")
+            raise InvalidArgument(f"{source} must be true or false, not {text!r}.")
         return _TRUTHS[text.lower()]
     if int in options:
         try:
             return int(text)
         except ValueError as error:
-            raise InvalidArgument(f"{source} is a whole number, not {text!r}.") from error
+            raise InvalidArgument(f"{source} must be an integer, not {text!r}.") from error
     return _checked(name, text, source)
 
 
@@ -196,16 +196,16 @@ def _checked(name: str, value: object, source: str) -> object:
     kind = NAMES[name][1]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            told = f"{source} is one of {', '.join(get_args(kind))}, not {value!r}."
-            raise InvalidArgument(told + did_you_mean(value, get_args(kind)))
+            cause = f"{source} must be one of {', '.join(get_args(kind))}, not {value!r}."
+            raise InvalidArgument(cause + did_you_mean(value, get_args(kind)))
     elif type(value) not in _options(kind):
         wanted = " or ".join(option.__name__ for option in _options(kind) if option is not NoneType)
-        raise InvalidArgument(f"{source} is of type {wanted}, not {value!r}.")
+        raise InvalidArgument(f"{source} must be of type {wanted}, not {value!r}.")
     return value
 
 
 def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSettings:
-    parts: dict[str | None, dict[str, Any]] = {None: {}, **{place: {} for place in _INSIDE}}
+    parts: dict[str | None, dict[str, Any]] = {None: {}, **{section: {} for section in _SECTIONS}}
     for name, value in values.items():
         parts[NAMES[name][0]][name] = value
     own = parts[None]
@@ -218,43 +218,47 @@ def _built(values: Mapping[str, object], environ: Mapping[str, str]) -> ServerSe
 
 
 def default_data(environ: Mapping[str, str]) -> str:
-    """Return the folder for data of a user who names none."""
+    """Return the data directory that is used by default."""
     state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
     return str(Path(state) / "fairlane")
 
 
 def check(settings: ServerSettings) -> None:
-    """Refuse settings with which no server should be started.
+    """Reject settings that cannot work or would expose an unprotected server.
 
     Raises:
-        InvalidArgument: the cause says what to change.
+        InvalidArgument: the error says what to change.
     """
     if not 0 <= settings.port <= _PORT_MAX:
-        raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.port}.")
+        raise InvalidArgument(f"port must be 0 to {_PORT_MAX}, not {settings.port}.")
     if settings.grpc_port is not None and not 0 <= settings.grpc_port <= _PORT_MAX:
-        raise InvalidArgument(f"A port is a number from 0 to {_PORT_MAX}, not {settings.grpc_port}.")
+        raise InvalidArgument(f"grpc_port must be 0 to {_PORT_MAX}, not {settings.grpc_port}.")
     _check_store(settings)
     _check_node(settings)
     if settings.grace_ms < 0:
-        raise InvalidArgument(f"grace_ms is at least 0, not {settings.grace_ms}.")
+        raise InvalidArgument(f"grace_ms must be at least 0, not {settings.grace_ms}.")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
-        raise InvalidArgument("tls_certificate and tls_key go together.")
+        raise InvalidArgument("tls_certificate and tls_key must be set together.")
     if settings.tls_client_ca is not None and not settings.has_tls:
-        raise InvalidArgument("tls_client_ca needs tls_certificate and tls_key.")
+        raise InvalidArgument("tls_client_ca requires tls_certificate and tls_key.")
     for name in ("tls_certificate", "tls_key", "tls_client_ca"):
         file = getattr(settings, name)
         if file is not None and not Path(file).is_file():
-            raise InvalidArgument(f"{name} names {file!r}, which is no file.")
+            raise InvalidArgument(f"{name}: file {file!r} does not exist.")
     _check_endpoint(settings.otlp_endpoint)
     if settings.reports is not None and not Path(settings.reports).expanduser().is_dir():
-        raise InvalidArgument(f"reports names {settings.reports!r:.200}, which is no folder.")
+        raise InvalidArgument(f"reports: folder {settings.reports!r:.200} does not exist.")
     _check_metrics(settings)
     if settings.is_loopback or settings.insecure:
         return
-    if not settings.asks_for_keys:
-        raise InvalidArgument(f"{settings.host} is beyond loopback: ask for keys (auth), or say insecure.")
+    if not settings.requires_auth:
+        raise InvalidArgument(
+            f"{settings.host} is not a loopback address: require API keys with auth, or set insecure."
+        )
     if not settings.has_tls:
-        raise InvalidArgument(f"{settings.host} is beyond loopback: give tls_certificate and tls_key, or say insecure.")
+        raise InvalidArgument(
+            f"{settings.host} is not a loopback address: set tls_certificate and tls_key, or set insecure."
+        )
 
 
 def _check_metrics(settings: ServerSettings) -> None:
@@ -269,45 +273,47 @@ def _check_endpoint(endpoint: str | None) -> None:
         return
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgument(f"otlp_endpoint is a URL such as http://localhost:4318, not {endpoint!r:.100}.")
+        raise InvalidArgument(f"otlp_endpoint must be a URL such as http://localhost:4318, not {endpoint!r:.100}.")
     if parts.username is not None or parts.password is not None:
-        raise InvalidArgument("otlp_endpoint has a password in it: say it with OTEL_EXPORTER_OTLP_HEADERS.")
+        raise InvalidArgument("otlp_endpoint must not contain a password; use OTEL_EXPORTER_OTLP_HEADERS.")
 
 
 def check_tls(settings: ServerSettings) -> None:
-    """Refuse files that no TLS can be spoken with, before anything is opened.
+    """Reject certificate files that do not work, before the server opens anything.
 
     Raises:
-        InvalidArgument: the cause says which of them.
+        InvalidArgument: a file cannot be used; the error names it.
     """
     if settings.tls_certificate is None:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")  # nobody is there to be asked
+        context.load_cert_chain(
+            settings.tls_certificate, settings.tls_key, password=""
+        )  # without it, OpenSSL would ask for one on the terminal
     except (ssl.SSLError, OSError) as error:
-        raise InvalidArgument(f"tls_certificate and tls_key are no certificate and its key: {error}.") from error
+        raise InvalidArgument(f"tls_certificate and tls_key are not a certificate and its key: {error}.") from error
     try:
         if settings.tls_client_ca is not None:
             context.load_verify_locations(settings.tls_client_ca)
     except (ssl.SSLError, OSError) as error:
-        raise InvalidArgument(f"tls_client_ca holds no certificates: {error}.") from error
+        raise InvalidArgument(f"tls_client_ca has no usable certificates: {error}.") from error
 
 
 def _check_store(settings: ServerSettings) -> None:
     if settings.store is not None and not is_url(settings.store):
-        raise InvalidArgument(f"store is a URL, not {settings.store!r}; a folder is named by data.")
+        raise InvalidArgument(f"store must be a URL, not {settings.store!r}; use data for a directory.")
     if settings.store is not None and settings.data == MEMORY:
-        raise InvalidArgument("store and data=:memory: exclude each other.")
+        raise InvalidArgument("store and data=:memory: cannot be combined.")
 
 
 def _check_node(settings: ServerSettings) -> None:
     if settings.node is None:
         if settings.advertise is not None:
-            raise InvalidArgument("advertise is for the nodes of a cluster: give this one a name with node.")
+            raise InvalidArgument("advertise is only for nodes of a cluster; set node to the name of this node.")
         return
     if settings.store is None:
-        raise InvalidArgument("The nodes of a cluster share a store: name it by its URL with store.")
+        raise InvalidArgument("node requires store: the nodes of a cluster share a store.")
     if (fault := queue_name_fault(settings.node)) is not None:
         raise InvalidArgument(fault.replace("A queue's name", "The name of a node"))
     if not _TIMEOUT_MS_MIN <= settings.heartbeat_timeout_ms <= _TIMEOUT_MS_MAX:
@@ -315,11 +321,15 @@ def _check_node(settings: ServerSettings) -> None:
             f"heartbeat_timeout_ms must be {_TIMEOUT_MS_MIN} to {_TIMEOUT_MS_MAX}, got {settings.heartbeat_timeout_ms}."
         )
     if settings.groups_max < 1:
-        raise InvalidArgument(f"groups_max is at least 1, not {settings.groups_max}.")
+        raise InvalidArgument(f"groups_max must be at least 1, not {settings.groups_max}.")
     if settings.advertise is None:
         if settings.host in _ANY_ADDRESS:
-            raise InvalidArgument(f"{settings.host} is no address that others could call: say which with advertise.")
+            raise InvalidArgument(
+                f"Other nodes cannot connect to {settings.host}; set advertise to the URL of this node."
+            )
         return
     parts = urlsplit(settings.advertise)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise InvalidArgument(f"advertise is a URL such as https://a.example:7420, not {settings.advertise!r:.100}.")
+        raise InvalidArgument(
+            f"advertise must be a URL such as https://a.example:7420, not {settings.advertise!r:.100}."
+        )

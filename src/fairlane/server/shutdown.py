@@ -1,9 +1,9 @@
-"""Going down in good order.
+"""Graceful shutdown.
 
-From the signal on no new work is taken: everybody who waits is let go, and channels are told that nothing comes any
-more. What has been leased may still be acked, as long as somebody is there who could: a consumer with messages in
-flight, a connection of the stream that has leased, or anybody who has called a moment ago. Leases that nobody is there
-for are not worth waiting for; they hold across the restart, and their acks are taken then.
+After the signal the server accepts no new work, answers all waiting consumers, and ends their streams. Messages in
+flight can still be settled. The server waits for them while a client exists that could settle them: a consumer with
+messages in flight, a stream connection that has leased, or any client that has called within the last seconds. It does
+not wait for leases that no client attends to; they survive the restart and can be settled then.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from fairlane.journal.records import AnyRecord
 from fairlane.server.context import ServerContext
 
 QUIET_S: Final = 2.0
-"""After so long without a call nobody is there who has no connection of the stream."""
+"""The time without a call after which clients without a stream connection count as gone."""
 _LOOK_S: Final = 0.1
 _log = logging.getLogger("fairlane.server")
 
 
 async def drain(server: ServerContext, *, grace_s: float, quiet_s: float = QUIET_S) -> None:
-    """Take no new work, and return when nothing is left to wait for; then connections are to end."""
-    _log.info("The server is going down; no new work is taken.")
+    """Stop accepting work, and return when connections may be closed."""
+    _log.info("Shutting down; no new work is accepted.")
     server.draining.set()
     dismiss_waiters(server)
     try:
         async with asyncio.timeout(grace_s):
             await settled(server, quiet_s=quiet_s)
     except TimeoutError:
-        _log.warning("The grace is over; what connections still have goes back.")
+        _log.warning("The grace period is over; messages in flight return to their queues.")
     except FairlaneError as error:
-        _log.warning("Nothing more can be acked: %s", error)  # the store is lost
+        _log.warning("Messages can no longer be settled: %s", error)  # the store failed
     server.closing.set()
 
 
 def dismiss_waiters(server: ServerContext) -> None:
-    """Let everybody go with nothing who waits for messages."""
+    """Answer every waiting consumer with no messages."""
     for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
             waiter.reply.set_result([])
 
 
 async def _leased(server: ServerContext) -> int:
-    """Count what is leased, but not what is claimed: that outlasts whoever claimed it."""
+    """Return the number of messages in flight, without claimed ones: a claim survives its consumer."""
     return sum(view.leased - view.claimed for view in await server.observed.queues())
 
 
 async def settled(server: ServerContext, *, quiet_s: float) -> None:
-    """Wait until nothing is leased, nobody is there who could ack what is, or connections are to end anyway."""
+    """Wait until nothing is in flight, no client is left that could settle it, or connections are being closed."""
     loop = asyncio.get_running_loop()
     calls, quiet_since = server.tally.calls.total(), loop.time()
     async with _changes(server) as changed:
@@ -60,7 +60,7 @@ async def settled(server: ServerContext, *, quiet_s: float) -> None:
             if is_attended(server) or server.tally.calls.total() != calls:
                 calls, quiet_since = server.tally.calls.total(), loop.time()
             elif loop.time() - quiet_since >= quiet_s:
-                _log.info("Nobody is here who could ack what is still leased: %d.", leased)
+                _log.info("No client is left to settle %d messages in flight.", leased)
                 return
             changed.clear()
             try:
@@ -71,14 +71,14 @@ async def settled(server: ServerContext, *, quiet_s: float) -> None:
 
 
 def is_attended(server: ServerContext) -> bool:
-    """Tell whether a connection is open that may have leases."""
+    """Return whether an open connection may have leases."""
     lines = [line for broker in server.gateway.brokers() for line in broker._engine.consumers.attached.values()]
     return bool(server.lessees) or any(consumer.held for line in lines for consumer in line)
 
 
 @asynccontextmanager
 async def _changes(server: ServerContext) -> AsyncIterator[asyncio.Event]:
-    """Give an event that is set with every commit, and when the connections are to end."""
+    """Provide an event that is set by every commit, and when connections are to be closed."""
     changed = asyncio.Event()
 
     def on_commit(_records: Sequence[AnyRecord]) -> None:

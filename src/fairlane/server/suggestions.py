@@ -1,4 +1,4 @@
-"""What may have been meant by a field or a word of a request that is not known."""
+"""Suggestions for misspelled fields and values in requests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FIELD: Final = re.compile(r"unknown field `(.+?)`")
 _WORD: Final = re.compile(r"Invalid enum value '(.+?)'")
 
 
-def meant(shape: type[msgspec.Struct], fault: str, path: str) -> str:
-    """Return a question that names what may have been meant, or nothing.
+def suggestion(shape: type[msgspec.Struct], fault: str, path: str) -> str:
+    """Return a question that names the likely spelling, or an empty text.
 
     Args:
-        shape: what the request should be.
-        fault: what msgspec says of it.
-        path: where in the request that is, such as ``policy.backpressure`` or ``messages[0]``.
+        shape: the type of the request.
+        fault: the error message of msgspec.
+        path: where in the request the error is, such as ``policy.backpressure`` or ``messages[0]``.
     """
     kind: Any = shape
     for name in re.findall(r"[A-Za-z_]\w*", path):

@@ -1,11 +1,9 @@
-"""The worker: handlers for the messages of queues, and everything around them."""
+"""The worker: runs handlers for the messages of queues."""
 
 from fairlane.worker.app import Worker
-from fairlane.worker.counters import Counters
 from fairlane.worker.message import ThreadMessage, WorkMessage
-from fairlane.worker.policy import HandlerPolicy
-from fairlane.worker.restarts import Restarts
-from fairlane.worker.results import Ack, DeadLetter, Defer, Forward, Result, Retry
+from fairlane.worker.policy import HandlerPolicy, Restarts
+from fairlane.worker.results import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry
 
 __all__ = [
     "Ack",

@@ -1,4 +1,4 @@
-"""The worker: handlers by queue, and everything around them."""
+"""The worker application: handlers by queue, connection, signals and shutdown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Self, TypedDict, TypeVar, Unpack
 
 from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.worker.callbacks import Callbacks
 from fairlane.worker.consumer import FATAL, Consumer
-from fairlane.worker.counters import Counters
-from fairlane.worker.hooks import Hooks
-from fairlane.worker.policy import Errors, Handler, HandlerPolicy, Middleware
-from fairlane.worker.restarts import Restarts
+from fairlane.worker.policy import Errors, Handler, HandlerPolicy, Middleware, Restarts
+from fairlane.worker.results import Counters
 
 DEFAULT_SERVER = "ws://127.0.0.1:7420"
 H = TypeVar("H", bound=Handler)
@@ -26,7 +25,7 @@ _log = logging.getLogger("fairlane.worker")
 
 
 class HandlerTerms(TypedDict, total=False):
-    """What can be said of a handler beside its queue; see ``HandlerPolicy``."""
+    """The options of a handler; see ``HandlerPolicy``."""
 
     concurrency: int
     credit: int | None
@@ -39,10 +38,11 @@ class HandlerTerms(TypedDict, total=False):
     owner: str | None
 
 
-class Worker(Hooks):
-    """Handles messages: register handlers with ``@app.handler("orders")``, then ``await app.run()``.
+class Worker(Callbacks):
+    """A program that handles messages: register handlers with ``@app.handler("orders")``, then ``await app.run()``.
 
-    As an async context manager it works in the background, and drains when it is left. Sync handlers run in threads.
+    As an async context manager the worker runs in the background, and drains at the end of the block. Sync handlers
+    run in threads.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Worker(Hooks):
         restarts: Restarts | None = None,
         grace_s: float = 30.0,
     ) -> None:
-        """Prepare, without connecting yet.
+        """Create a worker without connecting yet.
 
         Args:
-            server: the server's address; by default that in the environment as ``FAIRLANE_SERVER``, or this machine.
-                Or a client, which must be connected, and is left open.
-            api_key: who we are; by default as ``FAIRLANE_API_KEY`` says.
-            tls: how to verify the server.
-            restarts: when a consumer that failed begins again.
-            grace_s: how long handlers may go on when the worker goes down.
+            server: the server's address; by default ``FAIRLANE_SERVER`` from the environment, or this machine.
+                Alternatively a connected client, which is left open.
+            api_key: the API key; by default ``FAIRLANE_API_KEY`` from the environment.
+            tls: the TLS context that verifies the server.
+            restarts: when a failed consumer restarts.
+            grace_s: how long running handlers may continue during shutdown.
         """
         super().__init__()
         self._server = server
@@ -79,9 +79,9 @@ class Worker(Hooks):
     # ---------------------------------------------------------------------------------------------------- registering
 
     def handler(self, queue: str, **terms: Unpack[HandlerTerms]) -> Callable[[H], H]:
-        """Let the decorated function, sync or async, handle the messages of a queue; see ``HandlerPolicy``.
+        """Register the decorated function, sync or async, as the handler of a queue; see ``HandlerPolicy``.
 
-        It gets a message, and returns None or a result. What it raises counts as a failure.
+        The function gets a message and returns None or a result. An exception counts as a failure.
         """
         policy = HandlerPolicy(queue=queue, **terms)
 
@@ -92,15 +92,15 @@ class Worker(Hooks):
         return register
 
     def middleware(self, layer: M) -> M:
-        """Let the decorated async function be around every handler: it gets the message and what to await with it.
+        """Register the decorated async function around every handler.
 
-        The first that is registered is the outermost.
+        It gets the message and the function to await with it. The first one registered is the outermost.
         """
         self._middleware.append(layer)
         return layer
 
     def use_server(self, server: str, *, api_key: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        """Use a server, unless the worker was made for one."""
+        """Set the server, unless the worker was created with one."""
         if self._server is None:
             self._server, self._api_key, self._tls = server, self._api_key or api_key, self._tls or tls
 
@@ -111,20 +111,20 @@ class Worker(Hooks):
 
     @property
     def counters(self) -> Counters:
-        """What has been done so far, in all queues."""
+        """The counts of all queues so far."""
         return reduce(Counters.__add__, [consumer.counters for consumer in self._consumers], Counters())
 
     # -------------------------------------------------------------------------------------------------------- running
 
     async def run(self, client: AsyncClient | None = None) -> None:
-        """Work until ``stop`` is called, and then drain. A client that is given is used instead of our own.
+        """Handle messages until ``stop`` is called, then drain. A given client is used instead of a new one.
 
         Raises:
-            InvalidArgument: there is no handler.
-            Unauthenticated, Forbidden: the server does not let us in.
+            InvalidArgument: no handler is registered.
+            Unauthenticated, Forbidden: the server refuses the API key.
         """
         if not self._handlers:
-            raise InvalidArgument("There is no handler.")
+            raise InvalidArgument("The worker has no handler; register one with @app.handler(QUEUE).")
         self._stopping = self._stopping or asyncio.Event()
         given = client or (self._server if isinstance(self._server, AsyncClient) else None)
         mine = given or self._own_client()
@@ -138,18 +138,18 @@ class Worker(Hooks):
                 await mine.close()
 
     def stop(self) -> None:
-        """Take no more messages, and let ``run`` return when those that were begun are done."""
+        """Start no more handlers; ``run`` returns when the running ones are done."""
         if self._stopping is not None:
             self._stopping.set()
             for consumer in self._consumers:
                 consumer.stop()
 
     def run_forever(self, client: AsyncClient | None = None) -> None:
-        """Work in an event loop of its own until SIGTERM or SIGINT, and then drain. A second signal ends the grace."""
+        """Run in a new event loop until SIGTERM or SIGINT, then drain. A second signal ends the grace period."""
         asyncio.run(self.run_until_signalled(client))
 
     async def run_until_signalled(self, client: AsyncClient | None = None) -> None:
-        """Do as ``run``, until SIGTERM or SIGINT."""
+        """Run until SIGTERM or SIGINT; see ``run``."""
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         signals = (signal.SIGTERM, signal.SIGINT)
@@ -167,11 +167,11 @@ class Worker(Hooks):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._background is not None  # noqa: S101 - it was entered
+        assert self._background is not None  # noqa: S101 - __aenter__ has set it
         self.stop()
         await self._background
 
-    # ------------------------------------------------------------------------------------------------------ the inside
+    # ------------------------------------------------------------------------------------------------------- internals
 
     def _on_signal(self) -> None:
         if self._stopping is not None and self._stopping.is_set():
@@ -180,12 +180,12 @@ class Worker(Hooks):
         self.stop()
 
     def _own_client(self) -> AsyncClient:
-        assert not isinstance(self._server, AsyncClient)  # noqa: S101 - then it is used itself
+        assert not isinstance(self._server, AsyncClient)  # noqa: S101 - run() uses such a client itself
         server = self._server or os.environ.get("FAIRLANE_SERVER") or DEFAULT_SERVER
         return AsyncClient(server, api_key=self._api_key or os.environ.get("FAIRLANE_API_KEY"), tls=self._tls)
 
     async def _connect(self, client: AsyncClient) -> bool:
-        """Connect, however long it takes; return whether that was done before we were told to stop."""
+        """Connect, with retries; return False if the worker was stopped before."""
         assert self._stopping is not None  # noqa: S101 - set by run
         for wait_s in self.restarts.waits_s():
             try:
@@ -193,10 +193,8 @@ class Worker(Hooks):
             except FATAL:
                 raise
             except FairlaneError as error:
-                _log.warning(
-                    "There is no server: %s Trying again in %.2f s.", error, wait_s, extra={"code": error.code}
-                )
-                await self._tell_error(error, None)
+                _log.warning("Cannot connect: %s Retrying in %.2f s.", error, wait_s, extra={"code": error.code})
+                await self._call_on_error(error, None)
             else:
                 return True
             try:
@@ -216,27 +214,27 @@ class Worker(Hooks):
                 policy,
                 middleware=self._middleware,
                 restarts=self.restarts,
-                on_error=self._tell_error,
+                on_error=self._call_on_error,
             )
             for policy, handler in self._handlers
         ]
-        await self._tell_start()
+        await self._call_on_start()
         try:
             await _all_of(self._consumers, stopping, self.grace_s)
         finally:
             counters = self.counters
-            _log.info("The worker has stopped: %d handled, %d failed.", counters.handled, counters.failed)
-            await self._tell_stop()
+            _log.info("Worker stopped: %d handled, %d failed.", counters.handled, counters.failed)
+            await self._call_on_stop()
 
 
 async def _all_of(consumers: Sequence[Consumer], stopping: asyncio.Event, grace_s: float) -> None:
-    """Run consumers until told to stop or until one of them fails for good; then all are drained."""
+    """Run consumers until the worker is stopped or one of them fails for good; then drain all."""
     running = [asyncio.ensure_future(consumer.run(grace_s)) for consumer in consumers]
-    told = asyncio.ensure_future(stopping.wait())
+    stopped = asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait([told, *running], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopped, *running], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        told.cancel()
+        stopped.cancel()
         for consumer in consumers:
             consumer.stop()
         results = await asyncio.gather(*running, return_exceptions=True)

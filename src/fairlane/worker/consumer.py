@@ -1,4 +1,12 @@
-"""Consumes one queue for one handler: opens a channel, begins again when it ends, and drains it at the end."""
+"""Consumes one queue for one handler: opens a channel, reopens it when it ends, and drains it at shutdown.
+
+The parts of a consumer:
+
+- the channel delivers leased messages to it (it is the channel's ``Sink``),
+- ``Runners`` runs the handler for them,
+- ``Settler`` sends acknowledgements and nacks,
+- ``LeaseKeeper`` extends the leases of everything that is held.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +30,22 @@ from fairlane.errors import (
 )
 from fairlane.model.message import Delivery
 from fairlane.wire.frames import Consume
-from fairlane.worker.counters import Counters
-from fairlane.worker.keeping import Keeper
+from fairlane.worker.lease_keeper import LeaseKeeper
 from fairlane.worker.message import ThreadMessage, WorkMessage
-from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware
-from fairlane.worker.restarts import Restarts
-from fairlane.worker.results import Defer
-from fairlane.worker.running import OnError, Runners, ThreadHandle
-from fairlane.worker.settling import Settler
+from fairlane.worker.policy import Answer, AsyncHandle, Handler, HandlerPolicy, Middleware, Restarts
+from fairlane.worker.results import Counters, Defer
+from fairlane.worker.runners import OnError, Runners, ThreadHandle
+from fairlane.worker.settlement import Settler
 from fairlane.worker.tracing import traced
 
 FATAL: Final = (Unauthenticated, Forbidden)
-"""What no waiting mends."""
-_LAST_WORDS_S: Final = 5.0
+"""Errors after which a retry is pointless."""
+_CLOSE_TIMEOUT_S: Final = 5.0
 _log = logging.getLogger("fairlane.worker")
 
 
 class Consumer:
-    """Takes the messages of a queue, and hands them to runners. It is the ``Sink`` of its channel."""
+    """Takes the messages of a queue and passes them to runners. It is the ``Sink`` of its channel."""
 
     def __init__(
         self,
@@ -57,9 +63,9 @@ class Consumer:
         self._on_error = on_error
         self.counters = Counters()
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-        self._thread = None if is_async else ThreadHandle(handler, policy)  # type: ignore[arg-type] # it is sync
+        self._thread = None if is_async else ThreadHandle(handler, policy)  # type: ignore[arg-type] # not async, so it returns an answer
         self._kind = WorkMessage if self._thread is None else ThreadMessage
-        keeper = Keeper(
+        keeper = LeaseKeeper(
             client,
             policy.queue,
             visibility_ms=policy.visibility_ms,
@@ -81,20 +87,20 @@ class Consumer:
         self._waits_s = restarts.waits_s()
 
     def stop(self) -> None:
-        """Take no more messages."""
+        """Start no more handlers."""
         self._stopping.set()
         self._runners.pause()
 
     def hurry(self) -> None:
-        """End the grace."""
+        """End the grace period."""
         self._hurried.set()
 
     async def run(self, grace_s: float) -> None:
-        """Consume until told to stop, and then drain.
+        """Consume until stopped, then drain.
 
         Raises:
-            Unauthenticated, Forbidden: the server does not let us in.
-            FairlaneError: it failed more often in a row than it may.
+            Unauthenticated, Forbidden: the server refuses the API key.
+            FairlaneError: the consumer failed more often in a row than ``Restarts`` allows.
         """
         keeping = self._loop.create_task(self._keeper.run())
         consuming = self._loop.create_task(self._consume())
@@ -113,10 +119,10 @@ class Consumer:
         if not consuming.cancelled() and (error := consuming.exception()) is not None:
             raise error
 
-    # ------------------------------------------------------------------------------------------------ what is delivered
+    # ------------------------------------------------------------------------------------------------------ deliveries
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take in leased messages; see ``Sink``."""
+        """Accept leased messages; see ``Sink``."""
         kind, client, due_s = self._kind, self._client, self._keeper.due_s()
         messages = [kind(delivery, client, due_s) for delivery in deliveries]
         self._keeper.add(messages)
@@ -124,15 +130,15 @@ class Consumer:
         self._waits_s = self._restarts.waits_s()
 
     def ended(self, error: FairlaneError) -> None:
-        """Learn that no more comes; see ``Sink``."""
-        if isinstance(error, Disconnected):  # then what is waiting here may be another's by now
+        """Note that the channel has ended; see ``Sink``."""
+        if isinstance(error, Disconnected):  # the server may have given the waiting messages to other consumers
             self._runners.pause()
             self._keeper.doubt()
         if not self._ended.done():
             self._ended.set_result(error)
 
     def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
-        """Let no handler see these messages, and find out which of those that are running are still ours."""
+        """Remove these messages before a handler sees them, and check the leases of the running ones; see ``Sink``."""
         withdrawn = self._runners.take_unseen(is_meant)
         for message in withdrawn:
             self._keeper.forget(message)
@@ -140,7 +146,7 @@ class Consumer:
         return [message.delivery for message in withdrawn]
 
     def _lost_waiting(self, message: WorkMessage) -> None:
-        self._settler.lose(message)  # the runner that comes to it passes over it
+        self._settler.lose(message)  # the runners skip it
 
     def _checked(self) -> None:
         if not self._stopping.is_set():
@@ -151,7 +157,7 @@ class Consumer:
         if result is not None:
             self._settler.settle(message, result)
 
-    # ------------------------------------------------------------------------------------------- beginning and ending
+    # ---------------------------------------------------------------------------------------------- channel and drain
 
     async def _consume(self) -> None:
         while True:
@@ -161,14 +167,14 @@ class Consumer:
                 raise
             except FairlaneError as refused:
                 error = refused
-            except Exception as fault:  # noqa: BLE001 - a consumer begins again whatever befell it
+            except Exception as fault:  # noqa: BLE001 - a consumer restarts after any failure
                 error = InternalError(f"{type(fault).__name__}: {fault}")
             if isinstance(error, FATAL):
                 raise error
             await self._wait(error)
 
     async def _session(self) -> FairlaneError:
-        """Take messages until the channel ends, and return why it did."""
+        """Consume from one channel until it ends, and return the reason."""
         self._ended = self._loop.create_future()
         request = Consume(
             queue=self._policy.queue,
@@ -178,8 +184,7 @@ class Consumer:
             with_state=self._policy.with_state,
         )
         self._channel = await self._client.transport.open(request, self)
-        told = {"queue": self._policy.queue}
-        _log.info("Consuming %s.", self._policy.queue, extra=told)
+        _log.info("Consuming queue %s.", self._policy.queue, extra={"queue": self._policy.queue})
         error = await self._ended
         if isinstance(error, Closed):
             await self._hand_over()
@@ -191,7 +196,7 @@ class Consumer:
         return error
 
     async def _hand_over(self) -> None:
-        """Finish what is running while the server goes down, which still takes acks, and give back the rest."""
+        """Finish the running handlers while the server shuts down, which still accepts acks, and return the rest."""
         self._runners.pause()
         for message in list(self._runners.backlog):
             self._settler.settle(message, Defer())
@@ -202,37 +207,38 @@ class Consumer:
         self._runners.resume()
 
     async def _stop_channel(self) -> None:
-        """Close the channel, and give back what nobody has seen."""
+        """Close the channel and return the messages that no handler has seen."""
         unseen = self._runners.take_unseen()
         for message in unseen:
             self._keeper.forget(message)
         if self._channel is not None:
-            with suppress(FairlaneError):  # then all of it is given back already
+            with suppress(FairlaneError):  # the server has already taken them back
                 await self._channel.stop([message.delivery for message in unseen])
         if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
-            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
+            # A channel that ended because the queue moved does not return its messages, so return them explicitly.
             with suppress(FairlaneError):
                 await self._client.nack_many(self._policy.queue, unseen, intent="defer")
 
     async def _wait(self, error: FairlaneError) -> None:
         wait_s = next(self._waits_s, None)
-        told = {"queue": self._policy.queue, "code": error.code}
         if wait_s is None:
             raise error
-        _log.warning("Consuming %s ended: %s Beginning again in %.2f s.", self._policy.queue, error, wait_s, extra=told)
+        queue = self._policy.queue
+        fields = {"queue": queue, "code": error.code}
+        _log.warning("Consuming queue %s ended: %s Restarting in %.2f s.", queue, error, wait_s, extra=fields)
         await self._on_error(error, None)
         await asyncio.sleep(wait_s)
 
     async def _drain(self, grace_s: float) -> None:
-        """Finish what is running, or tell it to stop when the grace is over; then give back what nobody has seen."""
+        """Wait for running handlers up to the grace period, interrupt the rest, and return unseen messages."""
         self._runners.pause()
         idle, hurried = (asyncio.ensure_future(event()) for event in (self._runners.idle, self._hurried.wait))
         await asyncio.wait([idle, hurried], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         await _cancelled(idle)
         await _cancelled(hurried)
-        self._runners.interrupt(is_final=self._thread is not None)  # threads end when they like
+        self._runners.interrupt(is_final=self._thread is not None)  # threads cannot be cancelled
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 if self._thread is None:
                     await self._runners.idle()
                 await self._settler.drained()
@@ -253,7 +259,7 @@ def _layered(layer: Middleware, inner: AsyncHandle) -> AsyncHandle:
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:
-    """Cancel a task and wait for its end; what it raised is left to whoever asks it."""
+    """Cancel a task and wait for its end; its exception, if any, stays in the task."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

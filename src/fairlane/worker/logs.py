@@ -1,4 +1,4 @@
-"""The worker's log: a line an event, as text for people or JSON for machines, without payloads."""
+"""The worker's log: one line for each event, as text or JSON, never with payloads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 _FIELDS: Final = ("queue", "message_id", "correlation_id", "attempt", "verdict", "code", "child")
 
 
-class Lines(logging.Formatter):
-    """A line an event, with what is known of its message."""
+class LineFormatter(logging.Formatter):
+    """Formats an event as one line, with the fields of its message."""
 
     def __init__(self, *, is_json: bool) -> None:
         super().__init__()
@@ -28,13 +28,13 @@ class Lines(logging.Formatter):
             event = {"at": at, "level": record.levelname.lower(), "logger": record.name, "pid": record.process}
             event |= {"event": record.getMessage(), **facts} | ({} if trace is None else {"trace": trace})
             return msgspec.json.encode(event).decode()
-        told = "".join(f" {name}={value}" for name, value in facts.items())
-        line = f"{at} {record.levelname.lower():7} {record.name}[{record.process}]: {record.getMessage()}{told}"
+        suffix = "".join(f" {name}={value}" for name, value in facts.items())
+        line = f"{at} {record.levelname.lower():7} {record.name}[{record.process}]: {record.getMessage()}{suffix}"
         return line if trace is None else f"{line}\n{trace}"
 
 
 def set_up_logs(log_format: str, level: str) -> None:
-    """Let everything that is logged go to standard error."""
+    """Send all log events to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(is_json=log_format == "json"))
+    handler.setFormatter(LineFormatter(is_json=log_format == "json"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -1,4 +1,4 @@
-"""A message in the hands of a worker."""
+"""Messages as handlers get them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fairlane.model.message import Delivery
 WAITING: Final = 0
 RUNNING: Final = 1
 SETTLING: Final = 2
-"""The phases of a message: it goes from each to the next only, so that no lease has two effects."""
+"""The phases of a message, in order. It never goes back, so a lease is settled at most once."""
 
 Interruption = Literal["lost", "timeout", "stop"]
 
 
 class StateWriter(Protocol):
-    """Where the workflow state of messages is written, such as a client."""
+    """Writes the workflow state of messages, such as a client."""
 
     async def set_state(self, message: Held, state: bytes | None, *, etag: str | None) -> str | None:
         """Write the state of a message."""
 
 
 class WorkMessage(MessageFields):
-    """A leased message as a handler gets it: its fields, its workflow state, and whether it is still ours.
+    """A leased message as an async handler gets it, with its fields and its workflow state.
 
     Attributes:
-        is_lost: whether to stop working on it: its lease has ended, its time is over, or the worker goes down. What
-            the handler answers then has no effect. An async handler is cancelled besides.
+        is_lost: whether the handler should stop: the lease has ended, the timeout has passed, or the worker shuts down.
+            The handler's result has no effect then. An async handler is cancelled, too.
     """
 
     __slots__ = ("_event", "_writer", "due_s", "interruption", "is_lost", "phase", "runner")
@@ -46,26 +46,26 @@ class WorkMessage(MessageFields):
         self.runner: asyncio.Task[None] | None = None
 
     async def set_state(self, state: bytes | None) -> str | None:
-        """Write its workflow state, or with None remove it. Returns the etag of the new version.
+        """Write the workflow state, or remove it with None. Return the etag of the new version.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease has ended; stop working on it.
-            StateMismatch: another has written since; it was not written.
+            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+            StateMismatch: the state has changed since it was read; it was not written.
         """
         self.state_etag = await self._writer.set_state(self, state, etag=self.state_etag)
         self.state = state
         return self.state_etag
 
     def wait_lost(self, timeout: float | None = None) -> bool:
-        """Block the thread of a sync handler until it is lost, or as long as told. Returns whether it is lost."""
+        """Block a sync handler until the message is lost or the timeout passes; return whether it is lost."""
         if self._event is None:
             self._event = threading.Event()
-        if self.is_lost:  # asked after the event is there, so that whoever loses it either sees or sets it
+        if self.is_lost:  # check after creating the event: interrupt() then either sees the event or was seen here
             self._event.set()
         return self._event.wait(timeout)
 
     def interrupt(self, why: Interruption) -> None:
-        """Tell a handler that is running to stop; the first reason counts."""
+        """Ask a running handler to stop; the first reason counts."""
         if self.phase != RUNNING or self.interruption is not None:
             return
         self.interruption = why
@@ -85,6 +85,6 @@ class ThreadMessage(WorkMessage):
         super().__init__(delivery, writer, due_s)
         self._loop = asyncio.get_running_loop()
 
-    def set_state(self, state: bytes | None) -> str | None:  # type: ignore[override] # the same, for threads
-        """Write its workflow state, or with None remove it. See ``WorkMessage``."""
+    def set_state(self, state: bytes | None) -> str | None:  # type: ignore[override] # sync, for threads
+        """Write the workflow state, or remove it with None; see ``WorkMessage``."""
         return asyncio.run_coroutine_threadsafe(super().set_state(state), self._loop).result()

@@ -1,4 +1,4 @@
-"""Several processes of one worker: started, started again when they crash, and drained together."""
+"""Several processes of one worker: start them, restart those that crash, and drain them together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from fairlane.worker.restarts import Restarts
+from fairlane.worker.policy import Restarts
 
 FATAL_CODE: Final = 77
-"""What a child ends with when beginning again would not help, such as for a wrong API key."""
+"""The exit code of a child that must not be restarted, for example after a refused API key."""
 _REFUSED: Final = 1
 _STEADY_S: Final = 30.0
-"""A child that has lived so long is not blamed for the crashes before."""
+"""After this time a child counts as healthy, and earlier crashes no longer delay its restart."""
 _log = logging.getLogger("fairlane.worker")
 
 
 class Processes:
-    """Children that all run the same command."""
+    """Child processes that run the same command."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Processes:
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT, or until a child says that it is useless. Returns the exit code."""
+        """Run until SIGTERM or SIGINT, or until a child ends with ``FATAL_CODE``. Return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
@@ -50,14 +50,14 @@ class Processes:
         return _REFUSED if FATAL_CODE in codes else max(codes)
 
     def _stop(self) -> None:
-        """Let all children drain; called again, it makes them hurry."""
+        """Ask all children to drain; a second call ends their grace period."""
         self._stopping.set()
         for child in self._alive:
             with suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM)
 
     async def _keep(self, number: int) -> int:
-        """Keep one child running, and return what its last one ended with."""
+        """Keep one child running, and return the exit code of the last one."""
         loop = asyncio.get_running_loop()
         waits_s = self._restarts.waits_s()
         while True:
@@ -66,27 +66,27 @@ class Processes:
             if code == FATAL_CODE:
                 self._stop()
             if self._stopping.is_set():
-                return 0 if code == -signal.SIGTERM else abs(code)  # it had not even begun
+                return 0 if code == -signal.SIGTERM else abs(code)  # stopped before it could install its signal handler
             if loop.time() - begun > _STEADY_S:
                 waits_s = self._restarts.waits_s()
             wait_s = next(waits_s, None)
             if wait_s is None:
                 self._stop()
                 return abs(code)
-            _log.error("Child %d ended with %d; starting it again in %.2f s.", number, code, wait_s)
+            _log.error("Child %d ended with exit code %d; restarting in %.2f s.", number, code, wait_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._stopping.wait()
                 return 0
 
     async def _live(self, number: int) -> int:
-        # A session of its own, so that Ctrl-C reaches only us, and each child is told once; and a pipe whose end tells
-        # it that we are gone.
+        # A session of its own, so that an interrupt from the terminal reaches only the parent, which signals each child
+        # once. The pipe closes when the parent dies, which tells the child to drain.
         child = await asyncio.create_subprocess_exec(
             *self._command, env=self._environment, start_new_session=True, stdin=asyncio.subprocess.PIPE
         )
         self._alive.add(child)
-        _log.info("Child %d runs as process %d.", number, child.pid)
+        _log.info("Started child %d as process %d.", number, child.pid)
         if self._stopping.is_set():
             child.send_signal(signal.SIGTERM)
         try:

@@ -1,24 +1,24 @@
-"""What a handler can answer: what is to become of its message."""
+"""Results that a handler can return, and counts of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields
+from typing import Self, TypeAlias
 
 from fairlane.model.message import NewMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """It is done; so is a message whose handler returns None. ``cost`` is its true cost, where that is now known."""
+    """Acknowledge the message; a handler that returns None does the same. ``cost`` is its actual cost, if known."""
 
     cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """It failed and is to come again, after ``delay_ms`` or the queue's backoff, unless it has failed too often."""
+    """Retry the message after ``delay_ms`` or the queue's backoff, unless it has failed too often."""
 
     delay_ms: int | None = None
     error: str = ""
@@ -26,14 +26,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """It is to go to the dead letters, because of ``error``."""
+    """Move the message to the dead letters, with ``error`` as the reason."""
 
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """It is done, and these messages by queue are enqueued in the same commit: all of it happens or nothing."""
+    """Acknowledge the message and enqueue others, by queue, in the same commit: all of it or nothing."""
 
     messages: Mapping[str, Sequence[NewMessage]]
     cost: int | None = None
@@ -41,7 +41,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """It is to come again after a delay, without counting as a failure."""
+    """Return the message for delivery after a delay, without a failure."""
 
     delay_ms: int = 0
 
@@ -49,3 +49,29 @@ class Defer:
 Result: TypeAlias = Ack | Retry | DeadLetter | Forward | Defer
 ACK = Ack()
 KINDS = (Ack, Retry, DeadLetter, Forward, Defer)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of messages.
+
+    Attributes:
+        handled: acknowledged or forwarded messages; the acknowledgement is durable.
+        failed: messages whose handler raised, timed out, or returned an invalid result.
+        retried: messages returned as failed.
+        dead: messages moved to the dead letters.
+        deferred: messages returned without a failure.
+        lost: messages whose lease ended before they were settled; they are delivered again.
+        in_flight: messages whose handler is running now.
+    """
+
+    handled: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    deferred: int = 0
+    lost: int = 0
+    in_flight: int = 0
+
+    def __add__(self, other: Self) -> Counters:
+        return Counters(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

@@ -1,6 +1,6 @@
-"""A span for each message that is handled, below that of its producer and linked with it.
+"""A span for each handled message, as a child of the producer's span and linked to it.
 
-Only for programs that use OpenTelemetry, which is known by whether they have imported it when the worker begins.
+Spans are created only in programs that have imported OpenTelemetry when the worker starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def traced(handle: AsyncHandle) -> AsyncHandle:
-    """Return a handler that is in a span of its own, or the handler itself where nobody traces."""
+    """Return a handler that runs in a span; the handler itself if the program does not use OpenTelemetry."""
     if API not in sys.modules:
         return handle
     from opentelemetry import trace
@@ -42,13 +42,13 @@ def traced(handle: AsyncHandle) -> AsyncHandle:
             answer = await handle(message)
             if answer is not None:
                 span.set_attribute("fairlane.result", type(answer).__name__)
-            return _carried_on(answer)
+            return _with_trace_context(answer)
 
     return in_span
 
 
 def _origin_of(headers: Mapping[str, str]) -> tuple[Context, list[Link]]:
-    """Return the context of the producer's span, and a link with it."""
+    """Return the context of the producer's span and a link to it."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -70,8 +70,8 @@ def _attributes(message: WorkMessage) -> dict[str, str | int]:
     }
 
 
-def _carried_on(answer: Answer) -> Answer:
-    """Return the answer; what it forwards, when the span has ended, carries the trace on."""
+def _with_trace_context(answer: Answer) -> Answer:
+    """Return the answer with the trace context on the messages that it forwards."""
     if not isinstance(answer, Forward) or (trace := current_trace()) is None:
         return answer
     messages = {queue: with_trace(news, trace) for queue, news in answer.messages.items()}

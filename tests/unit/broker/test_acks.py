@@ -18,7 +18,7 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
 def test_a_true_cost_above_the_estimate_is_charged_to_the_key() -> None:

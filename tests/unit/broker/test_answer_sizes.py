@@ -7,7 +7,7 @@ from fairlane.broker.settings import Settings
 from fairlane.journal.events import rows
 from fairlane.model.message import Delivery
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, message
+from tests.unit.broker.stepping import broker_with, message
 
 MOST = 1_000
 

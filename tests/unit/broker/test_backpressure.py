@@ -11,7 +11,7 @@ import pytest
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
 from fairlane.testing.faulty_store import FaultyStore
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_enqueue
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_enqueue
 
 LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
     ({"waiting_max": 2}, Settings(), QueueFull),

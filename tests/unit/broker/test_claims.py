@@ -24,7 +24,7 @@ from fairlane.model.limits import BATCH_MAX, CLAIM_MAX, CONSUMERS_MAX
 from fairlane.model.message import NEVER_MS, NewMessage
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message
+from tests.unit.broker.stepping import broker_with, lease_one, message
 
 YEAR_MS = 366 * 24 * 3600 * 1000
 

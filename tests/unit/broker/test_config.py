@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
 def test_values_are_set_read_listed_removed_and_survive() -> None:

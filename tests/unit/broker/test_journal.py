@@ -11,7 +11,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed, ReaderNotFound
 from fairlane.journal.records import AnyRecord, Leased, Picking, Sealed, Trimmed
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=10_000)
 

@@ -11,7 +11,7 @@ from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.errors import InternalError
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.ports.hooks import EnqueueQuestion
-from tests.unit.broker.desk import broker_with
+from tests.unit.broker.stepping import broker_with
 
 
 class BuggyHooks(LuaHooks):

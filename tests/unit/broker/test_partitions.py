@@ -13,7 +13,7 @@ from fairlane.assembly import export_events
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import message, payloads
+from tests.unit.broker.stepping import message, payloads
 
 FIRST = 3 << 47
 """What the journal of the third partition after the first begins after."""

@@ -26,7 +26,7 @@ from fairlane.model.limits import PARTS_MAX, SINK_SILENCE_MS_MAX, SINKS_MAX
 from fairlane.model.staging import Published, Staged
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 
 def stage(broker: SteppedBroker, *bodies: bytes, part: str = "p", batch: int = 1, at: int = 0, **more: Any) -> int:

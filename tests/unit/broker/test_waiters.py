@@ -11,7 +11,7 @@ from fairlane.broker.requests import Attach, Consumer
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.testing.faulty_store import FaultyStore
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
 def test_waiters_are_served_in_the_order_they_came() -> None:

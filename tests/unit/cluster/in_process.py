@@ -25,7 +25,7 @@ from fairlane.errors import StoreFailed, StoreFenced, StoreLocked
 from fairlane.model.partitions import first_number, served_name
 from fairlane.ports.board import Entry
 from fairlane.ports.store import Commit, Extent, Store, StoredPage
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.http import HttpInterface
@@ -137,7 +137,7 @@ class Line:
 class Member:
     """One node: its loop, its server, and an HTTP client in front of them."""
 
-    def __init__(self, name: str, cluster: Cluster, *, asks_for_keys: bool) -> None:
+    def __init__(self, name: str, cluster: Cluster, *, requires_auth: bool) -> None:
         self.name = name
         self._cluster = cluster
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -148,7 +148,7 @@ class Member:
             name=name, address=self.address, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, groups_max=cluster.groups_max
         )
         self.node = Node(self.line, self.groups, opens=self._open, terms=terms)
-        self._asks_for_keys = asks_for_keys
+        self._requires_auth = requires_auth
         self.server: ServerContext
         self.http = httpx.AsyncClient(base_url=self.address, timeout=PATIENCE_S)
         self._open_parts = contextlib.AsyncExitStack()
@@ -167,7 +167,7 @@ class Member:
     async def start(self) -> None:
         await self.node.join()
         gateway = await self._open_parts.enter_async_context(opened_gateway(self.node, ServerSettings()))
-        api_keys = KeyRing(self.groups, is_required=self._asks_for_keys)
+        api_keys = ApiKeys(self.groups, is_required=self._requires_auth)
         self.server = ServerContext(gateway, api_keys=api_keys)
         await api_keys.load()
         share_api_keys(self.node, api_keys)
@@ -225,9 +225,9 @@ class Cluster:
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
 
-    async def add(self, name: str, *, asks_for_keys: bool = False) -> Member:
+    async def add(self, name: str, *, requires_auth: bool = False) -> Member:
         """Let one more node join."""
-        member = Member(name, self, asks_for_keys=asks_for_keys)
+        member = Member(name, self, requires_auth=requires_auth)
         await member.start()
         self.members[name] = member
         return member
@@ -242,12 +242,12 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(names: str, *, asks_for_keys: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
+async def cluster_of(names: str, *, requires_auth: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
     """Let nodes of these names, a letter each, join one after the other."""
     cluster = Cluster(groups_max=groups_max)
     try:
         for name in names:
-            await cluster.add(name, asks_for_keys=asks_for_keys)
+            await cluster.add(name, requires_auth=requires_auth)
         yield cluster
     finally:
         for member in cluster.members.values():

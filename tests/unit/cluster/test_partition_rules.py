@@ -89,7 +89,7 @@ def test_rights_on_a_queue_are_rights_on_its_partitions_at_every_node() -> None:
     """Who may rule a queue may split it; who may use it may go on, by its name and by those of partitions."""
 
     async def main() -> None:
-        async with cluster_of("ab", asks_for_keys=True) as cluster:
+        async with cluster_of("ab", requires_auth=True) as cluster:
             ruler = await key_for(cluster, "ruler", Grant(right="admin", queues="orders*"))
             user = await key_for(
                 cluster, "user", Grant(right="produce", queues="orders"), Grant(right="consume", queues="orders")

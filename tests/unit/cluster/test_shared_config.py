@@ -48,7 +48,7 @@ def test_a_key_is_good_at_every_node_until_it_is_revoked() -> None:
     """Keys are made and revoked at any node; what one may do is checked by the owner of the queue too."""
 
     async def main() -> None:
-        async with cluster_of("ab", asks_for_keys=True) as cluster:
+        async with cluster_of("ab", requires_auth=True) as cluster:
             grants = {"all": Grant(right="admin"), "some": Grant(right="produce", queues="orders")}
             keys = {
                 name: await cluster["a"].server.api_keys.create(CreateKey(name=name, grants=(grant,)), Caller())
@@ -80,7 +80,7 @@ def test_values_of_keys_are_not_in_the_groups() -> None:
     """What only the doors need is on the board alone."""
 
     async def main() -> None:
-        async with cluster_of("a", asks_for_keys=True) as cluster:
+        async with cluster_of("a", requires_auth=True) as cluster:
             request = CreateKey(name="n", grants=(Grant(right="admin"),))
             key = (await cluster["a"].server.api_keys.create(request, Caller())).key
             await cluster["a"].done("queues/create", {"queue": "orders"}, authorization=f"Bearer {key}")

@@ -18,7 +18,7 @@ from fairlane.assembly import AsyncBroker, open_async_broker
 from fairlane.broker.engine.engine import Engine
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
-from fairlane.server.api_keys import KeyRing
+from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
@@ -67,14 +67,14 @@ async def _broker(clock: FakeClock | None) -> AsyncBroker:
 @asynccontextmanager
 async def opened(
     *,
-    asks_for_keys: bool = False,
+    requires_auth: bool = False,
     limits: CallLimits | None = None,
     hosts: frozenset[str] | None = None,
     clock: FakeClock | None = None,
 ) -> AsyncIterator[House]:
     """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock) as broker:
-        keys = KeyRing(broker, is_required=asks_for_keys)
+        keys = ApiKeys(broker, is_required=requires_auth)
         server = ServerContext(LocalGateway(broker, DISPATCH), api_keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")
         transport = httpx.ASGITransport(app=HttpInterface(server))

@@ -1,4 +1,4 @@
-"""A key that is revoked or expires ends what is open under it: streams, subscriptions, long polls, gRPC consumers."""
+"""A revoked or expired API key ends its streams, subscriptions, long polls and gRPC consumers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Ending = Callable[[House, FakeClock, str], Awaitable[None]]
 
 
 async def revoked(house: House, _: FakeClock, key: str) -> None:
-    """Revoke the key."""
+    """Revoke the API key."""
     await house.server.api_keys.revoke(RevokeKey(id=key.split("_")[1]), Caller())
 
 
 async def expired(house: House, clock: FakeClock, _: str) -> None:
-    """Let the time of the key pass, and the timer come round."""
+    """Advance the clock until the API key has expired, and run the sweep."""
     clock.advance(HOUR_MS)
     house.server.api_keys.sweep()
 
@@ -40,21 +40,21 @@ ENDINGS = pytest.mark.parametrize("ending", [revoked, expired])
 
 @asynccontextmanager
 async def house_with_key() -> AsyncIterator[tuple[House, FakeClock, str]]:
-    """Open a house and make a key that holds for an hour."""
+    """Open a server and create an API key that is valid for an hour."""
     clock = FakeClock()
-    async with opened(asks_for_keys=True, clock=clock) as house:
+    async with opened(requires_auth=True, clock=clock) as house:
         yield house, clock, await house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
 
 
 async def nothing_leased(house: House) -> None:
-    """Wait until nothing of ``orders`` is leased."""
+    """Wait until no message of ``orders`` is in flight."""
     while (await house.broker.queue("orders")).leased:
         pass
 
 
 @ENDINGS
 def test_a_stream_is_closed(ending: Ending) -> None:
-    """It closes with 1008 though it says nothing, and what its channel had goes back."""
+    """It closes with 1008 although it is idle, and its messages in flight return."""
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key), connected(house, key=key) as socket:
@@ -70,7 +70,7 @@ def test_a_stream_is_closed(ending: Ending) -> None:
 
 
 @ENDINGS
-def test_a_long_poll_gets_nothing_that_comes_later(ending: Ending) -> None:
+def test_a_long_poll_gets_no_later_message(ending: Ending) -> None:
     """The wait ends with 401, and the next message stays in its queue."""
 
     async def main() -> None:
@@ -89,7 +89,7 @@ def test_a_long_poll_gets_nothing_that_comes_later(ending: Ending) -> None:
 @ENDINGS
 @pytest.mark.parametrize("path", ["subscribe", "watch"])
 def test_a_subscription_ends(path: str, ending: Ending) -> None:
-    """The answer ends, and what was sent and not acked goes back."""
+    """The answer ends, and messages that were not acknowledged return."""
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key):
@@ -112,11 +112,11 @@ def test_a_subscription_ends(path: str, ending: Ending) -> None:
 
 @ENDINGS
 def test_a_grpc_consumer_ends(ending: Ending) -> None:
-    """It ends with UNAUTHENTICATED, though it says nothing."""
+    """It ends with UNAUTHENTICATED although it is idle."""
 
     async def main() -> None:
         clock = FakeClock()
-        async with called(asks_for_keys=True, clock=clock) as caller:
+        async with called(requires_auth=True, clock=clock) as caller:
             key = await caller.house.key(Grant(right="consume"), expires_ms=clock.now_ms() + HOUR_MS)
             call = caller.broker.Consume(metadata=(("authorization", f"Bearer {key}"),))
             await call.write(broker.ConsumeRequest(open=broker.ConsumeOpen(queue="orders")))
@@ -130,8 +130,8 @@ def test_a_grpc_consumer_ends(ending: Ending) -> None:
     run(asyncio.wait_for(main(), 30))
 
 
-def test_the_timer_comes_round_within_a_second() -> None:
-    """Nobody has to sweep by hand: an expired key is noticed by the server itself."""
+def test_the_server_notices_an_expired_key_within_a_second() -> None:
+    """A background task sweeps regularly."""
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key):
@@ -147,8 +147,8 @@ def test_the_timer_comes_round_within_a_second() -> None:
     run(main())
 
 
-def test_a_key_that_has_ended_before_is_no_reason_to_wait() -> None:
-    """Whoever begins to listen too late learns of it at once."""
+def test_waiting_for_an_invalid_key_returns_at_once() -> None:
+    """A waiter that starts after the key became invalid is answered at once."""
 
     async def main() -> None:
         async with house_with_key() as (house, clock, key):

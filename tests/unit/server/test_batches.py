@@ -66,7 +66,7 @@ def test_a_producer_of_some_keys_stages_for_these_only() -> None:
     """The right to produce for fairness keys counts for what is staged as for what is enqueued."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             key = await house.key(Grant(right="produce", keys=("acme",)))
             part = {"queue": "orders", "sink": "s", "batch": 0, "part": "p", "at": 0}
             for tenant, status in (("acme", 200), ("other", 403)):

@@ -1,4 +1,4 @@
-"""The files of the dashboard as the server hands them out."""
+"""The files of the dashboard as the server serves them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairlane.dashboard.assets import assets
 from .house import opened, run
 
 
-def test_the_page_needs_no_key_and_lets_nothing_else_in() -> None:
-    """All files are served to anybody with a policy that runs nothing but these files, and again only if changed."""
+def test_the_page_needs_no_api_key_and_loads_nothing_else() -> None:
+    """Files need no authentication, have a policy that allows only these files, and are sent again only if changed."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             for path, asset in assets().items():
                 answer = await house.http.get(path)
                 policy = answer.headers["content-security-policy"]
@@ -28,8 +28,8 @@ def test_the_page_needs_no_key_and_lets_nothing_else_in() -> None:
     run(main())
 
 
-def test_the_page_is_whole_and_works_offline() -> None:
-    """Every file that is named is there, nothing is named that is elsewhere, and no script stands in the page."""
+def test_the_page_is_complete_and_works_offline() -> None:
+    """Every referenced file exists, nothing refers to another host, and the page has no inline script."""
     page = assets()["/"].data.decode()
     named = set(re.findall(r'(?:src|href)="(/[^"]*)"', page))
     for path, asset in assets().items():
@@ -41,7 +41,7 @@ def test_the_page_is_whole_and_works_offline() -> None:
 
 
 def test_no_script_makes_markup_or_code_from_text() -> None:
-    """What comes from messages can only become text, for there is no call that would make more of it."""
+    """Content of messages only becomes text: no call exists that would interpret it."""
     for path, asset in assets().items():
         if path.endswith(".js"):
             found = re.findall(
@@ -50,12 +50,12 @@ def test_no_script_makes_markup_or_code_from_text() -> None:
             assert not found, path
 
 
-def test_the_script_of_charts_comes_from_the_installed_package() -> None:
-    """Nothing is copied into our tree; a browser gets it compressed, and only once."""
+def test_the_plotly_script_comes_from_the_installed_package() -> None:
+    """The repository has no copy; a browser gets it compressed, and only once."""
     shipped = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             answer = await house.http.get("/dashboard/plotly.js", headers={"accept-encoding": "gzip"})
             assert answer.headers["content-encoding"] == "gzip"
             assert answer.content.endswith(b"\n" + shipped)

@@ -23,7 +23,7 @@ def test_a_key_is_asked_for_and_its_rights_hold() -> None:
     """None, a bad one, one without the right and a good one."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             key = await caller.house.key(Grant(right="consume", queues="orders"))
             lease = broker.LeaseRequest(queue="orders")
             good = (("authorization", f"Bearer {key}"),)

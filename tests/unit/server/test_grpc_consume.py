@@ -277,7 +277,7 @@ def test_rights_hold_while_the_stream_lasts() -> None:
     """Without a key, without the right, and with a key that is revoked meanwhile."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             async with consuming(caller) as consumer:
                 assert (await consumer.ended()).code() == grpc.StatusCode.UNAUTHENTICATED
             producer = (("authorization", f"Bearer {await caller.house.key(Grant(right='produce'))}"),)

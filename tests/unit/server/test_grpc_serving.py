@@ -25,7 +25,7 @@ def test_health_is_told_without_a_key() -> None:
     """The server and each service are well; of others nothing is known."""
 
     async def main() -> None:
-        async with called(asks_for_keys=True) as caller:
+        async with called(requires_auth=True) as caller:
             health = stub(health_pb2_grpc.HealthStub, caller.channel)
             for name in ("", *SERVICES):
                 answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     """Settings say what is wrong before anything is opened."""
-    with pytest.raises(errors.InvalidArgument, match="A port is a number"):
+    with pytest.raises(errors.InvalidArgument, match="grpc_port must be"):
         check(ServerSettings(grpc_port=port))
 
 

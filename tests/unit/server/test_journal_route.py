@@ -1,4 +1,4 @@
-"""The journal with GET: ranges of any length, and only what is asked for."""
+"""GET /v1/journal: ranges of any length, and selection of events and columns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def lines_of(house: House, **query: Any) -> list[dict[str, Any]]:
 
 
 async def fill(house: House, count: int, *, key: str = "acme") -> None:
-    """Enqueue so many messages."""
+    """Enqueue messages."""
     message = {"payload": "", "fairness_key": key}
     await house.post("queue/enqueue", {"queue": "orders", "messages": [message] * count})
 
 
-def test_a_range_of_many_slices_comes_whole_and_in_order() -> None:
-    """What is asked for up to a position comes as one stream, however long, and not an event more."""
+def test_a_range_of_many_slices_is_complete_and_in_order() -> None:
+    """A range up to a position is one stream, however long, without an event too many."""
 
     async def main() -> None:
         async with opened() as house:
@@ -51,8 +51,8 @@ def test_a_range_of_many_slices_comes_whole_and_in_order() -> None:
     run(main())
 
 
-def test_lines_say_how_far_they_reach_in_a_long_range() -> None:
-    """As lines, a range of many slices ends early and names the position to read on from."""
+def test_json_lines_name_the_position_to_continue_from() -> None:
+    """As JSON lines, a range of many slices ends early and names the next position."""
 
     async def main() -> None:
         async with opened() as house:
@@ -70,8 +70,8 @@ def test_lines_say_how_far_they_reach_in_a_long_range() -> None:
     run(main())
 
 
-def test_only_what_is_asked_for_is_answered() -> None:
-    """Kinds, queues, messages, instants and columns narrow lines and Arrow alike."""
+def test_events_and_columns_are_selected() -> None:
+    """Kinds, queues, messages, times and columns select the same in JSON lines and Arrow."""
 
     async def main() -> None:
         async with opened() as house:
@@ -100,30 +100,30 @@ def test_only_what_is_asked_for_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "text"),
     [
-        ({"until": 5, "count": 5}, "not by both"),
+        ({"until": 5, "count": 5}, "not both"),
         ({"kinds": "leesed"}, "leesed"),
         ({"columns": "sequence,kin"}, "kin"),
         ({"on_trimmed": "ignore"}, "fail or skip"),
-        ({"until": "x"}, "whole number"),
-        ({"after": "9" * 5000}, "whole number"),
+        ({"until": "x"}, "must be an integer"),
+        ({"after": "9" * 5000}, "must be an integer"),
     ],
 )
-def test_what_can_not_be_is_refused(query: dict[str, Any], told: str) -> None:
-    """A parameter that makes no sense is named in a refusal."""
+def test_invalid_parameters_are_rejected(query: dict[str, Any], text: str) -> None:
+    """The error names the parameter."""
 
     async def main() -> None:
         async with opened() as house:
             answer = await house.http.get("/v1/journal", params=query)
             assert answer.status_code == 400
-            assert told in answer.json()["error"]["cause"]
+            assert text in answer.json()["error"]["cause"]
 
     run(main())
 
 
 def test_messages_are_found_by_their_correlation_id() -> None:
-    """Lines and Arrow tell how those messages came that have it, of all that came together, and nothing else."""
+    """JSON lines and Arrow have the enqueue events of these messages and no others."""
 
     async def main() -> None:
         async with opened() as house:

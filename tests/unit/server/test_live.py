@@ -198,7 +198,7 @@ def test_rights() -> None:
     """A viewer sees the queues it may consume from; producers and callers without an API key are rejected."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             await house.broker.create_queue("secret")
             consumer = await house.key(Grant(right="consume", queues="orders"))
             producer = await house.key(Grant(right="produce"))

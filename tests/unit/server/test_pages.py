@@ -1,4 +1,4 @@
-"""Pages: the description of the API, metrics, the journal, and what streams over HTTP."""
+"""GET routes: the OpenAPI description, metrics, the journal, and HTTP streams."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fairlane.verbs.table import VERBS
 from .house import House, opened, run
 
 
-def test_the_description_has_every_verb_and_no_loose_end() -> None:
-    """Each verb is a path with a request and an answer, and every reference leads somewhere."""
+def test_the_description_has_every_verb_and_no_dangling_reference() -> None:
+    """Each verb is a path with a request and an answer, and every reference resolves."""
 
     async def main() -> None:
         async with opened() as house:
@@ -45,7 +45,7 @@ def refs(value: Any) -> list[str]:
 
 
 def test_metrics_count_verbs_errors_and_queues() -> None:
-    """What was called, what was refused and what waits is in the metrics, with bounded labels."""
+    """The metrics have calls, errors and backlogs, with bounded labels."""
 
     async def main() -> None:
         async with opened() as house:
@@ -66,7 +66,7 @@ def test_metrics_count_verbs_errors_and_queues() -> None:
 
 
 def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
-    """Both begin after the position asked for and say how far they reach."""
+    """Both start after the given position and name the next one."""
 
     async def main() -> None:
         async with opened() as house:
@@ -84,7 +84,7 @@ def test_the_journal_reads_the_same_as_lines_and_as_arrow() -> None:
 
 
 async def stream(house: House, path: str, body: object, accept: str) -> tuple[dict[str, str], Any, Any]:
-    """Ask for a stream, and return its headers, a way to read on, and a way to hang up."""
+    """Open a stream; return its headers, a function to read on, and one to disconnect."""
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     incoming.put_nowait({"type": "http.request", "body": msgspec.json.encode(body)})
@@ -108,8 +108,8 @@ async def stream(house: House, path: str, body: object, accept: str) -> tuple[di
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/msgpack"])
-def test_a_subscription_sends_deliveries_until_it_is_hung_up(accept: str) -> None:
-    """Each delivery is a line, or msgpack behind its length; what was not acked goes back at the end."""
+def test_a_subscription_sends_deliveries_until_the_client_disconnects(accept: str) -> None:
+    """Each delivery is a line, or msgpack with a length prefix; unacknowledged messages return at the end."""
 
     async def main() -> None:
         async with opened() as house:
@@ -126,8 +126,8 @@ def test_a_subscription_sends_deliveries_until_it_is_hung_up(accept: str) -> Non
     run(main())
 
 
-def test_a_long_poll_that_is_hung_up_leaves_nothing_behind() -> None:
-    """Its wait is over, and a message that comes later goes to somebody else."""
+def test_a_disconnected_long_poll_leaves_nothing_behind() -> None:
+    """Its wait ends, and a later message goes to another consumer."""
 
     async def main() -> None:
         async with opened() as house:
@@ -158,8 +158,8 @@ def test_a_long_poll_that_is_hung_up_leaves_nothing_behind() -> None:
     run(main())
 
 
-def test_a_watcher_is_told_when_messages_come() -> None:
-    """Word comes of what is there at the beginning and of what comes later, and nothing is leased."""
+def test_a_watcher_is_notified_of_messages() -> None:
+    """It is notified of present and later messages, and nothing is leased."""
 
     async def main() -> None:
         async with opened() as house:
@@ -178,10 +178,10 @@ def test_a_watcher_is_told_when_messages_come() -> None:
     run(main())
 
 
-def test_a_fault_of_ours_is_logged_and_tells_no_more_than_it_should(
+def test_an_internal_error_is_logged_and_reveals_only_its_type(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The caller gets 500 with the kind of the fault only; the log has the trace."""
+    """The caller gets 500 with the type of the exception; the log has the traceback."""
 
     async def main() -> tuple[int, str]:
         async with opened() as house:
@@ -200,7 +200,7 @@ def test_a_fault_of_ours_is_logged_and_tells_no_more_than_it_should(
 
 
 def test_a_log_line_is_one_line_with_its_fields() -> None:
-    """JSON lines can be read back, and text lines name the fields."""
+    """JSON lines can be parsed, and text lines name the fields."""
     record = logging.makeLogRecord({"msg": "It was %s.", "args": ("so",), "levelname": "INFO", "code": "closed"})
     event = msgspec.json.decode(JsonLines().format(record))
     assert (event["event"], event["code"]) == ("It was so.", "closed")
@@ -208,7 +208,7 @@ def test_a_log_line_is_one_line_with_its_fields() -> None:
 
 
 def test_stats_can_have_keys() -> None:
-    """A dashboard asks for so many keys with what it needs of each; by default there are none."""
+    """The caller chooses the number of keys; by default there are none."""
 
     async def main() -> None:
         async with opened() as house:

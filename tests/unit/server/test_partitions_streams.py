@@ -175,7 +175,7 @@ def test_who_rules_a_queue_but_not_its_dead_letters_may_split_it() -> None:
     """A right on exactly the queue is enough, also where partitions are at other nodes; users go on with theirs."""
 
     async def main() -> None:
-        async with cluster_of("abc", asks_for_keys=True) as cluster:
+        async with cluster_of("abc", requires_auth=True) as cluster:
             ruler = await key_for(cluster, "ruler", Grant(right="admin", queues="orders"))
             rights = [
                 Grant(right="produce", queues="orders", keys=("tenant-*",)),

@@ -1,4 +1,4 @@
-"""How often one caller may ask: the same at every door, by key or by address, on the broker's clock."""
+"""Rate limits of callers: the same on every interface, by API key or address, on the broker's clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from fairlane.errors import RateLimited
 from fairlane.server.limits import CallLimits
-from fairlane.server.rate_limits import RequestRates
+from fairlane.server.rate_limits import RateLimits
 from fairlane.server.settings import load
 from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
@@ -25,13 +25,13 @@ LOOK = {"queue": "orders"}
 ONE = broker.AckItems(receipts=[types_pb2.Receipt(id="0" * 16, token=1)])
 
 
-def test_a_bucket_gives_a_burst_and_then_the_rate() -> None:
-    """Three at once, then one each half second; a refusal says when to come back."""
+def test_a_bucket_allows_a_burst_and_then_the_rate() -> None:
+    """Three requests at once, then one every half second; the error says when to retry."""
     clock = FakeClock()
-    rates = RequestRates(2, 3, now_ms=clock.now_ms)
+    rates = RateLimits(2, 3, now_ms=clock.now_ms)
     for _ in range(3):
         rates.check("ann")
-    with pytest.raises(RateLimited, match="2 requests a second") as caught:
+    with pytest.raises(RateLimited, match="2 requests per second") as caught:
         rates.check("ann")
     assert caught.value.retry_after_ms == 500
     clock.advance(499)
@@ -44,18 +44,18 @@ def test_a_bucket_gives_a_burst_and_then_the_rate() -> None:
         rates.check("ann")
 
 
-def test_one_caller_costs_another_nothing() -> None:
-    """Each has a bucket of its own."""
-    rates = RequestRates(1, now_ms=FakeClock().now_ms)
+def test_callers_do_not_affect_each_other() -> None:
+    """Each caller has its own bucket."""
+    rates = RateLimits(1, now_ms=FakeClock().now_ms)
     rates.check("ann")
     rates.check("bob")
     with pytest.raises(RateLimited):
         rates.check("ann")
 
 
-def test_only_so_many_callers_are_remembered() -> None:
-    """Whoever asked longest ago is forgotten first; who keeps asking is not."""
-    rates = RequestRates(1, 2, now_ms=FakeClock().now_ms, callers_max=3)
+def test_the_number_of_remembered_callers_is_limited() -> None:
+    """The caller that called longest ago is forgotten first."""
+    rates = RateLimits(1, 2, now_ms=FakeClock().now_ms, callers_max=3)
     for caller in ("ann", "bob", "cy", "ann", "dee"):
         rates.check(caller)
     assert len(rates) == 3
@@ -63,8 +63,8 @@ def test_only_so_many_callers_are_remembered() -> None:
         rates.check("ann")
 
 
-def test_who_asks_too_often_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Other refusals have their line; these are only counted."""
+def test_rate_limited_callers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Other errors are logged; these are only counted."""
 
     async def main() -> None:
         async with opened(limits=TWO, clock=FakeClock()) as house:
@@ -76,8 +76,8 @@ def test_who_asks_too_often_does_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     assert [record.code for record in caplog.records if hasattr(record, "code")] == ["queue_not_found"] * 2
 
 
-def test_http_refuses_with_429_and_when_to_come_back() -> None:
-    """Health stays open; after the time that was told the caller is served."""
+def test_http_answers_429_with_retry_after() -> None:
+    """Health checks are not limited; after the given time the caller is served again."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -96,11 +96,11 @@ def test_http_refuses_with_429_and_when_to_come_back() -> None:
     run(main())
 
 
-def test_keys_are_told_apart_and_connections_are_not() -> None:
-    """One key has one bucket, over HTTP and the stream together; another key has another."""
+def test_the_limit_is_by_api_key_and_not_by_connection() -> None:
+    """An API key has one bucket for HTTP and the stream together; another key has its own."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True, limits=TWO, clock=FakeClock()) as house:
+        async with opened(requires_auth=True, limits=TWO, clock=FakeClock()) as house:
             ann, bob = [await house.key(Grant(right="consume")) for _ in range(2)]
             assert (await house.post("queue/stats", LOOK, key=ann)).status_code == 200
             async with connected(house, key=ann) as socket:
@@ -114,8 +114,8 @@ def test_keys_are_told_apart_and_connections_are_not() -> None:
     run(main())
 
 
-def test_grpc_refuses_with_resource_exhausted() -> None:
-    """The address is the caller, and the metadata says when to come back."""
+def test_grpc_answers_resource_exhausted() -> None:
+    """The address identifies the caller, and the metadata says when to retry."""
 
     async def main() -> None:
         async with called(limits=TWO, clock=FakeClock()) as caller:
@@ -129,8 +129,8 @@ def test_grpc_refuses_with_resource_exhausted() -> None:
     run(main())
 
 
-def test_a_grpc_consumer_that_acks_too_often_is_refused_and_stays() -> None:
-    """Each ack counts; one too many is refused with its number, and the consumer goes on."""
+def test_a_rate_limited_grpc_consumer_stays_connected() -> None:
+    """Each ack counts; one over the limit is rejected by its number, and the consumer continues."""
 
     async def main() -> None:
         clock = FakeClock()
@@ -149,8 +149,8 @@ def test_a_grpc_consumer_that_acks_too_often_is_refused_and_stays() -> None:
     run(asyncio.wait_for(main(), 30))
 
 
-def test_the_settings_have_names_everywhere() -> None:
-    """A file, a variable and a flag set them; a burst without a rate makes no sense."""
+def test_the_settings_work_from_every_source() -> None:
+    """A file, a variable and a flag set them; a burst without a rate is rejected."""
     settings = load("requests_per_second = 5", {"FAIRLANE_REQUESTS_BURST": "9"}, {})
     assert (settings.limits.requests_per_second, settings.limits.requests_burst) == (5, 9)
     assert load(None, {}, {}).limits.requests_per_second is None

@@ -149,7 +149,7 @@ def test_rights_hold_for_raw_payloads_too() -> None:
     """A key that may produce for one tenant may not for another."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             key = await house.key(Grant(right="produce", queues="orders", keys=("acme",)))
             bearer = f"Bearer {key}"
             assert (await enqueue(house, "queue=orders&fairness_key=acme", authorization=bearer)).status_code == 200

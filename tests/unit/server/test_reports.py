@@ -1,4 +1,4 @@
-"""What the data pipeline has made, as the server shows it."""
+"""GET /v1/reports: tables, report and journal readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANIFEST = {"version": 1, "run": 3, "format": "parquet", "covered": [[1, 40], [5
 
 
 async def shown(house: House, folder: Path | None) -> dict[str, Any]:
-    """Return what is shown of a folder."""
+    """Return the answer for a folder."""
     house.server.reports = folder
     answer = await house.http.get("/v1/reports")
     assert answer.status_code == 200, answer.text
@@ -27,7 +27,7 @@ async def shown(house: House, folder: Path | None) -> dict[str, Any]:
 
 
 def test_tables_readers_and_the_report_are_shown(tmp_path: Path) -> None:
-    """Tables with their latest day, readers with what they have not read, and the page of the report."""
+    """The answer has tables with their latest day, readers with their lag, and the report."""
     for day, name in (("2026-03-01", "a.parquet"), ("2026-03-02", "b.parquet"), ("2026-03-03", ".c.parquet")):
         partition = tmp_path / "tables" / "events" / f"day={day}"
         partition.mkdir(parents=True)
@@ -53,8 +53,8 @@ def test_tables_readers_and_the_report_are_shown(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_folder_with_nothing_in_it_is_told_from_none(tmp_path: Path) -> None:
-    """The page can say what to do next."""
+def test_an_empty_folder_differs_from_no_folder(tmp_path: Path) -> None:
+    """The dashboard can say what to do next."""
 
     async def main() -> None:
         async with opened() as house:
@@ -68,11 +68,11 @@ def test_a_folder_with_nothing_in_it_is_told_from_none(tmp_path: Path) -> None:
     run(main())
 
 
-def test_only_an_operator_may_look(tmp_path: Path) -> None:
-    """Reports speak of all tenants."""
+def test_reports_need_the_right_admin(tmp_path: Path) -> None:
+    """Reports cover all tenants."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             house.server.reports = tmp_path
             for right, status in (("consume", 403), ("admin", 200)):
                 key = await house.key(Grant(right=right))  # type: ignore[arg-type] # they are rights
@@ -82,8 +82,8 @@ def test_only_an_operator_may_look(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_setting_that_names_no_folder_is_refused(tmp_path: Path) -> None:
-    """Before anything is opened."""
+def test_a_missing_folder_is_rejected(tmp_path: Path) -> None:
+    """The check happens before anything is opened."""
     check(load(None, {}, {"reports": str(tmp_path)}))
-    with pytest.raises(InvalidArgument, match="reports names"):
+    with pytest.raises(InvalidArgument, match="reports: folder"):
         check(load(None, {}, {"reports": str(tmp_path / "none")}))

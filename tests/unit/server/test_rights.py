@@ -63,7 +63,7 @@ def test_a_verb_is_refused_without_its_right(name: str) -> None:
     """No key, a wrong key, another right and the right on another queue are refused; the right itself is not."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             verb, body = VERBS[name], body_of(name)
             assert (await house.post(verb.path, body)).status_code == 401
             assert (await house.post(verb.path, body, key="fl_0_0")).status_code == 401
@@ -80,7 +80,7 @@ def test_keys_and_metrics_are_for_admins() -> None:
     """Making, listing and revoking keys, and the pages, ask for the right to administer everything."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             admin, other = await house.key(Grant(right="admin")), await house.key(Grant(right="admin", queues="a*"))
             made = {"name": "n", "grants": [{"right": "produce"}]}
             for path, body in (("keys/create", made), ("keys/list", {}), ("keys/revoke", {"id": "0"})):
@@ -125,7 +125,7 @@ def test_a_revoked_or_expired_key_is_good_for_nothing() -> None:
     """From the moment a key is revoked or has expired it is refused, on open connections too."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             admin, expired = await house.key(Grant(right="admin")), await house.key(Grant(right="admin"), expires_ms=1)
             answer = await house.post("queues/list", key=expired)
             assert "expired" in answer.json()["error"]["cause"]
@@ -202,7 +202,7 @@ def test_forwarding_needs_the_right_to_produce() -> None:
     """Who may consume one queue can't forward into another without the right to produce there."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=True) as house:
+        async with opened(requires_auth=True) as house:
             key = await house.key(Grant(right="consume", queues="orders"))
             body = {"queue": "orders", "receipt": RECEIPT, "messages": {"orders": [{}]}}
             assert (await house.post("queue/forward", body, key=key)).status_code == 403

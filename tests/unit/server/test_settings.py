@@ -1,4 +1,4 @@
-"""Settings: a file, the environment and flags, in rising strength, and what no server is started with."""
+"""Settings from a file, the environment and flags, and settings that are rejected."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fairlane.errors import InvalidArgument
 from fairlane.server.settings import ServerSettings, check, load
 
 
-def test_the_stronger_source_wins() -> None:
-    """A flag is stronger than the environment, and that than the file."""
+def test_flags_override_the_environment_and_the_file() -> None:
+    """A flag overrides the environment, which overrides the file."""
     file = 'port = 1\nhost = "127.0.0.2"\nlog_format = "json"\nwaiting_max = 5'
     environ = {"FAIRLANE_PORT": "2", "FAIRLANE_HOST": "127.0.0.3", "FAIRLANE_URL": "not ours"}
     settings = load(file, environ, {"port": 3, "host": None})
@@ -20,11 +20,11 @@ def test_the_stronger_source_wins() -> None:
 
 
 def test_without_settings_it_listens_on_loopback_only() -> None:
-    """The defaults need no file, ask for no keys, and keep data with the user's state."""
+    """The defaults need no file, disable authentication, and store data in the user's state directory."""
     settings = load(None, {"HOME": "/home/me"}, {})
     check(settings)
     assert settings.is_loopback
-    assert not settings.asks_for_keys
+    assert not settings.requires_auth
     assert settings.data == "/home/me/.local/state/fairlane"
     assert load(None, {"XDG_STATE_HOME": "/state"}, {}).data == "/state/fairlane"
 
@@ -32,20 +32,20 @@ def test_without_settings_it_listens_on_loopback_only() -> None:
 @pytest.mark.parametrize(
     ("file", "environ", "flags", "word"),
     [
-        ("port = ", {}, {}, "not TOML"),
+        ("port = ", {}, {}, "not valid TOML"),
         ("prot = 1", {}, {}, "'prot'"),
         ('port = "1"', {}, {}, "port in the file"),
         ("auth = 1", {}, {}, "auth in the file"),
         (None, {"FAIRLANE_PORT": "x"}, {}, "FAIRLANE_PORT"),
         (None, {"FAIRLANE_INSECURE": "perhaps"}, {}, "FAIRLANE_INSECURE"),
-        (None, {"FAIRLANE_DURABILITY": "none"}, {}, "FAIRLANE_DURABILITY is one of fsync, os"),
+        (None, {"FAIRLANE_DURABILITY": "none"}, {}, "FAIRLANE_DURABILITY must be one of fsync, os"),
         (None, {}, {"log_level": "loud"}, "--log-level"),
         (None, {}, {"prot": 1}, "--prot"),
         (None, {}, {"calls_max": "0"}, "calls_max"),
         (None, {}, {"waiting_max": -1}, "waiting_max"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_by_its_source(
+def test_an_invalid_setting_is_rejected_with_its_source(
     file: str | None, environ: dict[str, str], flags: dict[str, object], word: str
 ) -> None:
     """The error names the file's field, the variable or the flag."""
@@ -54,8 +54,8 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_source(
 
 
 @pytest.mark.parametrize("text", ["1", "true", "Yes", "on"])
-def test_truth_has_many_spellings(text: str) -> None:
-    """A variable says yes in several ways, and nothing at all for None."""
+def test_booleans_have_several_spellings(text: str) -> None:
+    """A variable may be true in several ways; an empty one means None."""
     assert load(None, {"FAIRLANE_AUTH": text}, {}).auth is True
     assert load(None, {"FAIRLANE_AUTH": ""}, {}).auth is None
 
@@ -65,29 +65,29 @@ def test_truth_has_many_spellings(text: str) -> None:
     [
         (ServerSettings(port=70_000), "port"),
         (ServerSettings(grace_ms=-1), "grace_ms"),
-        (ServerSettings(tls_certificate="a"), "go together"),
+        (ServerSettings(tls_certificate="a"), "must be set together"),
         (ServerSettings(tls_client_ca="a"), "tls_client_ca"),
-        (ServerSettings(tls_certificate="/none", tls_key="/none"), "no file"),
-        (ServerSettings(host="0.0.0.0"), "tls_certificate"),  # noqa: S104 - that is the point
+        (ServerSettings(tls_certificate="/none", tls_key="/none"), "does not exist"),
+        (ServerSettings(host="0.0.0.0"), "tls_certificate"),  # noqa: S104 - it is rejected
         (ServerSettings(host="example.org", auth=False), "auth"),
     ],
 )
-def test_no_server_is_started_with(settings: ServerSettings, word: str) -> None:
-    """What can't be, or would open a broker to the world, is refused with what to change."""
+def test_a_server_does_not_start_with(settings: ServerSettings, word: str) -> None:
+    """Settings that cannot work, or would expose the server, are rejected with the remedy."""
     with pytest.raises(InvalidArgument, match=word):
         check(settings)
 
 
-def test_beyond_loopback_keys_and_tls_are_asked_for_unless_told_otherwise(tmp_path: Path) -> None:
-    """With a certificate keys are asked for; with insecure neither is needed."""
+def test_other_addresses_than_loopback_require_api_keys_and_tls_unless_insecure(tmp_path: Path) -> None:
+    """With a certificate API keys are required; with insecure neither is."""
     file = tmp_path / "file.pem"
     file.touch()
     safe = ServerSettings(host="10.0.0.1", tls_certificate=str(file), tls_key=str(file))
     check(safe)
-    assert safe.asks_for_keys
+    assert safe.requires_auth
     open_to_all = ServerSettings(host="10.0.0.1", insecure=True)
     check(open_to_all)
-    assert not open_to_all.asks_for_keys
+    assert not open_to_all.requires_auth
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,22 @@ def test_beyond_loopback_keys_and_tls_are_asked_for_unless_told_otherwise(tmp_pa
     [
         ({"node": "a"}, "share a store"),
         ({"node": "a b", "store": "postgresql://db"}, "The name of a node"),
-        ({"advertise": "http://a:1"}, "give this one a name"),
-        ({"node": "a", "store": "postgresql://db", "advertise": "a:1"}, "advertise is a URL"),
-        ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise is a URL"),
+        ({"advertise": "http://a:1"}, "set node to the name"),
+        ({"node": "a", "store": "postgresql://db", "advertise": "a:1"}, "advertise must be a URL"),
+        ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise must be a URL"),
         ({"node": "a", "store": "postgresql://db", "heartbeat_timeout_ms": "100"}, "timeout_ms must be 500"),
-        ({"node": "a", "store": "postgresql://db", "groups_max": "0"}, "groups_max is at least 1"),
-        ({"node": "a", "store": "postgresql://db", "host": "::", "insecure": "true"}, "say which with advertise"),
+        ({"node": "a", "store": "postgresql://db", "groups_max": "0"}, "groups_max must be at least 1"),
+        ({"node": "a", "store": "postgresql://db", "host": "::", "insecure": "true"}, "set advertise"),
     ],
 )
 def test_a_node_needs_a_store_a_name_and_an_address(flags: dict[str, object], word: str) -> None:
-    """What could be no node of a cluster is refused before anything is opened, with words that say what to do."""
+    """Settings that cannot make a node are rejected before anything is opened, with the remedy."""
     with pytest.raises(InvalidArgument, match=word):
         check(load(None, {"HOME": "/home/me"}, flags))
 
 
 def test_a_node_is_named_by_settings() -> None:
-    """A name and a store make a node; where others reach it may be said."""
+    """A name and a store make a node; advertise is optional."""
     flags = {
         "node": "a",
         "store": "postgresql://db",

@@ -1,4 +1,4 @@
-"""Going down: how long the server waits, for whom, and for whom not."""
+"""Shutdown: how long the server waits, and for which clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEASE = {"queue": "orders", "visibility_ms": 3_600_000}
 async def draining(
     house: House, *, grace_s: float = LONG_S, quiet_s: float = LONG_S
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Go down beside what follows; it must end before the context does."""
+    """Drain in the background; it must finish before the context ends."""
     async with asyncio.timeout(LONG_S):
         task = asyncio.create_task(drain(house.server, grace_s=grace_s, quiet_s=quiet_s))
         await house.server.draining.wait()
@@ -35,8 +35,8 @@ async def draining(
     assert house.server.closing.is_set()
 
 
-def test_with_nothing_leased_it_ends_at_once() -> None:
-    """What only waits is no reason to wait."""
+def test_with_nothing_in_flight_it_ends_at_once() -> None:
+    """The server does not wait for a backlog."""
 
     async def main() -> None:
         async with opened() as house:
@@ -47,8 +47,8 @@ def test_with_nothing_leased_it_ends_at_once() -> None:
     run(main())
 
 
-def test_a_lease_of_nobody_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever leased and has not been heard of since is not there; the lease stays as it is."""
+def test_a_lease_without_a_client_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that leased and made no call since counts as gone; the lease stays."""
 
     async def main() -> None:
         async with opened() as house:
@@ -60,11 +60,11 @@ def test_a_lease_of_nobody_is_not_waited_for(caplog: pytest.LogCaptureFixture) -
 
     with caplog.at_level(logging.INFO):
         run(main())
-    assert "Nobody is here who could ack what is still leased: 1." in caplog.text
+    assert "No client is left to settle 1 messages in flight." in caplog.text
 
 
 def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:
-    """Its last ack ends the wait, however long nobody has called before."""
+    """Its last ack ends the wait, however long there was no call before."""
 
     async def main() -> None:
         async with opened() as house, connected(house) as socket:
@@ -81,8 +81,8 @@ def test_a_consumer_with_messages_in_flight_is_waited_for() -> None:
     run(main())
 
 
-def test_a_connection_that_has_leased_is_waited_for_until_it_goes() -> None:
-    """What it leased by the verb may be in its hands, as long as it is there and no longer."""
+def test_a_connection_that_has_leased_is_waited_for_until_it_closes() -> None:
+    """It may have messages in flight while it is open."""
 
     async def main() -> None:
         async with opened() as house:
@@ -98,7 +98,7 @@ def test_a_connection_that_has_leased_is_waited_for_until_it_goes() -> None:
 
 
 def test_a_connection_that_only_produces_is_not_waited_for() -> None:
-    """A lease that somebody else has forgotten does not hold up a server to which producers are connected."""
+    """Connected producers do not make the server wait for a lease of another client."""
 
     async def main() -> None:
         async with opened() as house, connected(house) as socket:
@@ -110,8 +110,8 @@ def test_a_connection_that_only_produces_is_not_waited_for() -> None:
     run(main())
 
 
-def test_a_call_is_a_sign_that_somebody_is_there() -> None:
-    """The quiet begins anew with it, and an ack that ends it all ends the wait."""
+def test_a_call_shows_that_a_client_is_left() -> None:
+    """It restarts the quiet period, and the last ack ends the wait."""
 
     async def main() -> None:
         async with opened() as house:
@@ -126,8 +126,8 @@ def test_a_call_is_a_sign_that_somebody_is_there() -> None:
     run(main())
 
 
-def test_the_grace_ends_the_wait() -> None:
-    """A consumer that never acks is waited for so long and no longer; what it had goes back."""
+def test_the_grace_period_ends_the_wait() -> None:
+    """The server waits no longer for a consumer that never acks; its messages return."""
 
     async def main() -> None:
         async with opened() as house:
@@ -142,8 +142,8 @@ def test_the_grace_ends_the_wait() -> None:
     run(main())
 
 
-def test_who_is_in_a_hurry_ends_the_wait() -> None:
-    """A second signal sets the same event."""
+def test_a_second_signal_ends_the_wait() -> None:
+    """It sets the event that closes connections."""
 
     async def main() -> None:
         async with opened() as house:

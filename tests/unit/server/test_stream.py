@@ -373,7 +373,7 @@ def test_a_handshake_that_is_wrong_is_refused(path: str, subprotocols: list[str]
     """Another path, another subprotocol or no key are refused with an answer of HTTP."""
 
     async def main() -> None:
-        async with opened(asks_for_keys=status == 401) as house:
+        async with opened(requires_auth=status == 401) as house:
             socket = Socket()
             socket.may_write.set()
             socket.incoming.put_nowait({"type": "websocket.connect"})

@@ -1,4 +1,4 @@
-"""Whoever misspells a field or a word is told what may have been meant."""
+"""Suggestions for misspelled fields, values and settings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.unit.server.house import opened, run
         ("queues/update", {"queue": "orders", "policy": {"backpressure": "drop"}}, "Did you mean 'drop_oldest'?"),
     ],
 )
-def test_a_request_is_refused_with_a_question(path: str, body: dict[str, object], question: str) -> None:
-    """The cause names what is written nearly the same, wherever in the request it is."""
+def test_the_error_suggests_the_likely_spelling(path: str, body: dict[str, object], question: str) -> None:
+    """It does so wherever in the request the mistake is."""
 
     async def main() -> None:
         async with opened() as house:
@@ -36,8 +36,8 @@ def test_a_request_is_refused_with_a_question(path: str, body: dict[str, object]
     run(main())
 
 
-def test_what_is_like_nothing_gets_no_question() -> None:
-    """A guess that is none helps nobody."""
+def test_an_unlike_word_gets_no_suggestion() -> None:
+    """A wrong guess would not help."""
     assert did_you_mean("xyzzy", ["queue", "count"]) == ""
     with pytest.raises(ValueError, match=r"no field 'xyzzy'\.$"):
         policy_from({"xyzzy": 1})
@@ -45,13 +45,13 @@ def test_what_is_like_nothing_gets_no_question() -> None:
 
 @pytest.mark.parametrize("name", ["visibility_timeout", "visibilty_timeout_ms"])
 def test_a_timespan_without_its_unit_is_found(name: str) -> None:
-    """So is one with a letter missing."""
+    """So is one with a missing letter."""
     with pytest.raises(ValueError, match="Did you mean 'visibility_timeout_ms'"):
         policy_from({name: 1})
 
 
 def test_settings_of_a_server_are_found_too() -> None:
-    """In the file, as a flag, and the words of one."""
+    """In the file, as a flag, and values of one."""
     with pytest.raises(InvalidArgument, match="Did you mean 'grace_ms'"):
         load("grace = 1", {}, {})
     with pytest.raises(InvalidArgument, match="Did you mean 'calls_max'"):

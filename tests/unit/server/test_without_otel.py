@@ -1,4 +1,4 @@
-"""OpenTelemetry is for those who use it: nobody else imports it, and who lacks it is told what to install."""
+"""OpenTelemetry is imported only where it is used, and a missing extra is named."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import pytest
 
 
-def said(script: str) -> str:
-    """Return what a script prints."""
+def output_of(script: str) -> str:
+    """Return the output of a script."""
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
 
@@ -21,13 +21,15 @@ def said(script: str) -> str:
         "import fairlane.server.run, fairlane.server.interfaces.http",
     ],
 )
-def test_who_does_not_trace_imports_nothing_of_it(script: str) -> None:
-    """A producer, a worker and a server without an endpoint do without."""
-    assert said(f"import sys\n{script}\nprint([n for n in sys.modules if n.startswith('opentelemetry')])") == "[]\n"
+def test_nothing_is_imported_without_tracing(script: str) -> None:
+    """A producer, a worker and a server without an endpoint do not import it."""
+    assert (
+        output_of(f"import sys\n{script}\nprint([n for n in sys.modules if n.startswith('opentelemetry')])") == "[]\n"
+    )
 
 
-def test_a_server_without_the_extra_says_what_to_install() -> None:
-    """An endpoint that nothing could be sent to is refused when the server starts."""
+def test_a_server_without_the_extra_names_it() -> None:
+    """The server does not start with an endpoint it cannot export to."""
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "from fairlane.server.__main__ import main\n"
@@ -35,4 +37,4 @@ def test_a_server_without_the_extra_says_what_to_install() -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "1\n"
-    assert "otlp_endpoint is set, but: Sending traces needs OpenTelemetry: install fairlane[otel]." in result.stderr
+    assert "otlp_endpoint is set, but: Tracing needs OpenTelemetry; install fairlane[otel]." in result.stderr

@@ -1,4 +1,4 @@
-"""A worker on a queue that is split, one of whose partitions is away, or whose node has died."""
+"""Tests of a worker on a split queue with an unreachable partition or a dead node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AWAY, HERE = (next(key for key in map(str, range(100)) if partition_of_key(key, 
 
 
 async def prepared(cluster: Cluster, client: AsyncClient) -> None:
-    """Split ``orders``, so that three nodes have a partition each."""
+    """Split ``orders`` so that each of three nodes has a partition."""
     await client.create_queue("orders")
     await cluster["a"].done("cluster/split", {"queue": "orders", "partitions": 3})
     for at, name in enumerate("abc"):
@@ -25,7 +25,7 @@ async def prepared(cluster: Cluster, client: AsyncClient) -> None:
 
 
 def test_leases_in_other_partitions_are_kept_while_one_is_away() -> None:
-    """A handler whose partition is away for longer than a lease is told to stop; those of others finish and ack."""
+    """A handler whose partition is unreachable for a whole lease is stopped; the others finish and acknowledge."""
 
     async def main() -> None:
         async with cluster_of("abc") as cluster, AsyncClient(cluster["a"].address) as client:
@@ -64,7 +64,7 @@ def test_leases_in_other_partitions_are_kept_while_one_is_away() -> None:
 
 
 def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
-    """Messages that waited in a worker for their turn come to it again from the node that takes over."""
+    """Messages that waited in the worker are delivered again by the node that takes over."""
 
     async def main() -> None:
         async with cluster_of("abc") as cluster, AsyncClient(cluster["a"].address) as client:
@@ -98,6 +98,6 @@ def test_what_no_handler_has_seen_comes_again_when_a_node_dies() -> None:
 
 
 def held(cluster: Cluster, at: int) -> Queue:
-    """Return what is in a partition."""
+    """Return the messages of a partition."""
     name = f"orders~{at}"
     return cluster.owner(name).groups.of(name)._engine.ledger.queues[served_name(name)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
 from fairlane.core.commands import Enqueue
-from fairlane.core.decide.room import Room, fits, is_limited
+from fairlane.core.decide.room import Room, fits
 from fairlane.core.decision import Decision, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.terms import resolve, take_rows
@@ -49,7 +49,7 @@ def enqueue(
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    if is_limited(ledger, queue):
+    if ledger.limits_waiting_in(queue):
         room = Room(ledger, queue, leaving=leaving, coming=coming)
         refused = refusals(room, messages, terms)
         if refused:

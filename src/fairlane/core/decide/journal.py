@@ -168,7 +168,7 @@ def _image(message: Message) -> MessageImage:
         message.deadline_ms,
         after.cap if after is not None else None,
         message.enqueued_ms,
-        message.line,
+        message.joined,
         message.attempts,
         message.failures,
         message.token,

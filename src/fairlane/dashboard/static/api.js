@@ -1,4 +1,4 @@
-// The public HTTP API: verbs, the journal, and the live feed. A key travels as a header only, never as a cookie,
+// The public HTTP API: verbs, the journal and the live feed. The API key is sent as a header, never as a cookie,
 // so no page of another site can make this browser use it.
 
 const STORED = "fairlane.key";
@@ -23,34 +23,34 @@ function headers(more) {
   return key ? { ...more, Authorization: `Bearer ${key}` } : more;
 }
 
-async function asked(path, options) {
+async function request(path, options) {
   let answer;
   try {
     answer = await fetch(path, { ...options, headers: headers(options.headers ?? {}), credentials: "omit", cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(0, { code: "unreachable", cause: "The server does not answer.", remedy: "It is tried again by itself." });
+    throw new Refusal(0, { code: "unreachable", cause: "The server does not respond.", remedy: "The page retries automatically." });
   }
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => null);
   throw new Refusal(answer.status, body?.error ?? { code: String(answer.status), cause: answer.statusText, remedy: "" });
 }
 
-export async function call(path, request = {}) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(request) };
-  return (await asked(`/v1/${path}`, options)).json();
+export async function call(path, body = {}) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return (await request(`/v1/${path}`, options)).json();
 }
 
 export async function get(path) {
-  return (await asked(`/v1/${path}`, {})).json();
+  return (await request(`/v1/${path}`, {})).json();
 }
 
-// Returns a queue of every journal there is, by the name that means it alone and not all of its partitions: a server
-// alone has one journal, for which no queue is named, and a cluster has one for each group of queues.
-// Those of the queue that is named, if one is, come first.
-let isAlone = false;
+// Returns one queue for each journal. A cluster has a journal per group of queues; a single server has one journal, for
+// which no queue is named (null). A split queue is named by its first partition, because the plain name means all of
+// them. The journals of the given queue come first.
+let isSingle = false;
 export async function journals(queue = null) {
-  if (isAlone) return [null];
+  if (isSingle) return [null];
   try {
     const { groups } = await get("cluster");
     const isOf = group => group.queues.some(each => wholeOf(each) === queue);
@@ -58,23 +58,23 @@ export async function journals(queue = null) {
     return sorted.map(group => journalOf(group.queues[0]));
   } catch (error) {
     if (error.status === 0 || error.status === 401 || error.status === 403) throw error;
-    isAlone = true;
+    isSingle = true;
     return [null];
   }
 }
 
 const journalOf = queue => queue.includes("~") ? queue : `${queue}~0`;
 
-// Returns the queue that a partition is of, whose policy and weights are those of all its partitions.
+// Returns the queue of a partition; all partitions have its policy and weights.
 export const queueOf = name => name.replace(/~\d+(?=(\.dlq)?$)/, "");
 
-// Returns the queue whose partition, or whose dead letters, a name means.
+// Returns the queue that a partition or a dead-letter queue belongs to.
 export const wholeOf = name => name.replace(/\.dlq$/, "").replace(/~\d+$/, "");
 
-// Returns events of the journal, with the position they reach to and where the journal ends.
+// Returns journal events, the position after them, and where the journal begins and ends.
 export async function journal(parameters) {
   const given = Object.entries({ on_trimmed: "skip", ...parameters }).filter(([, value]) => value !== null);
-  const answer = await asked(`/v1/journal?${new URLSearchParams(given)}`, {});
+  const answer = await request(`/v1/journal?${new URLSearchParams(given)}`, {});
   const lines = (await answer.text()).split("\n").filter(Boolean);
   return {
     events: lines.map(line => JSON.parse(line)),
@@ -84,19 +84,19 @@ export async function journal(parameters) {
   };
 }
 
-// The live feed. It comes back by itself when the server does; "picture", "state" and "refused" are its events.
+// The live feed. It reconnects automatically. Its events are "snapshot", "state" and "refused".
 export class Live extends EventTarget {
-  picture = null;
-  #wish = null;
+  snapshot = null;
+  #query = null;
   #abort = null;
 
   watch(queue, match = "") {
-    const wish = new URLSearchParams(queue ? { queue, ...(match && { match }) } : {}).toString();
-    if (wish === this.#wish && this.#abort) return;
-    this.#wish = wish;
+    const query = new URLSearchParams(queue ? { queue, ...(match && { match }) } : {}).toString();
+    if (query === this.#query && this.#abort) return;
+    this.#query = query;
     this.stop();
     this.#abort = new AbortController();
-    this.#run(wish, this.#abort.signal);
+    this.#run(query, this.#abort.signal);
   }
 
   stop() {
@@ -108,18 +108,18 @@ export class Live extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  async #run(wish, signal) {
+  async #run(query, signal) {
     for (let tries = 0; !signal.aborted; tries += 1) {
       try {
-        const answer = await asked(`/v1/live?${wish}`, { signal });
+        const answer = await request(`/v1/live?${query}`, { signal });
         let isFirst = true;
-        for await (const picture of pictures(answer.body)) {
+        for await (const snapshot of snapshots(answer.body)) {
           if (signal.aborted) return;
           tries = 0;
-          this.picture = Object.assign(picture, { isFirst });
+          this.snapshot = Object.assign(snapshot, { isFirst });
           isFirst = false;
           this.#tell("state", "live");
-          this.#tell("picture", picture);
+          this.#tell("snapshot", snapshot);
         }
       } catch (error) {
         if (signal.aborted) return;
@@ -135,7 +135,7 @@ export class Live extends EventTarget {
   }
 }
 
-async function* pictures(body) {
+async function* snapshots(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   while (true) {

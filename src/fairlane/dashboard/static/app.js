@@ -1,4 +1,4 @@
-// The page around the pages: which one is shown, the live feed, logging in, asking before something is done.
+// The frame around the pages: routing, the live feed, login, and confirmation dialogs.
 
 import { Live, hasKey, setKey } from "./api.js";
 import { clusterPage } from "./cluster.js";
@@ -43,7 +43,7 @@ function route() {
     if (link.dataset.page === (TABS[name] ?? name)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (app.live.picture) page.update(app.live.picture);
+  if (app.live.snapshot) page.update(app.live.snapshot);
 }
 
 function decoded(part) {
@@ -54,51 +54,51 @@ function decoded(part) {
   }
 }
 
-function take(picture) {
-  app.now = picture.at_ms;
-  clusterTab.hidden = !picture.node;
-  if (picture.queue) app.watched = picture.queue.name;
-  for (const queue of picture.queues) {
+function take(snapshot) {
+  app.now = snapshot.at_ms;
+  clusterTab.hidden = !snapshot.node;
+  if (snapshot.queue) app.watched = snapshot.queue.name;
+  for (const queue of snapshot.queues) {
     const history = histories.get(queue.name) ?? [];
-    if (picture.isFirst) queue.rates = history.at(-1) ?? queue.rates;  // nothing has been counted yet, which is not nothing
-    else history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: picture.at_ms });
+    if (snapshot.isFirst) queue.rates = history.at(-1) ?? queue.rates;  // the first snapshot has no rates yet; keep the last known ones
+    else history.push({ ...queue.rates, waiting: queue.waiting, in_flight: queue.leased, at_ms: snapshot.at_ms });
     if (history.length > HISTORY_MAX) history.shift();
     histories.set(queue.name, history);
   }
-  page?.update(picture);
+  page?.update(snapshot);
 }
 
-function tellState(word) {
+function showState(word) {
   state.className = word;
   setText(state, word === "live" ? "live" : "reconnecting …");
 }
 
-function tell(error) {
+function showError(error) {
   notice.replaceChildren(el("b", {}, error.cause ?? String(error)), " ", error.remedy ?? "");
   notice.hidden = false;
   clearTimeout(fading);
   fading = setTimeout(() => { notice.hidden = true; }, NOTICE_MS);
 }
 
-// Does something, and shows clearly if it was refused.
+// Runs an action and shows the error if it fails.
 async function act(work, { isSilent = false } = {}) {
   try {
     await work();
     return true;
   } catch (error) {
     if (error.status === 401) logIn(error);
-    else if (!(isSilent && error.status === 0)) tell(error);
+    else if (!(isSilent && error.status === 0)) showError(error);
     return false;
   }
 }
 
-// Asks in a dialog; with an input, for a value too. Escape is no.
-function confirm(question, told, input = null) {
+// Asks for confirmation in a dialog, optionally with an input. Escape cancels.
+function confirm(question, details, input = null) {
   return new Promise(resolve => {
     const form = el("form", { method: "dialog", onsubmit: () => { dialog.returnValue = "yes"; } },
-      el("h2", { id: "dialog-title" }, question), el("p", {}, told), input && el("p", {}, input),
-      el("p", { class: "actions" }, el("button", { value: "yes", class: "strong", id: "yes" }, "Yes"),
-        el("button", { type: "button", id: "no", onclick: () => dialog.close("no") }, "No")));
+      el("h2", { id: "dialog-title" }, question), el("p", {}, details), input && el("p", {}, input),
+      el("p", { class: "actions" }, el("button", { value: "yes", class: "strong", id: "yes" }, "Confirm"),
+        el("button", { type: "button", id: "no", onclick: () => dialog.close("no") }, "Cancel")));
     dialog.replaceChildren(form);
     dialog.returnValue = "no";
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
@@ -116,7 +116,7 @@ function logIn(error) {
     event.preventDefault();
     setKey(input.value.trim());
     begin();
-  } }, el("h1", {}, "Log in"), el("p", {}, "This server asks for an API key. It is kept in this tab only, until the tab is closed."),
+  } }, el("h1", {}, "Log in"), el("p", {}, "This server requires an API key. The key stays in this tab and is forgotten when you close it."),
   error.code === "unauthenticated" && error.hadKey ? el("p", { role: "alert" }, error.cause) : null, field("API key", input), el("button", {}, "Log in"));
   main.replaceChildren(form);
   page = null;
@@ -126,12 +126,12 @@ function logIn(error) {
 
 function refused(error) {
   if (error.status === 401) { error.hadKey = hasKey(); logIn(error); return; }
-  if ([404, 409].includes(error.status) && !location.hash.startsWith("#/queue/")) {  // what was watched is gone or split, and others are there
+  if ([404, 409].includes(error.status) && !location.hash.startsWith("#/queue/")) {  // the watched queue was deleted or split; other queues remain
     app.watched = null;
     app.live.watch(null);
     return;
   }
-  main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, { 403: "Not allowed", 409: "Split into partitions" }[error.status] ?? "Not there"),
+  main.replaceChildren(el("section", { class: "panel", role: "alert" }, el("h1", {}, { 403: "Not allowed", 409: "Split into partitions" }[error.status] ?? "Not found"),
     el("p", {}, error.cause), el("p", { class: "faint" }, error.remedy)));
   page = null;
 }
@@ -141,8 +141,8 @@ function begin() {
   route();
 }
 
-app.live.addEventListener("picture", event => take(event.detail));
-app.live.addEventListener("state", event => tellState(event.detail));
+app.live.addEventListener("snapshot", event => take(event.detail));
+app.live.addEventListener("state", event => showState(event.detail));
 app.live.addEventListener("refused", event => refused(event.detail));
 leave.addEventListener("click", () => { setKey(null); location.hash = "#/"; location.reload(); });
 document.getElementById("skip").addEventListener("click", event => { event.preventDefault(); main.focus(); });

@@ -1,4 +1,4 @@
-// Dead letters: grouped by error, looked at, and moved back.
+// Dead letters: grouped by error, inspected and redriven.
 
 import { call } from "./api.js";
 import { Table, el, field, instant, keyPath, keyText, number, once, setText } from "./dom.js";
@@ -14,10 +14,10 @@ function choosingPage(app) {
     { title: "queue", class: "name", fill: (cell, queue) =>
       setText(once(cell, () => el("a", { href: `#/dead/${encodeURIComponent(queue.name)}` })), queue.name) },
     { title: "dead letters", class: "number", text: queue => number(queue.dead) },
-    { title: "dying /s", class: "number", text: queue => queue.rates.dead.toFixed(1) },
+    { title: "new /s", class: "number", text: queue => queue.rates.dead.toFixed(1) },
   ]);
   app.live.watch(app.watched);
-  const update = picture => table.update(picture.queues.filter(queue => queue.dead)
+  const update = snapshot => table.update(snapshot.queues.filter(queue => queue.dead)
     .sort((one, other) => other.dead - one.dead), queue => queue.name);
   return { title: "Dead letters", nodes: [el("section", { class: "panel" }, table.node)], update };
 }
@@ -41,32 +41,32 @@ function lettersPage(app, name) {
   const count = el("p", { class: "large", id: "count" });
   const table = new Table("By error", [
     { title: "last error", class: "name", fill: (cell, group) =>
-      setText(once(cell, () => el("button", { class: "link", onclick: event => choose(event.target.closest("tr").item) })), group.error || "no word") },
+      setText(once(cell, () => el("button", { class: "link", onclick: event => choose(event.target.closest("tr").item) })), group.error || "no error text") },
     { title: "reason", text: group => group.reason },
-    { title: "letters", class: "number", text: group => number(group.letters.length) },
+    { title: "messages", class: "number", text: group => number(group.letters.length) },
     { title: "keys", text: group => [...group.keys].slice(0, 3).join(", ") + (group.keys.size > 3 ? ` and ${group.keys.size - 3} more` : "") },
   ]);
-  const letters = new Table("Letters", [
+  const letters = new Table("Messages", [
     { title: "id", class: "name", fill: (cell, each) => setText(once(cell, () => el("a", { href: `#/message/${encodeURIComponent(dlq)}/${each.id}` })), each.id) },
     { title: "key", text: each => keyText(each.fairness_key) },
-    { title: "died", text: each => each.dead ? instant(each.dead.at_ms) : "–" },
+    { title: "dead since", text: each => each.dead ? instant(each.dead.at_ms) : "–" },
     { title: "attempts", class: "number", text: each => number(each.attempts) },
     { title: "error", class: "why", text: each => each.errors.at(-1)?.[3] ?? "" },
   ]);
   const redrive = new Redrive(app, dlq);
-  const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => sift() });
-  const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => sift() });
+  const key = el("input", { id: "letter-key", autocomplete: "off", placeholder: "any", oninput: () => filter() });
+  const error = el("input", { id: "letter-error", autocomplete: "off", placeholder: "any", oninput: () => filter() });
 
   function choose(group) {
     chosen = chosen?.id === group?.id ? null : group;
     const all = chosen ? chosen.letters : groups.flatMap(each => each.letters);
     letters.update(all.slice(0, SHOWN), each => each.id);
-    const name = key.value.trim();  // one that no letter has must not mean all of them
+    const name = key.value.trim();  // a key without dead letters must match none, not all
     redrive.choose(chosen, { ...(name && { fairness_key: groups[0]?.letters[0].fairness_key ?? name }), ...(error.value && { error: error.value }) });
   }
 
-  // Leaves only letters of one key, and only those with a text among their errors.
-  function sift() {
+  // Filters by key and by a text in the errors.
+  function filter() {
     const name = key.value.trim();
     groups = groupsOf(found.filter(letter => (!name || keyPath(letter.fairness_key) === name)
       && (!error.value || letter.errors.some(each => each[3].includes(error.value)))));
@@ -79,12 +79,12 @@ function lettersPage(app, name) {
   async function load() {
     await app.act(async () => {
       found = await all(dlq);
-      sift();
+      filter();
     }, { isSilent: true });
   }
 
-  function update(picture) {
-    const queue = picture.queues.find(each => each.name === name);
+  function update(snapshot) {
+    const queue = snapshot.queues.find(each => each.name === name);
     if (!queue) return;
     setText(count, `${number(queue.dead)} dead letters of ${name}`);
     if (queue.dead !== seen) { seen = queue.dead; load(); }
@@ -96,7 +96,7 @@ function lettersPage(app, name) {
   return { title: `Dead letters of ${name}`, update, nodes: [count,
     el("section", { class: "panel" }, el("h2", {}, "Grouped by error"),
       el("div", { class: "choices" }, field("Fairness key", key), field("Text in the error", error)), table.node),
-    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Letters"), letters.node)] };
+    redrive.node, el("section", { class: "panel" }, el("h2", {}, "Messages"), letters.node)] };
 }
 
 async function all(dlq) {
@@ -117,35 +117,35 @@ class Redrive {
     this.rate = el("input", { type: "number", min: "0", step: "any", placeholder: "no limit", id: "rate" });
     this.count = el("input", { type: "number", min: "1", placeholder: "all", id: "most" });
     this.table = new Table("Redrives", [
-      { title: "begun", class: "name", text: each => instant(each.started_ms) },
+      { title: "started", class: "name", text: each => instant(each.started_ms) },
       { title: "kind", text: each => each.is_dry_run ? "dry run" : "redrive" },
       { title: "status", text: each => each.error ? `${each.status}: ${each.error}` : each.status },
-      { title: "looked at", class: "number", text: each => `${number(each.scanned)} of ${number(each.total)}` },
-      { title: "meant", class: "number", text: each => number(each.matched) },
+      { title: "scanned", class: "number", text: each => `${number(each.scanned)} of ${number(each.total)}` },
+      { title: "matched", class: "number", text: each => number(each.matched) },
       { title: "moved", class: "number", text: each => number(each.moved) },
       { title: "controls", fill: (cell, each) => {
         const stop = once(cell, () => el("button", { class: "quiet", onclick: event => this.stop(event.target.closest("tr").item) }, "Stop"));
         stop.hidden = each.status !== "running";
       } },
     ]);
-    this.node = el("section", { class: "panel" }, el("h2", {}, "Move back"), this.which,
-      el("div", { class: "choices" }, field("Letters a second", this.rate), field("At most", this.count),
+    this.node = el("section", { class: "panel" }, el("h2", {}, "Redrive"), this.which,
+      el("div", { class: "choices" }, field("Messages per second", this.rate), field("Maximum count", this.count),
         el("button", { id: "dry", onclick: () => this.start(true) }, "Dry run"), el("button", { id: "redrive", onclick: () => this.start(false) }, "Redrive")),
       this.table.node);
   }
 
-  choose(group, sifted) {
-    this.wanted = { ...sifted, ...(group && { reason: group.reason, ...(group.error && { error: group.error }) }) };
+  choose(group, filters) {
+    this.wanted = { ...filters, ...(group && { reason: group.reason, ...(group.error && { error: group.error }) }) };
     const { fairness_key: key, reason, error } = this.wanted;
-    const said = [key && `of the key ${keyText(key)}`, reason && `with the reason ${reason}`, error && `with the error: ${error}`].filter(Boolean);
-    setText(this.which, said.length ? `Dead letters ${said.join(", ")}` : "All dead letters of the queue.");
+    const parts = [key && `with key ${keyText(key)}`, reason && `with reason ${reason}`, error && `with error: ${error}`].filter(Boolean);
+    setText(this.which, parts.length ? `Dead letters ${parts.join(", ")}` : "All dead letters of the queue.");
   }
 
   async start(isDryRun) {
     const request = { queue: this.dlq, wanted: this.wanted, is_dry_run: isDryRun };
     if (this.rate.value) request.rate = Number(this.rate.value);
     if (this.count.value) request.count = Number(this.count.value);
-    if (!isDryRun && !await this.app.confirm("Move dead letters back?", `${this.which.textContent} They wait in their queue again, with their attempts forgotten.`)) return;
+    if (!isDryRun && !await this.app.confirm("Redrive dead letters?", `${this.which.textContent} They return to their queue, and their attempts start at 0.`)) return;
     await this.app.act(async () => { await call("queues/redrive", request); await this.list(); });
   }
 

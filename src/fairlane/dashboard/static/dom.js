@@ -1,4 +1,4 @@
-// Building the page. Whatever comes from a message only ever becomes text: nothing here parses HTML.
+// Helpers that build the page. Content of messages only ever becomes text: nothing here parses HTML.
 
 export function el(tag, properties = {}, ...children) {
   return filled(document.createElement(tag), properties, children);
@@ -23,13 +23,13 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// A table whose rows are kept as long as their key is there, so that focus and reading position stay where they are.
+// A table that keeps the row of a key while it exists, so that focus and reading position stay.
 export class Table {
   constructor(caption, columns) {
     this.columns = columns;
     this.rows = new Map();
     this.body = el("tbody");
-    this.empty = el("p", { class: "faint" }, "Nothing to show yet.");
+    this.empty = el("p", { class: "faint" }, "Nothing to show.");
     const head = el("tr", {}, ...columns.map(column =>
       el("th", { scope: "col", class: column.class, title: column.hint }, column.title)));
     this.table = el("table", {}, el("caption", {}, caption), el("thead", {}, head), this.body);

@@ -1,4 +1,4 @@
-// The hooks of a queue: looked at, edited, tried on sample messages, and set.
+// The hooks of a queue: view, edit, dry run on sample messages, and set.
 
 import { call, queueOf } from "./api.js";
 import { Table, el, field, number, setText } from "./dom.js";
@@ -14,17 +14,17 @@ const SAMPLE = {
 };
 
 export function hooksPage(app, watched) {
-  const name = queueOf(watched);  // all partitions have the hooks of their queue
+  const name = queueOf(watched);  // partitions have the hooks of their queue
   let policy = null;
   const which = el("select", { id: "hook", onchange: () => show() }, ...Object.keys(EMPTY).map(hook => el("option", { value: hook }, hook)));
   const script = el("textarea", { id: "script", spellcheck: "false", autocomplete: "off" });
   const samples = el("textarea", { id: "samples", class: "few", spellcheck: "false", autocomplete: "off" });
   const state = el("p", { class: "faint", id: "hook-state" });
   const counted = el("p", { class: "faint" });
-  const trials = new Table("What the script said of each sample", [
+  const trials = new Table("Result for each sample", [
     { title: "sample", class: "name", text: each => each.sample },
-    { title: "answer", class: "why", text: each => each.answer },
-    { title: "took", class: "number", text: each => each.elapsed },
+    { title: "result", class: "why", text: each => each.answer },
+    { title: "time", class: "number", text: each => each.elapsed },
   ]);
   const tried = el("section", { class: "panel", hidden: true }, el("h2", {}, "Dry run"), trials.node);
 
@@ -32,7 +32,7 @@ export function hooksPage(app, watched) {
     const hook = which.value, set = policy?.[hook];
     script.value = set ?? EMPTY[hook];
     samples.value = SAMPLE[hook];
-    setText(state, set ? `This is the ${hook} of ${name}.` : `${name} has no ${hook}. This is one to begin with; nothing is set until you set it.`);
+    setText(state, set ? `Current ${hook} hook of ${name}.` : `${name} has no ${hook} hook. This is a template; nothing changes until you set it.`);
     tried.hidden = true;
   }
 
@@ -40,9 +40,9 @@ export function hooksPage(app, watched) {
     await app.act(async () => {
       policy = (await call("queue/stats", { queue: name })).policy;
       show();
-      const told = await call("queues/hook/statistics", { queue: name });
-      const fault = told.last_fault ? ` Last fault: ${told.last_fault}` : "";
-      setText(counted, `Since the server was started: ${number(told.calls)} calls, ${number(told.faults)} faults, ${number(told.bypassed)} bypassed while the breaker was open${told.is_open ? ", as it is now" : ""}.${fault}`);
+      const counts = await call("queues/hook/statistics", { queue: name });
+      const fault = counts.last_fault ? ` Last fault: ${counts.last_fault}` : "";
+      setText(counted, `Since the server started: ${number(counts.calls)} calls, ${number(counts.faults)} faults, ${number(counts.bypassed)} bypassed while the circuit breaker was open${counts.is_open ? " (open now)" : ""}.${fault}`);
     });
   }
 
@@ -53,7 +53,7 @@ export function hooksPage(app, watched) {
         ? { headers: each.headers ?? {}, payload_size: each.size }
         : { headers: each.headers ?? {}, attempts: Math.max(1, each.attempts), error: each.errors.at(-1)?.[3] ?? "" }));
       if (lines.length) samples.value = lines.join("\n");
-      else setText(state, `${name} has no messages to take as samples.`);
+      else setText(state, `${name} has no messages to load as samples.`);
     });
   }
 
@@ -61,8 +61,8 @@ export function hooksPage(app, watched) {
     const found = [];
     const isDone = await app.act(async () => {
       for (const [at, line] of samples.value.split("\n").filter(each => each.trim()).entries()) {
-        const told = await call("queues/hook/try", { queue: name, hook: which.value, script: script.value, ...parsed(line) });
-        found.push({ at, sample: line.trim(), answer: told.fault ? `fault: ${told.fault}` : answered(told.answer), elapsed: `${number(told.elapsed_us)} µs` });
+        const result = await call("queues/hook/try", { queue: name, hook: which.value, script: script.value, ...parsed(line) });
+        found.push({ at, sample: line.trim(), answer: result.fault ? `fault: ${result.fault}` : resultText(result.answer), elapsed: `${number(result.elapsed_us)} µs` });
       }
     });
     tried.hidden = !isDone;
@@ -71,17 +71,17 @@ export function hooksPage(app, watched) {
 
   async function set(text) {
     const hook = which.value;
-    const told = text ? "It is asked from now on. What waits already keeps the answers it was given." : "It is asked no more. What waits already keeps the answers it was given.";
-    if (!await app.confirm(`${text ? "Set" : "Remove"} ${hook} of ${name}?`, told)) return;
+    const details = text ? "The hook applies to new messages. Waiting messages keep their terms." : "The hook no longer runs. Waiting messages keep their terms.";
+    if (!await app.confirm(`${text ? "Set" : "Remove"} ${hook} of ${name}?`, details)) return;
     await app.act(async () => { await call("queues/update", { queue: name, policy: { [hook]: text } }); await load(); });
   }
 
   app.live.watch(watched);
   load();
-  const buttons = el("p", { class: "actions" }, el("button", { id: "dry-run", onclick: dryRun }, "Dry run"), el("button", { id: "take", class: "quiet", onclick: take }, "Samples from the queue"),
+  const buttons = el("p", { class: "actions" }, el("button", { id: "dry-run", onclick: dryRun }, "Dry run"), el("button", { id: "take", class: "quiet", onclick: take }, "Load samples from the queue"),
     el("button", { id: "set-hook", onclick: () => set(script.value) }, "Set hook"), el("button", { id: "remove-hook", class: "quiet", onclick: () => set(null) }, "Remove hook"));
   return { title: `Hooks of ${name}`, update() {}, nodes: [
-    el("section", { class: "panel" }, el("div", { class: "choices" }, field("Hook", which)), state, full("Script, in Lua", script), full("Sample messages, a line of JSON each", samples), buttons, counted), tried] };
+    el("section", { class: "panel" }, el("div", { class: "choices" }, field("Hook", which)), state, full("Lua script", script), full("Sample messages, one JSON object per line", samples), buttons, counted), tried] };
 }
 
 function full(title, input) {
@@ -98,13 +98,13 @@ function parsed(line) {
     sample = null;
   }
   if (typeof sample !== "object" || sample === null || Array.isArray(sample)) {
-    throw Object.assign(new Error(line), { cause: `A sample is no JSON object: ${line.slice(0, 80)}`, remedy: "Write each on a line of its own." });
+    throw Object.assign(new Error(line), { cause: `Sample is not a JSON object: ${line.slice(0, 80)}`, remedy: "Write one JSON object per line." });
   }
   return sample;
 }
 
-function answered(answer) {
-  if (!answer) return "nothing: the message's own terms hold";
-  const said = Object.entries(answer).filter(([name, value]) => name !== "type" && value !== null);
-  return said.map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ") || "nothing: the queue's rules hold";
+function resultText(answer) {
+  if (!answer) return "no result: the message keeps its own terms";
+  const parts = Object.entries(answer).filter(([name, value]) => name !== "type" && value !== null);
+  return parts.map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ") || "no result: the queue's policy applies";
 }

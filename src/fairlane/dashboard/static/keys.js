@@ -1,4 +1,4 @@
-// The fairness keys of one queue: who is noisy, who waits and why, as sentences and as a table.
+// The fairness keys of one queue: which are noisy, which wait and why, as sentences and as a table.
 
 import { shareBar } from "./charts.js";
 import { Table, clock, el, keyText, number, percent, setText, span } from "./dom.js";
@@ -9,34 +9,34 @@ const SENTENCES = 3, LONG_MS = 1000, MANY = 20;
 
 export function why(queue, key, at) {
   if (key.messages <= (key.leased ?? 0)) return "";
-  if (queue.is_paused) return "the queue is paused";
+  if (queue.is_paused) return "queue paused";
   if (key.is_paused) return "paused";
   if (key.throttle) {
     const until = key.throttled_until_ms;
     return until === undefined || until === null
-      ? `throttle ${key.throttle} lets nothing go`
+      ? `throttle ${key.throttle} passes nothing`
       : `throttle ${key.throttle}: next token ${clock(until)}`;
   }
-  if (key.held_by?.kind === "throttle") return `throttle ${key.held_by.name} paces it`;
-  if (key.held_by?.kind === "cap") return `held to its cap of ${key.cap}`;
-  if (!queue.consumers && !queue.waiters && !queue.rates.leased) return "nobody consumes";
+  if (key.held_by?.kind === "throttle") return `limited by throttle ${key.held_by.name}`;
+  if (key.held_by?.kind === "cap") return `at its cap of ${key.cap}`;
+  if (!queue.consumers && !queue.waiters && !queue.rates.leased) return "no consumers";
   const [arrived, served] = key.windows[at];
-  return arrived > served * 1.2 ? "brings more than its share" : "its turn comes";
+  return arrived > served * 1.2 ? "enqueues more than its share" : "waiting for its turn";
 }
 
-// Says in words what hurts in a queue.
+// Returns sentences about the problems of a queue. A paused key is reported as paused, never as noisy or starved.
 export function verdicts(queue, keys, at) {
   const found = [], window = keys.windows[at];
-  if (queue.is_paused) found.push(["bad", "The queue is paused: nothing is delivered."]);
-  else if (queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased) found.push(["bad", "Nobody consumes from this queue."]);
-  const loudest = [...keys.keys].sort((one, other) => noise(other, at) - noise(one, at))[0];
+  if (queue.is_paused) found.push(["bad", "The queue is paused. No messages are delivered."]);
+  else if (queue.waiting && !queue.consumers && !queue.waiters && !queue.rates.leased) found.push(["bad", "This queue has no consumers."]);
+  const loudest = keys.keys.filter(key => !key.is_paused).sort((one, other) => noise(other, at) - noise(one, at))[0];
   const noises = keys.keys.reduce((sum, key) => sum + noise(key, at), 0);
   const waiting = loudest ? loudest.messages - loudest.leased : 0;
   if (loudest && waiting && keys.keys.length > 1 && noise(loudest, at) > NOISY * noises / keys.keys.length) {
-    const [arrived, served, fair] = loudest.windows[at];
-    const brought = window.arrived ? `brought ${percent(arrived / window.arrived)} of the work and ` : "";
-    const got = window.served ? `; it gets ${percent(served / window.served)}, its fair share is ${percent(fair / window.served)}` : "";
-    found.push(["loud", [el("b", {}, keyText(loudest.key)), ` is noisy: it ${brought}has ${number(waiting)} waiting${got}.`]]);
+    const [arrived, served, entitled] = loudest.windows[at];
+    const arrivals = window.arrived ? `enqueued ${percent(arrived / window.arrived)} of the work and ` : "";
+    const share = window.served ? `; it receives ${percent(served / window.served)} of the service and is entitled to ${percent(entitled / window.served)}` : "";
+    found.push(["loud", [el("b", {}, keyText(loudest.key)), ` is noisy: it ${arrivals}has ${number(waiting)} waiting${share}.`]]);
   }
   const held = keys.keys.filter(key => key !== loudest || !found.some(([kind]) => kind === "loud"))
     .filter(key => key.messages > key.leased && (key.held_by || key.wait_p99_ms >= LONG_MS || key.messages - key.leased > MANY))
@@ -46,7 +46,7 @@ export function verdicts(queue, keys, at) {
     const kind = key.held_by ? "held" : "calm";
     found.push([kind, [el("b", {}, keyText(key.key)), ` has ${number(key.messages - key.leased)} waiting${wait}: ${why(queue, key, at)}.`]]);
   }
-  if (!found.length) found.push(["good", queue.waiting ? "Nobody waits long." : "Nobody waits."]);
+  if (!found.length) found.push(["good", queue.waiting ? "No key waits long." : "No backlog."]);
   return found;
 }
 
@@ -54,7 +54,7 @@ const noise = (key, at) => key.windows[at][0] + key.messages - key.leased;
 const weightOf = key => (key.held_by ? 1e9 : 0) + (key.wait_p99_ms ?? key.messages);
 
 const SORTS = {
-  waiting: ["Most waiting", (key, _at) => key.messages - key.leased],
+  waiting: ["Largest backlog", (key, _at) => key.messages - key.leased],
   share: ["Largest share", (key, at) => key.windows[at][1]],
   wait: ["Longest wait", (key, _at) => key.wait_p99_ms ?? -1],
 };
@@ -78,9 +78,9 @@ export class Keys {
     const shared = [
       { title: "key", class: "name", text: key => keyText(key.key) },
       { title: "waiting", class: "number", text: key => number(key.messages - key.leased) },
-      { title: "served, and fair share", class: "bar", hint: "The bar is what the key was served, the mark what weights entitle it to, given what it asked for.",
+      { title: "share of service", class: "bar", hint: "The bar is the share the key received; the mark is its entitled share, by the weights of the keys that had work.",
         fill: (cell, key) => shareBar(cell, key.shares[0], key.shares[1], this.most) },
-      { title: "why it waits", class: "why", fill: (cell, key) => {
+      { title: "wait reason", class: "why", fill: (cell, key) => {
         setText(cell, why(this.queue, key, this.at));
         cell.classList.toggle("held", Boolean(key.messages > key.leased && (key.held_by || this.queue.is_paused)));
       } },
@@ -121,12 +121,12 @@ export class Keys {
     this.most = Math.max(0.01, ...shown.flatMap(key => key.shares));
     this.table.update(shown, key => JSON.stringify(key.key));
     this.shown = shown;
-    this.tell(window, shown.length);
+    this.summarize(window, shown.length);
   }
 
-  tell(window, shown) {
+  summarize(window, shown) {
     const jain = window.jain === null ? "nothing served" : `Jain index ${window.jain.toFixed(3)}`;
-    const covered = window.covered_ms < window.span_ms ? ` (seen so far: ${span(window.covered_ms)})` : "";
+    const covered = window.covered_ms < window.span_ms ? ` (observed so far: ${span(window.covered_ms)})` : "";
     setText(this.facts, `${jain} over ${WINDOWS[this.at]}${covered} · ${number(this.keys.active_keys)} active keys, ${number(shown)} shown`);
     const lines = verdicts(this.queue, this.keys, this.at);
     lines.forEach(([kind, words], at) => {

@@ -1,4 +1,4 @@
-// One message: its life from the journal, and why it waits.
+// One message: its status, its content, and its history from the journal.
 
 import { call, journal, journals, wholeOf } from "./api.js";
 import { Table, el, field, instant, keyText, number, span } from "./dom.js";
@@ -8,7 +8,7 @@ const ID = /^[0-9a-f]{1,16}$/i;
 
 export function messagePage(app, queue, id) {
   const name = el("input", { id: "queue", value: queue ?? "", autocomplete: "off", placeholder: "any" });
-  const wanted = el("input", { id: "id", value: id ?? "", required: true, autocomplete: "off", placeholder: "either of them" });
+  const wanted = el("input", { id: "id", value: id ?? "", required: true, autocomplete: "off", placeholder: "message id or correlation id" });
   const form = el("form", { class: "choices panel", onsubmit: event => {
     event.preventDefault();
     location.hash = `#/message/${encodeURIComponent(name.value.trim() || "-")}/${encodeURIComponent(wanted.value.trim())}`;
@@ -23,7 +23,7 @@ export function messagePage(app, queue, id) {
 async function listMessages(app, place, queue) {
   await app.act(async () => {
     const { messages } = await call("queue/peek", { queue, count: PEEKED });
-    const table = new Table(`The first messages of ${queue}`, [
+    const table = new Table(`First messages of ${queue}`, [
       { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(queue)}/${each.id}` }, each.id)) },
       { title: "key", text: each => keyText(each.fairness_key) },
       { title: "status", text: each => each.status },
@@ -35,9 +35,9 @@ async function listMessages(app, place, queue) {
   });
 }
 
-// A text that can be an id is taken for one; what no message has for its id may still be a correlation id.
+// A text that looks like an id is tried as an id first, then as a correlation id.
 async function look(app, place, queue, text) {
-  place.replaceChildren(el("p", { class: "faint", role: "status" }, "Looking it up …"));
+  place.replaceChildren(el("p", { class: "faint", role: "status" }, "Searching …"));
   if (ID.test(text) && await show(place, queue, text.toLowerCase().padStart(16, "0"))) return;
   const found = await correlated(text);
   const messages = found.events.filter(event => !queue || event.queue === queue);
@@ -47,11 +47,11 @@ async function look(app, place, queue, text) {
   }
   if (!messages.length) {
     if (ID.test(text)) return;
-    const words = found.refusal ? `${found.refusal.cause} ${found.refusal.remedy}` : "The journal knows no message with this correlation id.";
+    const words = found.refusal ? `${found.refusal.cause} ${found.refusal.remedy}` : "No message in the journal has this correlation id.";
     place.replaceChildren(el("section", { class: "panel" }, el("p", { id: "explain", class: "large" }, words)));
     return;
   }
-  const table = new Table(`Messages with the correlation id ${text}`, [
+  const table = new Table(`Messages with correlation id ${text}`, [
     { title: "id", class: "name", fill: (cell, each) => cell.replaceChildren(el("a", { href: `#/message/${encodeURIComponent(each.queue)}/${each.message_id}` }, each.message_id)) },
     { title: "queue", text: each => each.queue },
     { title: "key", text: each => keyText(each.fairness_key ?? []) },
@@ -61,7 +61,7 @@ async function look(app, place, queue, text) {
   place.replaceChildren(el("section", { class: "panel" }, el("h2", {}, `${number(messages.length)} messages have this correlation id`), table.node));
 }
 
-// Looks through the journal from its end: what is asked for is mostly of late.
+// Searches the journal backwards, because most searches are for recent messages.
 async function correlated(text) {
   const events = new Map();
   try {
@@ -85,17 +85,17 @@ async function correlatedIn(queue, text, events) {
   }
 }
 
-// Shows one message, and tells whether there is or was one.
+// Shows one message and returns whether it exists or existed.
 async function show(place, queue, id) {
-  const [life, told] = await Promise.all([lifeOf(id, queue), queue ? lookedAt(queue, id) : null]);
-  const at = queue ?? life.events.findLast(event => event.target ?? event.queue)?.queue;
-  const dead = life.events.findLast(event => event.target)?.target;
-  let view = told;
+  const [history, direct] = await Promise.all([historyOf(id, queue), queue ? lookedAt(queue, id) : null]);
+  const at = queue ?? history.events.findLast(event => event.target ?? event.queue)?.queue;
+  const dead = history.events.findLast(event => event.target)?.target;
+  let view = direct;
   if (!view?.message && at) view = await lookedAt(at, id);
   if (!view?.message && dead) view = (await lookedAt(dead, id)) ?? view;
   const state = view?.message?.state_etag ? await stateOf(view.message) : [];
-  place.replaceChildren(...explained(view, life), ...(view?.message ? content(view.message) : []), ...state, timeline(life));
-  return Boolean(view?.message || life.events.length);
+  place.replaceChildren(...explained(view, history), ...(view?.message ? content(view.message) : []), ...state, timeline(history));
+  return Boolean(view?.message || history.events.length);
 }
 
 async function stateOf(message) {
@@ -117,24 +117,24 @@ async function lookedAt(queue, id) {
   }
 }
 
-// Its life is in the journal of its queue; where several could be meant, in the first that knows it.
-async function lifeOf(id, queue) {
-  let life = { events: [], isWhole: true };
+// The history of a message is in the journal of its queue. Without a queue, the first journal that has the id counts.
+async function historyOf(id, queue) {
+  let history = { events: [], isWhole: true };
   try {
     const whole = queue && wholeOf(queue);
     for (const each of await journals(whole)) {
-      const found = await lifeIn(each, id);
+      const found = await historyIn(each, id);
       if (found.events.some(event => !whole || each === null || wholeOf(event.queue ?? "") === whole)) return found;
-      if (found.refusal && found.refusal.code !== "invalid_argument") life = found;  // it may be there
+      if (found.refusal && found.refusal.code !== "invalid_argument") history = found;  // the message may be there
     }
   } catch (error) {
     return { events: [], isWhole: false, refusal: error };
   }
-  return life;
+  return history;
 }
 
-// A message's number is the sequence of its enqueue, so its life begins there.
-async function lifeIn(queue, id) {
+// A message's number is the sequence number of its enqueue, so its history begins there.
+async function historyIn(queue, id) {
   const events = [];
   let after = Number.parseInt(id, 16) - 1;
   try {
@@ -150,19 +150,19 @@ async function lifeIn(queue, id) {
   }
 }
 
-function explained(view, life) {
-  const last = life.events.at(-1);
+function explained(view, history) {
+  const last = history.events.at(-1);
   if (view?.message) {
-    const dead = view.message.dead, found = view.why?.words ?? `It is ${view.message.status}.`;
-    const words = dead ? `It is a dead letter of ${dead.origin} since ${instant(dead.at_ms)}: ${dead.reason}. ${found}` : found;
-    return [el("section", { class: "panel" }, el("h2", {}, "Why it is where it is"), el("p", { id: "explain", class: "large" }, words))];
+    const dead = view.message.dead, found = view.why?.words ?? `The message is ${view.message.status}.`;
+    const words = dead ? `Dead letter of ${dead.origin} since ${instant(dead.at_ms)} (${dead.reason}). ${found}` : found;
+    return [el("section", { class: "panel" }, el("h2", {}, "Status"), el("p", { id: "explain", class: "large" }, words))];
   }
-  const words = last ? `It is in no queue any more: ${ENDINGS[last.kind] ?? `the last that happened was ${last.kind}`}.`
-    : view?.refusal ? `${view.refusal.cause} ${view.refusal.remedy}` : "The journal knows no such message.";
+  const words = last ? `No longer in a queue: ${ENDINGS[last.kind] ?? `its last event was ${last.kind}`}.`
+    : view?.refusal ? `${view.refusal.cause} ${view.refusal.remedy}` : "The journal has no message with this id.";
   return [el("section", { class: "panel" }, el("p", { id: "explain", class: "large" }, words))];
 }
 
-const ENDINGS = { acked: "it was acked", removed: "it was removed", dead: "it went to the dead letters" };
+const ENDINGS = { acked: "it was acknowledged", removed: "it was removed", dead: "it became a dead letter" };
 
 function content(message) {
   const facts = [
@@ -172,7 +172,7 @@ function content(message) {
   ];
   const list = el("dl", { class: "facts" }, ...facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, String(value)))));
   const headers = Object.entries(message.headers ?? {});
-  const errors = message.errors.map(([atMs, attempt, reason, error]) => el("li", {}, `${instant(atMs)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no word")));
+  const errors = message.errors.map(([atMs, attempt, reason, error]) => el("li", {}, `${instant(atMs)}, attempt ${attempt}, ${reason}: `, el("code", {}, error || "no error text")));
   return [el("section", { class: "panel" }, list,
     headers.length ? el("dl", { class: "headers" }, ...headers.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])) : null,
     errors.length ? el("ul", { class: "errors" }, ...errors) : null,
@@ -181,7 +181,7 @@ function content(message) {
 
 function payloadText(base64) {
   const bytes = Uint8Array.from(atob(base64), sign => sign.charCodeAt(0));
-  const cut = bytes.length > PAYLOAD_MAX ? `\n… ${bytes.length - PAYLOAD_MAX} bytes more` : "";
+  const cut = bytes.length > PAYLOAD_MAX ? `\n… ${bytes.length - PAYLOAD_MAX} more bytes` : "";
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes.subarray(0, PAYLOAD_MAX), { stream: true }) + cut;
   } catch {
@@ -189,19 +189,19 @@ function payloadText(base64) {
   }
 }
 
-const SAID = [
+const FIELDS = [
   ["queue", "queue"], ["target", "to"], ["reason", "reason"], ["error", "error"], ["owner", "owner"], ["by", "by"],
-  ["throttled_ms", "held by throttles ms"], ["capped_ms", "held by caps ms"], ["cost", "cost"], ["cause_id", "caused by"],
+  ["throttled_ms", "throttled ms"], ["capped_ms", "capped ms"], ["paused_ms", "paused ms"], ["cost", "cost"], ["cause_id", "caused by"],
 ];
 
-function timeline(life) {
-  const first = life.events[0]?.at_ms;
-  const items = life.events.map((event, at) => el("li", { class: event.kind },
+function timeline(history) {
+  const first = history.events[0]?.at_ms;
+  const items = history.events.map((event, at) => el("li", { class: event.kind },
     el("time", { datetime: new Date(event.at_ms).toISOString() }, instant(event.at_ms)),
     el("b", {}, event.kind), el("span", {}, at ? `+${span(event.at_ms - first)}` : ""),
-    el("span", { class: "faint" }, SAID.filter(([name]) => event[name] !== undefined).map(([name, title]) => `${title} ${event[name]}`).join(" · "))));
-  const note = life.refusal ? `Its life is not shown: ${life.refusal.cause} ${life.refusal.remedy}`
-    : life.isWhole ? null : "The journal goes on; only its first part was looked through.";
-  return el("section", { class: "panel" }, el("h2", {}, "Its life"), el("ol", { class: "life", id: "life" }, ...items),
-    note && el("p", { class: "faint" }, note), !note && !items.length && el("p", { class: "faint" }, "The journal has nothing of it."));
+    el("span", { class: "faint" }, FIELDS.filter(([name]) => event[name] !== undefined).map(([name, title]) => `${title} ${event[name]}`).join(" · "))));
+  const note = history.refusal ? `The history is not available: ${history.refusal.cause} ${history.refusal.remedy}`
+    : history.isWhole ? null : "Only the first part of the journal was searched.";
+  return el("section", { class: "panel" }, el("h2", {}, "History"), el("ol", { class: "history", id: "history" }, ...items),
+    note && el("p", { class: "faint" }, note), !note && !items.length && el("p", { class: "faint" }, "The journal has no events of this message."));
 }

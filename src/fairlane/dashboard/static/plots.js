@@ -1,5 +1,5 @@
-// Charts, drawn by Plotly's script as the server's package plotly ships it. It is large, so it is asked for once the page
-// is of use; before that, and without it, the numbers stand in the tables and lists beside the charts.
+// Charts, drawn by the Plotly script from the server's plotly package. The script is large, so it loads once the page is
+// usable. Until then, and without it, the tables and lists beside the charts have the numbers.
 
 import { el, setText } from "./dom.js";
 
@@ -10,14 +10,14 @@ let loading = null;
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const ask = () => document.head.append(el("script", { src: SCRIPT, onload: () => resolve(window.Plotly),
-      onerror: () => { loading = null; reject(new Error("There are no charts: the server has no package plotly (install fairlane[report] there), or does not answer.")); } }));
+      onerror: () => { loading = null; reject(new Error("Charts are not available: install fairlane[report] on the server.")); } }));
     if (window.requestIdleCallback) window.requestIdleCallback(ask, { timeout: 2000 });
     else setTimeout(ask, 100);
   });
   return loading;
 }
 
-// Plotly reads some of HTML in its labels, and names come from messages.
+// Plotly interprets some HTML in labels, and names come from messages.
 export function label(text) {
   const cut = text.length > NAME_MAX ? `${text.slice(0, NAME_MAX)}…` : text;
   return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -37,9 +37,9 @@ export class Chart {
     this.caption = caption;
   }
 
-  // Draws traces; a trace names its colour as the style sheet does. What is told is for those who don't see the chart.
-  draw(traces, layout = {}, told = "") {
-    this.place.setAttribute("aria-label", told ? `${this.caption}: ${told}` : this.caption);
+  // Draws traces. The summary is for screen readers.
+  draw(traces, layout = {}, summary = "") {
+    this.place.setAttribute("aria-label", summary ? `${this.caption}: ${summary}` : this.caption);
     this.#wanted = [traces, layout];
     if (this.#state === "ready") this.#redraw(window.Plotly);
     else if (this.#state === "new") this.#begin();
@@ -71,22 +71,22 @@ export class Chart {
   }
 }
 
-// Lets go of the charts in a part of the page that is about to go.
+// Releases the charts in a part of the page that is about to be replaced.
 export function clear(part) {
   for (const place of part.querySelectorAll(".js-plotly-plot")) window.Plotly.purge(place);
 }
 
-const LINES = [["enqueued", "enqueued", "--faint", "dash"], ["leased", "delivered", "--accent", "solid"], ["acked", "acked", "--good", "dot"], ["failed", "failed", "--bad", "solid"]];
+const LINES = [["enqueued", "enqueued", "--faint", "dash"], ["leased", "delivered", "--accent", "solid"], ["acked", "acknowledged", "--good", "dot"], ["failed", "failed", "--bad", "solid"]];
 const at = ms => new Date(ms).toISOString().replace("T", " ").replace("Z", "");
 
 function line(history, name, title, hue, dash = "solid") {
   return { type: "scatter", mode: "lines", name: title, x: history.map(each => at(each.at_ms)), y: history.map(each => each[name]), line: { color: colour(hue), dash, width: 2 } };
 }
 
-// Rates of the last minutes: a line each for what was enqueued, delivered, acked and failed.
+// Rates of the last minutes: enqueued, delivered, acknowledged and failed.
 export class Timeline {
   constructor() {
-    this.chart = new Chart("Messages a second, since this page was opened or for five minutes");
+    this.chart = new Chart("Messages per second (last five minutes, since this page was opened)");
     this.legend = LINES.map(([name, title]) => el("li", { class: name }, title, " ", el("b", {}, "0"), "/s"));
     this.node = this.chart.node;
     this.node.append(el("ul", { class: "legend" }, ...this.legend));
@@ -95,12 +95,12 @@ export class Timeline {
   update(history) {
     const last = history.at(-1);
     LINES.forEach(([name], at) => setText(this.legend[at].querySelector("b"), (last?.[name] ?? 0).toFixed(0)));
-    const told = last ? LINES.map(([name, title]) => `${title} ${last[name].toFixed(0)}`).join(", ") : "";
-    this.chart.draw(LINES.map(([name, title, hue, dash]) => line(history, name, title, hue, dash)), { xaxis: { type: "date" }, showlegend: false }, told);
+    const summary = last ? LINES.map(([name, title]) => `${title} ${last[name].toFixed(0)}`).join(", ") : "";
+    this.chart.draw(LINES.map(([name, title, hue, dash]) => line(history, name, title, hue, dash)), { xaxis: { type: "date" }, showlegend: false }, summary);
   }
 }
 
-// What waited and was in flight over the last minutes.
+// Waiting and in-flight messages of the last minutes.
 export class Backlog {
   constructor() {
     this.chart = new Chart("Messages waiting and in flight", { tall: 200 });
@@ -108,21 +108,21 @@ export class Backlog {
   }
 
   update(history) {
-    const last = history.at(-1), told = last ? `${last.waiting} waiting, ${last.in_flight} in flight` : "";
-    this.chart.draw([line(history, "waiting", "waiting", "--warn"), line(history, "in_flight", "in flight", "--accent")], { xaxis: { type: "date" } }, told);
+    const last = history.at(-1), summary = last ? `${last.waiting} waiting, ${last.in_flight} in flight` : "";
+    this.chart.draw([line(history, "waiting", "waiting", "--warn"), line(history, "in_flight", "in flight", "--accent")], { xaxis: { type: "date" } }, summary);
   }
 }
 
-// What keys were served beside what weights entitle them to.
+// The shares that keys received, beside their entitled shares.
 export class Shares {
   constructor() {
-    this.chart = new Chart("Shares of the busiest keys: entitled by weight, and served");
+    this.chart = new Chart("Share of service of the busiest keys: entitled and received");
     this.node = this.chart.node;
   }
 
   update(keys) {
     const names = keys.map(key => label(key.name)), bar = (title, at, hue) => ({ type: "bar", name: title, x: names, y: keys.map(key => key.shares[at]), marker: { color: colour(hue) } });
-    this.chart.draw([bar("entitled", 1, "--faint"), bar("served", 0, "--accent")],
-      { barmode: "group", xaxis: { type: "category" }, yaxis: { tickformat: ".0%" } }, keys.map(key => `${key.name} ${Math.round(key.shares[0] * 100)} of ${Math.round(key.shares[1] * 100)} per cent`).join(", "));
+    this.chart.draw([bar("entitled", 1, "--faint"), bar("received", 0, "--accent")],
+      { barmode: "group", xaxis: { type: "category" }, yaxis: { tickformat: ".0%" } }, keys.map(key => `${key.name} received ${Math.round(key.shares[0] * 100)} of ${Math.round(key.shares[1] * 100)} per cent`).join(", "));
   }
 }

@@ -1,38 +1,38 @@
-// One queue: shares, waits, reasons, throttles, consumers, a timeline, and its controls.
+// One queue: keys with shares and waits, charts, consumers, throttles, and controls.
 
 import { call, queueOf } from "./api.js";
 import { Table, el, keyPath, keyText, number, once, setText, span } from "./dom.js";
 import { Keys } from "./keys.js";
 import { Backlog, Shares, Timeline } from "./plots.js";
 
-const SEARCH_MS = 400, LOOK_EVERY = 5, BARS = 12;
+const SEARCH_MS = 400, LOAD_EVERY = 5, BARS = 12;
 
 export function queuePage(app, name) {
   const facts = el("dl", { class: "facts" });
   const timeline = new Timeline(), backlog = new Backlog(), shares = new Shares();
   const pause = el("button", { id: "pause", onclick: () => togglePause() }, "Pause queue");
-  const throttles = new Table("Throttles that its messages name", [
+  const throttles = new Table("Throttles used by its messages", [
     { title: "throttle", class: "name", text: each => each.name },
     { title: "rate /s", class: "number", text: each => String(each.rate) },
     { title: "burst", class: "number", text: each => String(each.burst) },
     { title: "tokens now", class: "number", text: each => number(each.tokens) },
   ]);
   const throttled = el("section", { class: "panel", hidden: true }, el("h2", {}, "Throttles"), throttles.node);
-  const streams = new Table("Consumers that messages are streamed to", [
-    { title: "consumer", class: "name", text: each => each.owner ?? "without a name" },
-    { title: "credit", class: "number", hint: "How many messages it may have in flight.", text: each => number(each.credit) },
+  const streams = new Table("Streaming consumers", [
+    { title: "consumer", class: "name", text: each => each.owner ?? "unnamed" },
+    { title: "credit", class: "number", hint: "Messages it may have in flight.", text: each => number(each.credit) },
     { title: "in flight", class: "number", text: each => number(each.leased) },
     { title: "oldest lease", class: "number", text: each => each.lease_ms === undefined ? "–" : age(app.now - each.lease_ms) },
   ]);
-  const streaming = el("section", { class: "panel", hidden: true }, el("h2", {}, "Consumers"), streams.node);
+  const streaming = el("section", { class: "panel", hidden: true }, el("h2", {}, "Streaming consumers"), streams.node);
   const consumers = new Table("Registered consumers", [
     { title: "consumer", class: "name", text: each => each.name },
-    { title: "claim", class: "number", text: each => number(each.claimed) },
+    { title: "claimed", class: "number", text: each => number(each.claimed) },
     { title: "open messages", class: "number", text: each => number(each.open_messages) },
-    { title: "last heard of", class: "number", text: each => `${span(Math.max(0, app.now - each.heard_ms))} ago` },
+    { title: "last seen", class: "number", text: each => `${span(Math.max(0, app.now - each.heard_ms))} ago` },
   ]);
   const registered = el("section", { class: "panel", hidden: true }, el("h2", {}, "Registered consumers"), consumers.node);
-  let typing = null, queue = null, looks = 0;
+  let typing = null, queue = null, updates = 0;
   const keys = new Keys({ rows: 20, actions: fillActions, onsearch: text => {
     clearTimeout(typing);
     typing = setTimeout(() => app.live.watch(name, text), SEARCH_MS);
@@ -49,26 +49,26 @@ export function queuePage(app, name) {
 
   async function togglePause() {
     const verb = queue.is_paused ? "resume" : "pause";
-    const told = queue.is_paused ? "Its messages are delivered again." : "Nothing of it is delivered until it is resumed. What is in flight may be acked.";
-    if (await app.confirm(`${queue.is_paused ? "Resume" : "Pause"} queue ${name}?`, told)) await app.act(() => call(`queues/${verb}`, { queue: name }));
+    const details = queue.is_paused ? "The queue delivers messages again." : "The queue delivers nothing until you resume it. Messages in flight can still be acknowledged.";
+    if (await app.confirm(`${queue.is_paused ? "Resume" : "Pause"} queue ${name}?`, details)) await app.act(() => call(`queues/${verb}`, { queue: name }));
   }
 
   async function pauseKey(key) {
     const verb = key.is_paused ? "resume" : "pause";
-    const told = key.is_paused ? "Its messages are delivered again." : "Its messages wait until it is resumed; nobody else does.";
+    const details = key.is_paused ? "Its messages are delivered again." : "Its messages wait until you resume it. Other keys are not affected.";
     const question = `${key.is_paused ? "Resume" : "Pause"} ${keyText(key.key)} in ${name}?`;
-    if (await app.confirm(question, told)) await app.act(() => call(`queues/${verb}`, { queue: name, key: key.key }));
+    if (await app.confirm(question, details)) await app.act(() => call(`queues/${verb}`, { queue: name, key: key.key }));
   }
 
   async function weigh(key) {
     const input = el("input", { type: "number", min: 1, max: 1000, required: true, value: key.weight, "aria-label": "Weight" });
-    const told = "From 1 to 1000. It acts at once on what waits, and wins over the queue's policy.";
-    if (await app.confirm(`Weight of ${keyText(key.key)} in ${name}`, told, input)) {
+    const details = "1 to 1000. The weight applies at once to waiting messages and overrides the queue's policy.";
+    if (await app.confirm(`Weight of ${keyText(key.key)} in ${name}`, details, input)) {
       await app.act(() => call("config/set", { values: { [`weight:${queueOf(name)}:${keyPath(key.key)}`]: input.value } }));
     }
   }
 
-  async function lookForConsumers() {
+  async function loadConsumers() {
     await app.act(async () => {
       const found = (await call("queue/consumer/list", { queue: name })).consumers;
       registered.hidden = !found.length;
@@ -76,24 +76,24 @@ export function queuePage(app, name) {
     }, { isSilent: true });
   }
 
-  function update(picture) {
-    queue = picture.queues.find(each => each.name === name) ?? queue;
+  function update(snapshot) {
+    queue = snapshot.queues.find(each => each.name === name) ?? queue;
     if (!queue) return;
     setText(pause, queue.is_paused ? "Resume queue" : "Pause queue");
-    tellFacts(facts, queue, app.now);
+    showFacts(facts, queue, app.now);
     timeline.update(app.history(name));
     backlog.update(app.history(name));
-    if (looks % LOOK_EVERY === 0) lookForConsumers();
-    looks += 1;
-    if (picture.queue?.name !== name) return;
-    keys.update(queue, picture.queue);
-    throttled.hidden = !picture.queue.throttles.length;
-    throttles.update(picture.queue.throttles, each => each.name);
+    if (updates % LOAD_EVERY === 0) loadConsumers();
+    updates += 1;
+    if (snapshot.queue?.name !== name) return;
+    keys.update(queue, snapshot.queue);
+    throttled.hidden = !snapshot.queue.throttles.length;
+    throttles.update(snapshot.queue.throttles, each => each.name);
     const busiest = [...keys.shown].sort((one, other) => other.shares[0] - one.shares[0]).slice(0, BARS);
     shares.update(busiest.map(key => ({ name: keyText(key.key), shares: key.shares })));
-    if (!picture.streams) return;
-    streaming.hidden = !picture.streams.length;
-    const byName = picture.streams.sort((one, other) => (one.owner ?? "").localeCompare(other.owner ?? ""));
+    if (!snapshot.streams) return;
+    streaming.hidden = !snapshot.streams.length;
+    const byName = snapshot.streams.sort((one, other) => (one.owner ?? "").localeCompare(other.owner ?? ""));
     streams.update(byName.map((each, at) => ({ ...each, at })), each => each.at);
   }
 
@@ -101,23 +101,23 @@ export function queuePage(app, name) {
   const links = el("p", { class: "actions" }, pause,
     el("a", { href: `#/dead/${encodeURIComponent(name)}` }, "Dead letters"), el("a", { href: `#/message/${encodeURIComponent(name)}` }, "Messages"),
     el("a", { href: `#/hooks/${encodeURIComponent(name)}` }, "Hooks"));
-  const closer = el("section", { class: "panel" }, el("h2", {}, "Who is noisy, who waits, and why"), keys.node);
+  const closer = el("section", { class: "panel" }, el("h2", {}, "Fairness keys"), keys.node);
   return { title: `Queue ${name}`, nodes: [facts, links, closer, shares.node, timeline.node, backlog.node, streaming, throttled, registered], update };
 }
 
-// What is told of a lease is true to within a second or so.
+// The age of a lease is exact to about a second.
 const age = ms => ms < 1000 ? "under 1 s" : span(ms);
 
-function tellFacts(list, queue, now) {
-  const told = [
+function showFacts(list, queue, now) {
+  const rows = [
     ["waiting", number(queue.waiting)],
     ["in flight", number(queue.leased)],
     ["oldest", queue.oldest_ms ? span(Math.max(0, now - queue.oldest_ms)) : "–"],
     ["dead letters", number(queue.dead)],
-    ["consumers", `${number(queue.consumers)} streams, ${number(queue.waiters)} asking`],
+    ["consumers", `${number(queue.consumers)} streaming, ${number(queue.waiters)} polling`],
     ["state", queue.is_paused ? "paused" : queue.paused_keys ? `${queue.paused_keys} keys paused` : "running"],
   ];
-  told.forEach(([title, value], at) => {
+  rows.forEach(([title, value], at) => {
     const box = list.children[at] ?? list.appendChild(el("div", {}, el("dt", {}, title), el("dd")));
     setText(box.children[1], value);
   });

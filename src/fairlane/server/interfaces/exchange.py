@@ -15,7 +15,7 @@ from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, headers_of
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.headers import FOLLOWS, FORWARDED, LEASE_NAME
+from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 T = TypeVar("T")
@@ -76,13 +76,11 @@ class Exchange:
         """Return the context of the call. Only a correlation id that the caller gave is put on its messages."""
         headers = self.headers
         traceparent = headers.get(b"traceparent")
-        is_forwarded = FORWARDED in headers
         return CallContext(
             self.correlation_id if b"x-correlation-id" in headers else None,
             None if traceparent is None else trace_of(traceparent, headers.get(b"tracestate")),
             FOLLOWS in headers,
-            is_forwarded,
-            headers.get(LEASE_NAME) if is_forwarded else None,
+            FORWARDED in headers,
         )
 
     # --------------------------------------------------------------------------------------------------------- request

@@ -31,9 +31,21 @@ from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
+from fairlane.wire.frames import (
+    CONSUME,
+    STOP,
+    SUBPROTOCOL,
+    WITHDRAW,
+    Call,
+    Consume,
+    Refused,
+    Stop,
+    Withdraw,
+    calls_of,
+    is_many,
+)
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
@@ -47,6 +59,7 @@ _LOOKS_MAX: Final = 8
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
+    WITHDRAW: Withdraw,
 }
 _DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
 
@@ -116,6 +129,7 @@ class _Connection:
         self._calls = 0
         self._calls_max = server.limits.calls_max
         self._waits = 0
+        self._waiting: dict[int, _Reply] = {}
         self._looks = 0
         self._pending: deque[Call] = deque()
         self._is_starting = False
@@ -253,8 +267,8 @@ class _Connection:
                 reply.is_look = True
             if isinstance(request, Lease):
                 self._note_lease(request, reply)
-            elif isinstance(request, (Consume, Stop)):
-                self._start(self._change_channel(request, reply))
+            elif not isinstance(request, Request):
+                self._ask_connection(request, reply)
                 return
             context = self._context if call.trace is None else self._traced(call)
             task = self.server.ask(request, self._caller, context, reply)
@@ -262,16 +276,36 @@ class _Connection:
             self.answered(reply, Refused(call.number, body_of(error)))
         else:
             if task is not None:
+                reply.task = task
                 self._keep(task)
 
+    def _ask_connection(self, request: Consume | Stop | Withdraw, reply: _Reply) -> None:
+        """Answer a call about the connection itself: its channels, and its waiting leases."""
+        if isinstance(request, Withdraw):
+            self._withdraw(request.call)
+            self.answered(reply, (1, reply.number, Done()))
+        else:
+            self._start(self._change_channel(request, reply))
+
+    def _withdraw(self, number: int) -> None:
+        """End a lease that still waits. An engine that has leased for it finds its reply done, and takes back."""
+        reply = self._waiting.get(number)
+        if reply is None:
+            return
+        if reply.task is not None:
+            reply.task.cancel()
+        self.answered(reply, (1, number, LeasedMessages(deliveries=[])))
+
     def _note_lease(self, request: Lease, reply: _Reply) -> None:
-        self.server.lessees.add(self)
+        if not self._context.is_forwarded:  # a node that shuts down does not wait for other nodes
+            self.server.lessees.add(self)
         if not request.wait_ms:
             return
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self._waits += 1
+        self._waiting[reply.number] = reply
         reply.waits = True
 
     def _traced(self, call: Call) -> CallContext:
@@ -302,7 +336,9 @@ class _Connection:
     def _end(self, reply: _Reply) -> None:
         reply.is_done = True
         self._calls -= 1
-        self._waits -= reply.waits
+        if reply.waits:
+            self._waits -= 1
+            self._waiting.pop(reply.number, None)
         self._looks -= reply.is_look
         self._go_on()
 
@@ -318,7 +354,7 @@ class _Connection:
 class _Reply:
     """Sends the answer to a call to the client, unless it is gone."""
 
-    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "waits")
+    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "task", "waits")
 
     def __init__(self, connection: _Connection, number: int, verb: str) -> None:
         self._connection = connection
@@ -326,6 +362,7 @@ class _Reply:
         self.number = number
         self.is_done = False
         self.is_look = False
+        self.task: asyncio.Task[None] | None = None
         self.waits = False
 
     def done(self) -> bool:

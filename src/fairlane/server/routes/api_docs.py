@@ -1,4 +1,4 @@
-"""The page that shows the description of the API: one file, nothing fetched from elsewhere."""
+"""The API documentation page: a single file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ b { display: inline-block; width: 3.2rem; color: #2a7; } i { float: right; opaci
 input { width: 100%; padding: .5rem; font: inherit; box-sizing: border-box; }
 </style></head><body>
 <h1>Fairlane API</h1>
-<p>Bytes are base64 in JSON. Every refusal has a code, a cause and a remedy.
-The document behind this page: <a href="/openapi.json">openapi.json</a>.</p>
-<input id="filter" placeholder="Filter by path or word" aria-label="Filter">
+<p>Bytes are base64 in JSON. Every error has a code, a cause and a remedy.
+The source of this page: <a href="/openapi.json">openapi.json</a>.</p>
+<input id="filter" placeholder="Filter by path or text" aria-label="Filter">
 <div id="list"></div>
 <script>
 const resolve = (api, schema, depth) => {

@@ -1,7 +1,7 @@
-"""The journal to be read with GET: lines of JSON for people, a stream of Arrow for machines.
+"""GET /v1/journal: the journal as JSON lines or as an Arrow stream.
 
-An answer in Arrow may be as long as the journal: it is made slice by slice, and between slices all others are served.
-Only what is asked for is made: events that are not wanted are left out before they become rows, and so are columns.
+An Arrow answer may be as long as the journal. The server builds it slice by slice and serves other calls between
+slices. It drops events and columns that the caller did not ask for before they become rows.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PARAMETERS: Final = (
 )
 NUMBERS: Final = ("after", "count", "until", "since_ms", "until_ms")
 _SLICE: Final = 10_000
-"""About as many events are made at a time: nobody waits longer than that takes."""
+"""Events per slice. Other calls wait at most for one slice."""
 _FOR_EVER: Final = 2**63 - 1
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _DIGITS_MAX: Final = 19
-"""No sequence and no instant has more."""
+"""The digits of the largest sequence number or instant."""
 
 
 async def journal(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show events of the journal: as lines of JSON, or as an Arrow stream."""
+    """Answer with events of the journal, as JSON lines or as an Arrow stream."""
     query = exchange.query(*PARAMETERS)
     caller.check("admin", EVERY)
     reading = _Reading(await server.gateway.journal_of(query.get("queue")), query)
@@ -53,11 +53,13 @@ async def journal(server: ServerContext, exchange: Exchange, caller: Caller) -> 
 
 
 async def _answer_arrow(reading: _Reading, exchange: Exchange) -> None:
-    """Answer with the schema, a batch a slice, and the end of the stream; one that breaks off has no end."""
+    """Answer with the schema, one batch per slice, and the end of the stream; an interrupted answer has no end."""
     try:
         from fairlane.journal.arrow import schema_of  # noqa: PLC0415 - needs an extra
     except ImportError as error:
-        raise InvalidArgument("This server has no Arrow: install fairlane[arrow] there, or ask for JSON.") from error
+        raise InvalidArgument(
+            "This server cannot write Arrow; install fairlane[arrow] on it, or request JSON."
+        ) from error
     slice_ = await reading.first()
     await exchange.begin(ARROW, headers=reading.headers(slice_, reading.reaches_to(slice_)))
     await exchange.more(schema_of(reading.columns).serialize().to_pybytes())
@@ -94,7 +96,7 @@ def _batch(reading: _Reading, slice_: JournalSlice) -> Any:  # noqa: ANN401 - a 
 
 
 class _Reading:
-    """What is asked for, and how far it is read."""
+    """One request: what it selects, and how far it has been read."""
 
     def __init__(self, broker: AsyncBroker, query: dict[str, str]) -> None:
         self._broker = broker
@@ -103,35 +105,35 @@ class _Reading:
         self._is_bounded = "until" in query
         self._count = _SLICE if self._is_bounded else _whole(query, "count", 1_000)
         if self._is_bounded and "count" in query:
-            raise InvalidArgument("What is read is said by until or by count, not by both.")
+            raise InvalidArgument("Pass either `until` or `count`, not both.")
         if self._count > EVENTS_MAX:
-            raise InvalidArgument(f"One request has at most {EVENTS_MAX} events, not {self._count}.")
+            raise InvalidArgument(f"count must be at most {EVENTS_MAX}, not {self._count}.")
         on_trimmed = query.get("on_trimmed", "fail")
         if on_trimmed not in ("fail", "skip"):
-            raise InvalidArgument(f"on_trimmed is fail or skip, not {on_trimmed!r:.100}.")
+            raise InvalidArgument(f"on_trimmed must be fail or skip, not {on_trimmed!r:.100}.")
         self._skips_trimmed = on_trimmed == "skip"
         self.wanted = _selection(query)
         self.columns = self.wanted.columns or NAMES
 
     async def first(self) -> JournalSlice:
-        """Return the first slice. What comes to the journal from now on is not part of the answer."""
+        """Return the first slice. Events that are added from now on are not part of the answer."""
         slice_ = await self._slice(self.after)
         self.until = min(self.until, slice_.end)
         return slice_
 
     async def following(self, slice_: JournalSlice) -> JournalSlice:
-        """Return the slice after another."""
+        """Return the slice after the given one."""
         return await self._slice(slice_.position)
 
     async def _slice(self, after: int) -> JournalSlice:
         return await self._broker.read_journal(after, count=self._count, skips_trimmed=self._skips_trimmed)
 
     def reaches_to(self, slice_: JournalSlice) -> int:
-        """Return the position that the answer reaches to."""
+        """Return the position of the last event in the answer."""
         return self.until if self._is_bounded else slice_.position
 
     def headers(self, slice_: JournalSlice, position: int) -> dict[str, str]:
-        """Return where to read on, and how far the journal reaches."""
+        """Return the headers with the next position and the bounds of the journal."""
         return {
             "x-fairlane-position": str(min(position, self.until)),
             "x-fairlane-beginning": str(slice_.beginning),
@@ -139,13 +141,13 @@ class _Reading:
         }
 
     def is_wanted(self, event: dict[str, Any]) -> bool:
-        """Tell whether an event of a page is among those asked for."""
+        """Return whether the request selects an event."""
         if not self.after < event["sequence"] <= self.until:
             return False
         return all(event.get(name) in wanted for name, wanted in self.wanted.named())
 
     def shown(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what is shown of an event."""
+        """Return the selected columns of an event, without secrets."""
         event = without_secret(event)
         if self.wanted.columns is None:
             return event
@@ -171,14 +173,14 @@ def _texts(query: dict[str, str], name: str, known: Collection[str] | None) -> f
     texts = frozenset(text.strip() for text in query[name].split(","))
     unknown = sorted(texts - set(known)) if known is not None else []
     if known is not None and unknown:
-        raise InvalidArgument(f"{name} has {unknown[0]!r:.100}, which is none of {', '.join(known)}.")
+        raise InvalidArgument(f"{name}: unknown value {unknown[0]!r:.100}; expected some of {', '.join(known)}.")
     return texts
 
 
 def _whole(query: dict[str, str], name: str, default: int) -> int:
     text = query.get(name, str(default))
     if not text.isdecimal() or not text.isascii() or len(text) > _DIGITS_MAX:
-        raise InvalidArgument(f"{name} is a whole number, not {text!r:.100}.")
+        raise InvalidArgument(f"{name} must be an integer of at least 0, not {text!r:.100}.")
     return int(text)
 
 

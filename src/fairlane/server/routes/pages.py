@@ -1,4 +1,4 @@
-"""Pages to be looked at with GET, by people and by operators' machines."""
+"""GET routes: queues, config, metrics, health checks, API documentation and the dashboard."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ from fairlane.verbs.queues import InspectQueue, ListQueues
 
 
 async def queues(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show all queues."""
+    """Answer with all queues."""
     exchange.query()
     await exchange.answer(await server.call(ListQueues(), caller, PLAIN))
 
 
 async def queue(name: str, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show a queue with its keys."""
+    """Answer with one queue and its fairness keys."""
     exchange.query()
     await exchange.answer(await server.call(InspectQueue(queue=name), caller, PLAIN))
 
 
 async def config(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show config values."""
+    """Answer with config values."""
     prefix = exchange.query("prefix").get("prefix", "")
     await exchange.answer(await server.call(ListConfig(prefix=prefix), caller, PLAIN))
 
 
 async def cluster(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show the cluster as this node sees it."""
+    """Answer with the cluster as this node sees it."""
     exchange.query()
     await exchange.answer(await server.call(GetCluster(), caller, PLAIN))
 
 
 async def metrics(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show what is counted, for Prometheus."""
+    """Answer with all metrics, for Prometheus."""
     caller.check("admin", EVERY)
     is_open_metrics = "application/openmetrics-text" in (exchange.headers.get(b"accept") or "")
     parts = []
     for part in render(await server.metrics.families(server.tally), is_open_metrics=is_open_metrics):
         parts.append(part)
-        await asyncio.sleep(0)  # messages and leases are not to wait for a long page
+        await asyncio.sleep(0)  # calls must not wait for a long page
     await exchange.answer_bytes("".join(parts).encode(), OPENMETRICS if is_open_metrics else PROMETHEUS)
 
 
-# ------------------------------------------------------------------------------------------------- what needs no rights
+# ---------------------------------------------------------------------------------------- routes without authentication
 
 
 async def healthz(_server: ServerContext, exchange: Exchange) -> None:
-    """Say that the process lives."""
+    """Answer that the process is alive."""
     await exchange.answer({"status": "ok", "version": __version__})
 
 
 async def readyz(server: ServerContext, exchange: Exchange) -> None:
-    """Say whether work is taken: the store answers, and the server does not go down."""
+    """Answer whether the server accepts work: its store responds, and it is not shutting down."""
     if server.draining.is_set():
         await exchange.answer({"status": "draining"}, status=503)
         return
@@ -84,22 +84,22 @@ def _description() -> bytes:
 
 
 async def openapi(_server: ServerContext, exchange: Exchange) -> None:
-    """Show the description of the API."""
+    """Answer with the OpenAPI description."""
     await exchange.answer_bytes(_description(), JSON)
 
 
 async def docs(_server: ServerContext, exchange: Exchange) -> None:
-    """Show the description for people."""
+    """Answer with the API documentation page."""
     policy = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     await exchange.answer_bytes(PAGE.encode(), "text/html; charset=utf-8", headers={"content-security-policy": policy})
 
 
 async def _favicon(_server: ServerContext, _exchange: Exchange) -> None:
-    raise RouteNotFound("There is no icon.")
+    raise RouteNotFound("The server has no favicon.ico.")
 
 
 async def _dashboard(_server: ServerContext, exchange: Exchange) -> None:
-    """Show the dashboard: files without secrets; what they ask for needs rights."""
+    """Answer with a file of the dashboard. The files have no secrets; the calls they make need rights."""
     asset = assets()[exchange.path]
     headers = {**HEADERS, "etag": asset.etag}
     if exchange.headers.get(b"if-none-match") == asset.etag:
@@ -109,10 +109,10 @@ async def _dashboard(_server: ServerContext, exchange: Exchange) -> None:
 
 
 async def _plotly(_server: ServerContext, exchange: Exchange) -> None:
-    """Show the script that draws charts, if it is installed. It is made ready beside the loop, once."""
+    """Answer with the Plotly script, if it is installed. A thread prepares it once."""
     script = await asyncio.to_thread(plotly_script)
     if script is None:
-        raise RouteNotFound("Charts need the package plotly on the server: install fairlane[report] there.")
+        raise RouteNotFound("Charts need the plotly package; install fairlane[report] on the server.")
     headers = {**HEADERS, "etag": script.etag, "vary": "accept-encoding"}
     if exchange.headers.get(b"if-none-match") == script.etag:
         await exchange.answer_bytes(b"", KIND, status=304, headers=headers)
@@ -131,4 +131,4 @@ PUBLIC: Final[dict[str, Callable[[ServerContext, Exchange], Awaitable[Any]]]] = 
     "/docs": docs,
     "/favicon.ico": _favicon,
 }
-"""What anybody may see."""
+"""Routes without authentication, by path."""

@@ -1,7 +1,7 @@
-"""What the data pipeline has made: how fresh its tables are, how far readers of the journal are, and its report.
+"""GET /v1/reports: the tables and the report of the data pipeline, and the progress of journal readers.
 
-Everything is read from a folder that the operator names: ``tables`` in it is written by ``fairlane pipeline run``, and
-``report`` by ``fairlane report``. Nothing is ever written there.
+The setting ``reports`` names a folder. ``fairlane pipeline run`` writes its ``tables``, and ``fairlane report`` its
+``report``; the server only reads it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARTITION: Final = "day="
 
 
 class TableNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One table: its latest day, when it was last written, and how large it is."""
+    """One table: its latest day, the time of its last change, and its size."""
 
     name: str
     newest_day: str | None
@@ -41,7 +41,7 @@ class TableNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineNow(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the tables are: up to which sequence, and to the instant of which event."""
+    """Progress of the tables: the last sequence number, and the time of the last event."""
 
     run: int
     format: str
@@ -55,7 +55,7 @@ class PipelineNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of it. ``state`` says whether a folder is named, and whether there is something in it."""
+    """The whole answer. ``state`` says whether a folder is configured, and whether it has tables or a report."""
 
     state: Literal["not_set", "empty", "there"]
     at_ms: int
@@ -67,7 +67,7 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed here of what the pipeline remembers."""
+    """The fields of the pipeline's manifest that are needed here."""
 
     run: int = 0
     format: str = ""
@@ -79,14 +79,16 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def reports(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Show what the pipeline has made."""
+    """Answer with tables, readers and report."""
     exchange.query()
     caller.check("admin", EVERY)
     server.tally.calls["reports"] += 1
     folder = server.reports
-    pipeline, written_ms, report = (None, None, None) if folder is None else await asyncio.to_thread(_looked, folder)
+    pipeline, written_ms, report = (
+        (None, None, None) if folder is None else await asyncio.to_thread(_read_folder, folder)
+    )
     is_there = pipeline is not None or report is not None
-    brokers = server.gateway.brokers()  # of a node of a cluster, each with a journal of its own
+    brokers = server.gateway.brokers()  # a node of a cluster has several, each with its own journal
     answer = Reports(
         state="not_set" if folder is None else "there" if is_there else "empty",
         at_ms=server.observed.now_ms(),
@@ -99,7 +101,7 @@ async def reports(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     await exchange.answer(answer)
 
 
-def _looked(folder: Path) -> tuple[PipelineNow | None, int | None, dict[str, Any] | None]:
+def _read_folder(folder: Path) -> tuple[PipelineNow | None, int | None, dict[str, Any] | None]:
     return _pipeline(folder / TABLES), *_report(folder / REPORT)
 
 
@@ -128,7 +130,7 @@ def _table(folder: Path) -> TableNow:
         try:
             found = path.stat()
         except FileNotFoundError:
-            continue  # a run has just replaced it
+            continue  # a pipeline run has just replaced it
         newest_ms = max(newest_ms, found.st_mtime_ns // 1_000_000)
         files += 1
         size += found.st_size
@@ -147,10 +149,10 @@ def _report(path: Path) -> tuple[int | None, dict[str, Any] | None]:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """Return what a file of JSON holds, None if there is none.
+    """Decode a JSON file; return None if it does not exist.
 
     Raises:
-        StoreCorrupt: it can't be read.
+        StoreCorrupt: the file cannot be read or decoded.
     """
     try:
         if path.stat().st_size > _BYTES_MAX:
@@ -159,4 +161,4 @@ def _read(path: Path, kind: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise StoreCorrupt(f"{path} can't be read: {error}.") from error
+        raise StoreCorrupt(f"{path} cannot be read: {error}.") from error

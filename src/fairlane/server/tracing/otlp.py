@@ -1,11 +1,11 @@
-"""Spans for what the server does, sent to an OTLP endpoint over HTTP.
+"""Spans of a server, exported to an OTLP endpoint over HTTP.
 
-They are put together in batches and sent by a thread, with bounded memory: when the endpoint does not keep up, spans
-are dropped and calls are not. A span has the queue, counts, ids and the code of a refusal; it never has payloads,
-headers, state or keys.
+A thread exports spans in batches, with bounded memory: if the endpoint does not keep up, spans are dropped and calls
+are not delayed. A span has the queue, counts, ids and the error code; it never has payloads, headers, state or keys.
 
-A message brings its trace along in its headers, and whoever acks it says only its id. So the traces of what was handed
-out are remembered, as many as may be, and the span of an ack is joined with the trace of what it acks.
+A message carries its trace in its headers, but an acknowledgement names only its id. The server therefore remembers the
+traces of the messages it delivered, up to ``HELD_MAX``, and puts the span of an acknowledgement into the trace of its
+message.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ try:
     from opentelemetry.trace import Link, Span, SpanKind, StatusCode, get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    raise ImportError("Sending traces needs OpenTelemetry: install fairlane[otel].") from error
+    raise ImportError("Tracing needs OpenTelemetry; install fairlane[otel].") from error
 
 LINKS_MAX: Final = 32
-"""Traces of messages that one span refers to."""
+"""The limit on traces that one span links to."""
 HELD_MAX: Final = 65_536
-"""Messages that were handed out whose traces are remembered."""
+"""Delivered messages whose traces are remembered."""
 _PATH: Final = "/v1/traces"
 _SETTLED: Final = frozenset(("ack", "nack", "forward"))
-_LAST_WORDS_S: Final = 2.0
+_CLOSE_S: Final = 2.0
 _KINDS: Final = {
     "enqueue": "send",
     "forward": "settle",
@@ -70,10 +70,10 @@ class OtlpCall:
         self._request = request
 
     def done(self, answer: Answer) -> None:
-        """Note what was answered, as far as it can be counted."""
+        """Record counts of the answer."""
         span = self._span
         if isinstance(answer, LeasedMessages):
-            span.set_attributes(self._spans.handed_out(getattr(self._request, "queue", ""), answer.deliveries))
+            span.set_attributes(self._spans.delivering(getattr(self._request, "queue", ""), answer.deliveries))
             for link in _links(_traces(answer.deliveries)):
                 span.add_link(link.context, link.attributes)
         elif isinstance(answer, (EnqueueResults, Results)):
@@ -85,20 +85,20 @@ class OtlpCall:
             self._spans.settled(self._request)
 
     def refused(self, error: FairlaneError) -> None:
-        """Note the code of a refusal; its text may name what is nobody else's business."""
+        """Record the error code; the text of an error may contain private data."""
         self._span.set_attribute("error.type", error.code)
         self._span.set_status(StatusCode.ERROR, error.code)
 
     def end(self) -> None:
-        """Let the span be sent."""
+        """End the span, which queues it for export."""
         self._span.end()
 
 
 class OtlpSpans:
-    """Keeps spans of calls and deliveries; see ``Spans``.
+    """Records spans of calls and deliveries; see ``Spans``.
 
-    ``seen`` is told of messages that are handed out for the first time, in a trace that is kept: of each hand-out the
-    one that waited longest.
+    ``seen`` receives an exemplar for each delivery with a sampled trace: the message that waited longest, among those
+    delivered for the first time.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class OtlpSpans:
         self._held: OrderedDict[tuple[str, str], TraceContext] = OrderedDict()
 
     def begin(self, verb: str, request: Shape, origin: CallContext | None) -> OtlpCall:
-        """Begin the span of a call: below the caller's own, or below that of its messages if they all have the same."""
+        """Start the span of a call, below the caller's span, or below the trace that all its messages share."""
         traces = _traces(_news(request)) or self._traces_held(request)
         parent = origin.trace if origin is not None else None
         if parent is not None:
@@ -133,17 +133,17 @@ class OtlpSpans:
         return OtlpCall(self, self._started(verb, attributes, parent, traces), verb, request)
 
     def delivered(self, queue: str, deliveries: Sequence[Delivery]) -> None:
-        """Keep a span for deliveries: below that of the message if there is one, else linked with those of all."""
+        """Record a span for deliveries: below the trace they share, otherwise linked to all of theirs."""
         traces = _traces(deliveries)
         parent = next(iter(traces)) if len(traces) == 1 else None
-        attributes = _attributes("deliver", queue) | self.handed_out(queue, deliveries)
+        attributes = _attributes("deliver", queue) | self.delivering(queue, deliveries)
         if len(deliveries) == 1:
             attributes["messaging.message.conversation_id"] = deliveries[0].correlation_id
             attributes["messaging.message.id"] = deliveries[0].id
         self._started("deliver", attributes, parent, {} if parent is not None else traces).end()
 
-    def handed_out(self, queue: str, deliveries: Sequence[Delivery]) -> dict[str, str | int]:
-        """Remember the traces of messages that are handed out, and return what their span has to say of them."""
+    def delivering(self, queue: str, deliveries: Sequence[Delivery]) -> dict[str, str | int]:
+        """Remember the traces of delivered messages, and return the attributes of their span."""
         now_ms, longest_ms, trace = self._now_ms(), 0, None
         for delivery in deliveries:
             found = trace_in(delivery.headers)
@@ -159,12 +159,12 @@ class OtlpSpans:
         return {"messaging.batch.message_count": len(deliveries), "fairlane.wait_ms": longest_ms}
 
     def settled(self, request: Shape) -> None:
-        """Forget the traces of messages that were acked or given back."""
+        """Forget the traces of settled messages."""
         for place in _places(request):
             self._held.pop(place, None)
 
     def _traces_held(self, request: Shape) -> dict[TraceContext, str]:
-        """Return the traces of the messages that a call speaks of by their ids."""
+        """Return the traces of the messages that a call names by receipts."""
         if not self._held:
             return {}
         found = ((self._held.get(place), place[1]) for place in _places(request))
@@ -187,7 +187,7 @@ class OtlpSpans:
         )
 
     def close(self) -> None:
-        """Send what is left, if the endpoint takes it."""
+        """Export the remaining spans, if the endpoint accepts them."""
         self._provider.shutdown()
 
 
@@ -216,7 +216,7 @@ def _count(request: Shape) -> int | None:
 
 
 def _places(request: Shape) -> list[tuple[str, str]]:
-    """Return queue and id of each message that a call speaks of by a receipt."""
+    """Return queue and id of each message that a call names by a receipt."""
     if isinstance(request, Forward):
         return [(request.queue, request.receipt.id)]
     if isinstance(request, (Ack, Nack, Extend)):
@@ -225,7 +225,7 @@ def _places(request: Shape) -> list[tuple[str, str]]:
 
 
 def _traces(messages: Iterable[NewMessage | Delivery]) -> dict[TraceContext, str]:
-    """Return the traces that messages bring along, up to so many, each with the id of a message if it has one."""
+    """Return the traces of messages, up to the limit, each with a message id if there is one."""
     found = ((trace_in(message.headers), message) for message in messages)
     return _bounded((trace, getattr(message, "id", "")) for trace, message in found if trace is not None)
 
@@ -253,16 +253,16 @@ def _links(traces: Mapping[TraceContext, str]) -> list[Link]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------------- sending
+# -------------------------------------------------------------------------------------------------------------- export
 
 
 @asynccontextmanager
-async def spans_sent(
+async def exported_spans(
     endpoint: str, *, now_ms: Callable[[], int], seen: Callable[[str, Exemplar], None]
 ) -> AsyncIterator[OtlpSpans]:
-    """Send spans to an endpoint for as long as the context lasts.
+    """Export spans to an endpoint while the context lasts.
 
-    Headers, time limits, sampling and the like are those of OpenTelemetry's own variables, read now.
+    OpenTelemetry's own environment variables set headers, timeouts and sampling; they are read now.
     """
     resource = Resource.create({SERVICE_VERSION: __version__})
     if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
@@ -277,7 +277,7 @@ async def spans_sent(
 
 
 async def _closed(spans: OtlpSpans) -> None:
-    """Close, and don't wait for an endpoint that does not answer: the thread goes with the process."""
+    """Close without waiting for an endpoint that does not respond: the thread ends with the process."""
     loop, closed = asyncio.get_running_loop(), asyncio.Event()
 
     def close() -> None:
@@ -287,7 +287,7 @@ async def _closed(spans: OtlpSpans) -> None:
 
     threading.Thread(target=close, name="fairlane-spans", daemon=True).start()
     try:
-        async with asyncio.timeout(_LAST_WORDS_S):
+        async with asyncio.timeout(_CLOSE_S):
             await closed.wait()
     except TimeoutError:
         return

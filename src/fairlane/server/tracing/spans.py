@@ -1,4 +1,4 @@
-"""What doors tell of each call, for those who trace. Without anybody who does, they ask for None and go on."""
+"""The protocol between interfaces and tracing. Without tracing, interfaces have no ``Spans`` and skip it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fairlane.verbs.verb import Shape
 
 
 class CallSpan(Protocol):
-    """A call that is being answered."""
+    """The span of a call."""
 
     def done(self, answer: Answer) -> None:
-        """Learn what was answered."""
+        """Record the answer."""
 
     def refused(self, error: FairlaneError) -> None:
-        """Learn that it was refused."""
+        """Record an error."""
 
     def end(self) -> None:
-        """Learn that it is over, answered or not."""
+        """End the span, whether the call was answered or not."""
 
 
 class Spans(Protocol):
-    """Whoever keeps spans. It must never raise, and never wait."""
+    """Records spans. It must never raise and never wait."""
 
     def begin(self, verb: str, request: Shape, origin: CallContext | None) -> CallSpan:
-        """Begin the span of a call."""
+        """Start the span of a call."""
 
     def delivered(self, queue: str, deliveries: Sequence[Delivery]) -> None:
-        """Keep a span for messages that are sent to a consumer that stays."""
+        """Record a span for messages that are sent to a streaming consumer."""

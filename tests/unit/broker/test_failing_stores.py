@@ -14,7 +14,7 @@ from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.testing.faulty_store import FaultyStore
 from tests.unit.broker.brokers import Background, MoodyStore, engine_on, run
-from tests.unit.broker.desk import broker_with, payloads
+from tests.unit.broker.stepping import broker_with, payloads
 
 
 class Interrupted(BaseException):

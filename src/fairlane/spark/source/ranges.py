@@ -14,7 +14,7 @@ _LITTLE: Final = 1_000
 """Less than this is not worth a second task."""
 
 
-class Span(NamedTuple):
+class JournalBounds(NamedTuple):
     """How far a journal reaches: it can be read after ``beginning``, and its latest event is ``end``."""
 
     beginning: int
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ReadRange:
     """What one task reads: the events after a position and up to another, from a file, or at a node of a cluster."""
 
     after: int
@@ -44,11 +44,11 @@ def first_of(position: int) -> int:
     return position >> NUMBER_BITS << NUMBER_BITS
 
 
-def split(after: int, until: int, *, least: int) -> list[Part]:
+def split(after: int, until: int, *, least: int) -> list[ReadRange]:
     """Split a range into parts of nearly the same length: at least so many, unless there is only a little to read."""
     length = until - after
     if length <= 0:
         return []
     count = max(1, -(-length // ROWS_MAX), min(least, length // _LITTLE))
     ends = [after + length * number // count for number in range(count + 1)]
-    return [Part(after=first, until=last) for first, last in pairwise(ends)]
+    return [ReadRange(after=first, until=last) for first, last in pairwise(ends)]

@@ -12,7 +12,7 @@ from fairlane.journal.arrow import to_batch
 from fairlane.journal.codec import Page, decode
 from fairlane.ports.store import Commit
 from fairlane.spark.whatif.files import selected
-from fairlane.spark.whatif.reproduce import reproduce, reproduction_of
+from fairlane.spark.whatif.reproduction import reproduce, reproduction_of
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal

@@ -12,14 +12,15 @@ from pyspark.sql import SparkSession
 from fairlane.cli.main import cli
 from fairlane.errors import CandidateInvalid
 from fairlane.model.message import NewMessage
-from fairlane.spark.whatif.advise import advise
-from fairlane.spark.whatif.compare import JOURNAL, Journal, Task, compare
-from fairlane.spark.whatif.measures import Span
+from fairlane.spark.whatif.advice import advise
+from fairlane.spark.whatif.comparison import JOURNAL, Journal, compare
+from fairlane.spark.whatif.distribution import split
+from fairlane.spark.whatif.measures import MeasuredPeriod
 from fairlane.spark.whatif.page import page_of
-from fairlane.spark.whatif.reproduce import reproduce
+from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlane.spark.whatif.spread import split
 from fairlane.spark.whatif.targets import target_of
+from fairlane.spark.whatif.tasks import RunTask
 from fairlane.testing.traffic import Traffic
 from fairlane.testing.traffic_drive import make_journal
 from tests.spark.whatif_journals import exported, stepped_broker
@@ -91,7 +92,7 @@ def test_a_queue_is_replayed_with_those_that_share_its_throttle(tmp_path: Path) 
 def test_runs_are_split_into_equal_parts() -> None:
     """One busy queue under eight policies is halved; with a small one beside it, neither is run twice or left out."""
     halves = split([1_000], scenarios=8, into=2)
-    assert halves == [[Task(0, [0, 1, 2, 3])], [Task(0, [4, 5, 6, 7])]]
+    assert halves == [[RunTask(0, [0, 1, 2, 3])], [RunTask(0, [4, 5, 6, 7])]]
     parts = split([1_000, 10], scenarios=4, into=3)
     runs = [(task.group, at) for part in parts for task in part for at in task.scenarios]
     assert sorted(runs) == [(group, at) for group in range(2) for at in range(4)]
@@ -110,7 +111,7 @@ def test_a_span_measures_some_and_replays_all(tmp_path: Path) -> None:
         broker.advance(100)
         broker.ack(delivery)
     journal = Journal(exported(broker, tmp_path))
-    whole, part = compare(journal, []), compare(journal, [], span=Span(from_ms=START_MS + 10))
+    whole, part = compare(journal, []), compare(journal, [], span=MeasuredPeriod(from_ms=START_MS + 10))
     assert set(part.of(0, "work")) == {"", "late"}
     assert part.of(0, "work")["late"].wait_mean_ms == whole.of(0, "work")["late"].wait_mean_ms > 300
 

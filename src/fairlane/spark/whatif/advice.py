@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlane.errors import CandidateInvalid
-from fairlane.spark.whatif.compare import ORIGINAL_AT, Comparison, Journal, compare
-from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures, Span
+from fairlane.spark.whatif.comparison import Comparison, Journal, compare
+from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures, MeasuredPeriod
 from fairlane.spark.whatif.scenario import ORIGINAL, SAME, SCENARIOS_MAX, Scenario, sweep
 from fairlane.spark.whatif.targets import Target
+from fairlane.spark.whatif.tasks import ORIGINAL_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def advise(
     targets: Sequence[Target],
     *,
     sweeps: Sequence[str] = (),
-    span: Span | None = None,
+    span: MeasuredPeriod | None = None,
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:

@@ -1,7 +1,7 @@
-"""Settles messages: what came of all that end in one pass of the event loop travels together.
+"""Settles messages. Results of one pass of the event loop are sent together.
 
-Whatever is asked here names the fencing token of a lease, so it is safe to be repeated: the second time it changes
-nothing. After a lost connection it is repeated until it is answered, or until the lease must have ended.
+Every request names the fencing token of a lease, so it is safe to repeat: the second one changes nothing. After a lost
+connection a request is repeated until it is answered, or until the lease has ended.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from fairlane.client.retrying import is_passing
 from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.verbs.leases import NackIntent
-from fairlane.worker.counters import Counters
 from fairlane.worker.message import SETTLING, WorkMessage
-from fairlane.worker.results import Ack, DeadLetter, Defer, Forward, Result, Retry
+from fairlane.worker.results import Ack, Counters, DeadLetter, Defer, Forward, Result, Retry
 
 Ask: TypeAlias = Callable[[Sequence[WorkMessage]], Awaitable[Sequence[FairlaneError | None]]]
-GiveBack: TypeAlias = Retry | DeadLetter | Defer
-_COUNTERS: Final[dict[type[GiveBack], str]] = {Retry: "retried", DeadLetter: "dead", Defer: "deferred"}
-_INTENTS: Final[dict[type[GiveBack], NackIntent]] = {Retry: "failure", DeadLetter: "dead", Defer: "defer"}
+NackResult: TypeAlias = Retry | DeadLetter | Defer
+_COUNTERS: Final[dict[type[NackResult], str]] = {Retry: "retried", DeadLetter: "dead", Defer: "deferred"}
+_INTENTS: Final[dict[type[NackResult], NackIntent]] = {Retry: "failure", DeadLetter: "dead", Defer: "defer"}
 GONE: Final = (LeaseMismatch, MessageNotFound, QueueNotFound, Closed)
 _log = logging.getLogger("fairlane.worker")
 
 
 class Settler:
-    """Tells the broker what came of messages, each once."""
+    """Sends the result of each message to the broker, once."""
 
     def __init__(
         self, client: AsyncClient, queue: str, counters: Counters, forget: Callable[[WorkMessage], None]
@@ -41,12 +40,12 @@ class Settler:
         self._loop = asyncio.get_running_loop()
         self._acks: list[WorkMessage] = []
         self._costs: dict[int, int] = {}
-        self._back: dict[GiveBack, list[WorkMessage]] = {}
+        self._back: dict[NackResult, list[WorkMessage]] = {}
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def settle(self, message: WorkMessage, result: Result) -> None:
-        """Let a message have a result, unless it has one already or is no longer ours."""
+        """Settle a message with a result, unless it is already settled or lost."""
         if message.phase == SETTLING:
             return
         message.phase = SETTLING
@@ -64,26 +63,26 @@ class Settler:
             self._loop.call_soon(self._flush)
 
     def lose(self, message: WorkMessage) -> None:
-        """Drop a message that is no longer ours."""
+        """Drop a message whose lease is lost."""
         message.phase = SETTLING
         self._costs.pop(message.token, None)
         self._counters.lost += 1
         self._forget(message)
-        told = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
-        _log.warning("A lease was lost; the message comes again.", extra=told)
+        fields = {"queue": self._queue, "message_id": message.id, "correlation_id": message.correlation_id}
+        _log.warning("Lost the lease of a message; it is delivered again.", extra=fields)
 
     async def drained(self) -> None:
-        """Wait until all that was settled is answered."""
+        """Wait until the broker has answered all results."""
         self._flush()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         for task in self._tasks:
             task.cancel()
 
-    # ------------------------------------------------------------------------------------------------------ the inside
+    # ------------------------------------------------------------------------------------------------------- internals
 
     def _flush(self) -> None:
         self._is_scheduled = False
@@ -93,7 +92,7 @@ class Settler:
         if self._back:
             back, self._back = self._back, {}
             for result, messages in back.items():
-                self._start(self._send(messages, self._giving_back(result), _COUNTERS[type(result)]))
+                self._start(self._send(messages, self._nack(result), _COUNTERS[type(result)]))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -104,7 +103,7 @@ class Settler:
         costs = [self._costs.get(message.token) for message in messages] if self._costs else None
         return await self._client.ack_many(self._queue, messages, costs=costs)
 
-    def _giving_back(self, result: GiveBack) -> Ask:
+    def _nack(self, result: NackResult) -> Ask:
         intent = _INTENTS[type(result)]
         error = "" if isinstance(result, Defer) else result.error[:ERROR_LENGTH_MAX]
         delay_ms = None if isinstance(result, DeadLetter) else result.delay_ms
@@ -134,7 +133,7 @@ class Settler:
             answers = await self._ask(messages, ask)
             again = [message for message, error in zip(messages, answers, strict=True) if error and is_passing(error)]
             for message, error in zip(messages, answers, strict=True):
-                if error is None or (is_repeated and isinstance(error, MessageNotFound)):  # it was done the first time
+                if error is None or (is_repeated and isinstance(error, MessageNotFound)):  # the first request succeeded
                     self._done(message, counter)
                 elif not is_passing(error):
                     (on_refused or self._refused)(message, error)
@@ -151,7 +150,7 @@ class Settler:
             return [error] * len(messages)
 
     def _in_time(self, messages: list[WorkMessage]) -> list[WorkMessage]:
-        """Return messages whose lease may still last, and drop the others."""
+        """Return the messages whose lease may still be valid, and drop the others."""
         now = self._loop.time()
         for message in messages:
             if message.due_s <= now:
@@ -166,13 +165,13 @@ class Settler:
 
     def _refused(self, message: WorkMessage, error: FairlaneError) -> None:
         if not isinstance(error, GONE):
-            _log.error("A message could not be settled: %s", error, extra={"code": error.code, "queue": self._queue})
+            _log.error("Cannot settle a message: %s", error, extra={"code": error.code, "queue": self._queue})
         self.lose(message)
 
     def _not_forwarded(self, message: WorkMessage, error: FairlaneError) -> None:
         if isinstance(error, LeaseMismatch | MessageNotFound | Closed):
             self.lose(message)
             return
-        self._counters.failed += 1  # neither acked nor enqueued: it is as if the handler had failed
+        self._counters.failed += 1  # neither acknowledged nor enqueued, so treat it like a failed handler
         back = Retry(error=f"{type(error).__name__}: {error}")
-        self._start(self._send([message], self._giving_back(back), "retried"))
+        self._start(self._send([message], self._nack(back), "retried"))

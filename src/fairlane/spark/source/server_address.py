@@ -30,7 +30,7 @@ _FIND_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServerAddress:
     """A server, or some nodes of a cluster, and who we are to it.
 
     It can be pickled; connections are made where they are used.
@@ -52,7 +52,7 @@ class Place:
         """
         return addresses_of(self.server)
 
-    def near(self, at: str | None) -> Place:
+    def near(self, at: str | None) -> ServerAddress:
         """Return this place, with a node that has answered before as the first to be asked."""
         return self if at is None else replace(self, server=",".join(dict.fromkeys([at, *self.addresses])))
 

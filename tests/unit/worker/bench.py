@@ -1,4 +1,4 @@
-"""A worker on a broker in this process, for tests: what it is to handle, and what became of it."""
+"""A worker on a broker in this process, with a transport that tests can observe and interrupt."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Tapped:
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:
         self.calls.append((verb, request))
-        self._tell()
+        self._notify()
         if self.refusals.get(verb):
             raise self.refusals[verb].pop(0)
         answer = await self._inner.call(verb, request, wait_ms=wait_ms)
         self.answered.append(verb)
-        self._tell()
+        self._notify()
         return answer
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
@@ -48,7 +48,7 @@ class Tapped:
 
     async def open(self, request: Consume, sink: Sink) -> Channel:
         self.calls.append(("open", request))
-        self._tell()
+        self._notify()
         if self.refusals.get("open"):
             raise self.refusals["open"].pop(0)
         self.sinks.append(sink)
@@ -57,10 +57,10 @@ class Tapped:
     async def close(self) -> None:
         await self._inner.close()
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so, looking again after each call."""
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait until a condition holds, checking it after each call."""
         async with asyncio.timeout(PATIENCE_S):
-            while not is_so():
+            while not is_true():
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -68,11 +68,11 @@ class Tapped:
         """Return how many calls of a verb were answered."""
         return self.answered.count(verb)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
 
 
-class Shop:
+class WorkerBench:
     """A broker with a queue, a client of it, and a worker."""
 
     def __init__(self, client: AsyncClient, tap: Tapped) -> None:
@@ -84,29 +84,29 @@ class Shop:
         """Enqueue payloads, and return their ids."""
         return [await self.client.enqueue(queue, NewMessage(payload=payload)) for payload in payloads]
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        await self.tap.until(is_so)
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        await self.tap.until(is_true)
 
     async def settled(self, verb: str, count: int = 1) -> None:
-        """Wait until so many calls of a verb are answered."""
+        """Wait until a number of calls of a verb are answered."""
         await self.until(lambda: self.tap.count(verb) >= count)
 
 
 @asynccontextmanager
-async def opened(**policy: Any) -> AsyncIterator[Shop]:
-    """Open a shop whose queue is ``jobs``, with an immediate retry unless its policy says otherwise."""
+async def opened(**policy: Any) -> AsyncIterator[WorkerBench]:
+    """Open a bench with a queue ``jobs`` that retries at once, unless the policy says otherwise."""
     tap = Tapped(EmbeddedTransport())
     async with AsyncClient(tap) as client:
         await client.create_queue("jobs", {"backoff_ms": 0, "backoff_jitter": 0.0} | policy)
-        yield Shop(client, tap)
+        yield WorkerBench(client, tap)
 
 
-def in_shop(test: Callable[[Shop], Awaitable[None]], **policy: Any) -> None:
-    """Run a test in a shop of its own."""
+def on_bench(test: Callable[[WorkerBench], Awaitable[None]], **policy: Any) -> None:
+    """Run a test on a new bench."""
 
     async def run() -> None:
-        async with asyncio.timeout(PATIENCE_S), opened(**policy) as shop:
-            await test(shop)
+        async with asyncio.timeout(PATIENCE_S), opened(**policy) as bench:
+            await test(bench)
 
     asyncio.run(run())

@@ -7,23 +7,25 @@ back a few rows: nothing is shuffled. So one very busy queue under many policies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from fairlane.spark.whatif.compare import Outcome, Task, Work, run_tasks
+from fairlane.spark.whatif.tasks import RunOutcome, RunPlan, RunTask, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def run_in_spark(
     spark: SparkSession,
-    work: Work,
+    work: RunPlan,
     *,
     sizes: Sequence[int],
     tasks: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Outcome]:
+) -> list[RunOutcome]:
     """Run all scenarios on all groups. The files must be where executors find them under the same names.
 
     Args:
@@ -39,8 +41,8 @@ def run_in_spark(
     plan = msgspec.msgpack.encode(parts)
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        known = msgspec.msgpack.decode(told, type=Work)
-        tasks = msgspec.msgpack.decode(plan, type=list[list[Task]])
+        known = msgspec.msgpack.decode(told, type=RunPlan)
+        tasks = msgspec.msgpack.decode(plan, type=list[list[RunTask]])
         for batch in batches:
             for part in batch.column("id").to_pylist():
                 outcomes = [msgspec.msgpack.encode(outcome) for outcome in run_tasks(known, tasks[part])]
@@ -48,12 +50,12 @@ def run_in_spark(
 
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, "outcome binary")
     total = sum(len(task.scenarios) for part in parts for task in part)
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     done = 0
     if progress is not None:
         progress(0, total)
     for row in frame.collect():
-        outcome = msgspec.msgpack.decode(bytes(row.outcome), type=Outcome)
+        outcome = msgspec.msgpack.decode(bytes(row.outcome), type=RunOutcome)
         outcomes.append(outcome)
         done += len({one.scenario for one in outcome.measures if one.scenario >= 0})
     if progress is not None:
@@ -61,7 +63,7 @@ def run_in_spark(
     return outcomes
 
 
-def split(sizes: Sequence[int], *, scenarios: int, into: int) -> list[list[Task]]:
+def split(sizes: Sequence[int], *, scenarios: int, into: int) -> list[list[RunTask]]:
     """Return all runs in parts of about equal work, each part with few groups.
 
     Args:
@@ -78,4 +80,4 @@ def split(sizes: Sequence[int], *, scenarios: int, into: int) -> list[list[Task]
         part = min(len(parts) - 1, (done + size // 2) * len(parts) // whole)
         parts[part].setdefault(group, []).append(at)
         done += size
-    return [[Task(group, listed) for group, listed in part.items()] for part in parts if part]
+    return [[RunTask(group, listed) for group, listed in part.items()] for part in parts if part]

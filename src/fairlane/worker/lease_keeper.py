@@ -1,4 +1,4 @@
-"""Keeps leases: all that a consumer holds is extended in time, whether its handler has begun or not."""
+"""Extends the leases of all messages that a consumer holds, whether their handler has started or not."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from fairlane.client.aio import AsyncClient
 from fairlane.errors import FairlaneError
 from fairlane.model.partitions import partition_of_id
 from fairlane.worker.message import RUNNING, WAITING, WorkMessage
-from fairlane.worker.settling import GONE
+from fairlane.worker.settlement import GONE
 
-_PARTS = 3
+_EXTENSIONS = 3
+"""How many extensions fit into a visibility timeout, so that one or two may fail."""
 _EXTEND_MAX = 5_000
 
 
-class Keeper:
-    """The messages that are held, by the token of their lease, and the task that extends them."""
+class LeaseKeeper:
+    """The messages that a consumer holds, by fencing token, and the task that extends their leases.
+
+    When it is unsure which messages are still leased, after a lost connection, ``doubt`` checks at once; ``on_checked``
+    is called when that is known. ``on_lost`` is called for each message that was lost before its handler started.
+    """
 
     def __init__(
         self,
@@ -37,24 +42,24 @@ class Keeper:
         self.held: dict[int, WorkMessage] = {}
 
     def due_s(self) -> float:
-        """Return when a lease that begins now ends, by the clock of the event loop."""
+        """Return when a lease that starts now ends, on the clock of the event loop."""
         return self._loop.time() + self._visibility_ms / 1000
 
     def add(self, messages: Iterable[WorkMessage]) -> None:
-        """Hold messages."""
+        """Extend the leases of these messages from now on."""
         self.held.update((message.token, message) for message in messages)
 
     def forget(self, message: WorkMessage) -> None:
-        """Hold a message no longer."""
+        """Stop extending the lease of a message."""
         self.held.pop(message.token, None)
 
     def doubt(self) -> None:
-        """Find out at once what is still ours; ``on_checked`` is called when that is known."""
+        """Check at once which leases are still valid; ``on_checked`` is called when that is known."""
         self._is_doubtful.set()
 
     async def run(self) -> None:
-        """Extend all that is held, each third of the time a lease lasts."""
-        pause_s = self._visibility_ms / 1000 / _PARTS
+        """Extend all leases after each third of the visibility timeout."""
+        pause_s = self._visibility_ms / 1000 / _EXTENSIONS
         while True:
             try:
                 async with asyncio.timeout(pause_s):
@@ -81,7 +86,7 @@ class Keeper:
             self._on_checked()
 
     async def _extend_all(self) -> None:
-        """Extend what is in each partition of the queue on its own, so that one that does not answer holds up none."""
+        """Extend the leases of each partition separately, so that an unresponsive partition does not delay others."""
         held: dict[int, list[WorkMessage]] = {}
         for message in self.held.values():
             held.setdefault(partition_of_id(message.id), []).append(message)

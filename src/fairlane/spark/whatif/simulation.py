@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from fairlane.journal.records import Opened
 from fairlane.spark.whatif.attempts import ACKED, EXPIRED, RETURNED
-from fairlane.spark.whatif.places import BITS, FORSAKEN, LATER, STEP, Part, Place, Played
+from fairlane.spark.whatif.messages import BITS, FORSAKEN, STEP, Played, ReplayedMessage
+from fairlane.spark.whatif.queues import LATER, ReplayedQueue, ReplayedQueues
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.rows import NEVER, Ints
 from fairlane.spark.whatif.scenario import Scenario
-from fairlane.spark.whatif.world import World
 
 _ONE_MS = 1 << BITS
 _MASK = _ONE_MS - 1
@@ -30,22 +31,25 @@ class Player:
     be done for all at once.
     """
 
-    def __init__(self, recording: Recording, scenario: Scenario, items: list[Part]) -> None:
+    def __init__(self, recording: Recording, scenario: Scenario, items: list[ReplayedMessage]) -> None:
         self._recording = recording
         self._items = items
         self._running: list[int] = []
         self._gone: list[tuple[int, int]] = []
-        self._leases: list[Part] = []
+        self._leases: list[ReplayedMessage] = []
         self._hand_outs: list[tuple[int, int]] = []
         self._contended: list[tuple[int, int]] = []
-        self._returned: list[Part] = []
+        self._returned: list[ReplayedMessage] = []
         self._throttled_ms: dict[int, int] = {}
         self._capped_ms: dict[int, int] = {}
+        self._paused_ms: dict[int, int] = {}
         self._come = 0
         self._changed = 0
-        self._world = World(recording, scenario, self._leased)
+        self._queues = ReplayedQueues(recording.sequence, scenario, self._leased)
+        for name, slots in zip(recording.queues, recording.slots, strict=True):
+            self._queues.add(name, slots)
 
-    def _leased(self) -> list[Part]:
+    def _leased(self) -> list[ReplayedMessage]:
         return [self._leases[entry & _MASK] for entry in sorted(self._running)]
 
     # -------------------------------------------------------------------------------------------------------- the loop
@@ -53,7 +57,7 @@ class Player:
     def play(self) -> Played:  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than what it would do
         """Play all of it, until nothing more can happen."""
         items, arrivals, changes = self._items, self._recording.at_ms, self._recording.changes
-        running, gone, leases, places = self._running, self._gone, self._leases, self._world.places
+        running, gone, leases, places = self._running, self._gone, self._leases, self._queues.all
         serve, is_alone = self._serve, len(places) == 1
         is_timed, tells, count = self._recording.is_timed, self._recording.tells, len(arrivals)
         coming_ms = arrivals[0] if arrivals else LATER
@@ -95,7 +99,7 @@ class Player:
                         place.offer_many((), now_ms)  # time passes first, as in the broker
                 while running and running[0] < limit:
                     part = leases[heappop(running) & _MASK]
-                    place = places[part.place]
+                    place = places[part.queue]
                     place.release(part.key)
                     if part.course:
                         self._finish(place, part, now_ms)
@@ -111,7 +115,7 @@ class Player:
 
     def _change(self, now_ms: int) -> int:
         """Let happen what happened besides messages and leases, and return when it goes on with that."""
-        world, changes, items, arrivals = self._world, self._recording.changes, self._items, self._recording.at_ms
+        replayed, changes, items, arrivals = self._queues, self._recording.changes, self._items, self._recording.at_ms
         while self._changed < len(changes) and (change := changes[self._changed]).at_ms <= now_ms:
             at = end = self._come
             while end < change.before and arrivals[end] <= now_ms:
@@ -119,26 +123,26 @@ class Player:
             self._come = end
             if end > at:
                 self._offer(items[at:end], now_ms)
-            if change.kind == "removed":
-                world.remove(items[change.part])
-            elif change.kind != "opened":
-                world.change(change, now_ms)
+            if change.record is None:
+                replayed.remove(items[change.part])
+            elif not isinstance(change.record, Opened):
+                replayed.change(change.record, now_ms)
             elif self._come:  # before any message it means nothing
-                world.reopen(now_ms)
+                replayed.reopen(now_ms)
             self._changed += 1
         return changes[self._changed].at_ms if self._changed < len(changes) else LATER
 
-    def _offer(self, parts: list[Part], now_ms: int) -> None:
-        for number, place in enumerate(self._world.places):
-            here = [part for part in parts if part.place == number]
+    def _offer(self, parts: list[ReplayedMessage], now_ms: int) -> None:
+        for number, place in enumerate(self._queues.all):
+            here = [part for part in parts if part.queue == number]
             if not here:
                 continue
             if self._recording.tells:
-                for key in place.line.policies.learn(here):  # type: ignore[arg-type] # they have what it looks at
-                    place.kernel.refresh_policy(key)
-            place.offer_many(here, now_ms)
+                place.schedule.offer_new(here, now_ms)
+            else:
+                place.offer_many(here, now_ms)
 
-    def _serve(self, place: Place, now_ms: int) -> None:
+    def _serve(self, place: ReplayedQueue, now_ms: int) -> None:
         """Let idle consumers take what they can."""
         if place.changes_at <= now_ms:
             place.pass_time(now_ms)
@@ -153,15 +157,15 @@ class Player:
                 if place.free <= 0 and kernel.has_ready():
                     self._contended.append((len(self._leases) - len(taken), len(self._leases)))
         elif wake_ms <= now_ms:
-            self._world.reap(place, now_ms)
+            self._queues.reap(place, now_ms)
 
     def _watch(self, now_ms: int) -> None:
         """Find out when something happens by itself."""
-        for place in self._world.places:
+        for place in self._queues.all:
             wake_ms = place.kernel.next_event_at() if len(place.kernel) else None
             place.wake_ms = LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
-    def _lease(self, place: Place, taken: list[Part], now_ms: int) -> None:
+    def _lease(self, place: ReplayedQueue, taken: list[ReplayedMessage], now_ms: int) -> None:
         """Let what was taken run."""
         running, leases = self._running, self._leases
         self._hand_outs.append((now_ms, len(taken)))
@@ -170,9 +174,11 @@ class Player:
         leases += taken
         for part in taken:
             if part.course == FORSAKEN:
-                heappush(self._gone, (now_ms + self._recording.busy_ms[part.at], part.place))
+                heappush(self._gone, (now_ms + self._recording.busy_ms[part.at], part.queue))
             heappush(running, entry + part.hold)
             entry += 1
+        if place.queue.pauses:
+            self._note_pauses(place, taken, now_ms)
         holdups = place.kernel.holdups()
         if holdups:
             first = self._recording.first
@@ -181,7 +187,13 @@ class Player:
                     self._throttled_ms[part.number] = holdup.throttled_ms
                     self._capped_ms[part.number] = holdup.capped_ms
 
-    def _finish(self, place: Place, part: Part, now_ms: int) -> None:
+    def _note_pauses(self, place: ReplayedQueue, taken: list[ReplayedMessage], now_ms: int) -> None:
+        first, within = self._recording.first, place.queue.pauses.within
+        for part in taken:
+            if part.at == first[part.number] and (paused_ms := within(part.key, part.ready_ms, now_ms)):
+                self._paused_ms[part.number] = paused_ms
+
+    def _finish(self, place: ReplayedQueue, part: ReplayedMessage, now_ms: int) -> None:
         """End an attempt that does not end as usual."""
         recording, at = self._recording, part.at
         end = recording.end[at]
@@ -192,11 +204,12 @@ class Player:
         elif end in (RETURNED, EXPIRED):
             self._return(place, part, recording.delay_ms[at], now_ms)
 
-    def _return(self, place: Place, part: Part, delay_ms: int, now_ms: int) -> None:
+    def _return(self, place: ReplayedQueue, part: ReplayedMessage, delay_ms: int, now_ms: int) -> None:
         """Let a message wait again, at the back of its line."""
         self._returned.append(part)
         part.begin(self._recording, part.at + 1)
-        part.line = (self._come - 1) * STEP + 1 + len(self._returned) % (STEP - 1)
+        part.joined = (self._come - 1) * STEP + 1 + len(self._returned) % (STEP - 1)
+        part.since_ms = now_ms
         part.reschedule(due_ms=now_ms + delay_ms if delay_ms else None, deadline_ms=part.deadline_ms)
         place.kernel.offer(part, now_ms)
 
@@ -204,14 +217,14 @@ class Player:
 
     def _played(self) -> Played:
         """Return what became of all parts, and let items be as they were for the next run."""
-        world, recording = self._world, self._recording
-        for place in world.places:
-            world.reap(place)
+        replayed, recording = self._queues, self._recording
+        for place in replayed.all:
+            replayed.reap(place)
             for left in place.kernel.waiting_items():
                 left.lane = left.next = left.previous = left.held = None
         for part in self._returned:
             number = part.number
-            part.line = number * STEP
+            part.joined, part.since_ms = number * STEP, recording.at_ms[number]
             part.begin(recording, recording.first[number])
             part.reschedule(due_ms=recording.due_ms[number], deadline_ms=recording.deadline_ms[number])
         numbers = np.fromiter((part.number for part in self._leases), dtype=np.int64, count=len(self._leases))
@@ -220,9 +233,10 @@ class Player:
             leased_ms=self._first_leases(numbers).tolist(),
             throttled_ms=self._throttled_ms,
             capped_ms=self._capped_ms,
+            paused_ms=self._paused_ms,
             contended=np.concatenate(contended).tolist() if contended else [],
-            missed=world.missed,
-            removed=world.removed,
+            missed=replayed.missed,
+            removed=replayed.removed,
         )
 
     def _first_leases(self, numbers: Ints) -> Ints:
@@ -233,6 +247,6 @@ class Player:
         return first
 
 
-def play(recording: Recording, scenario: Scenario, items: list[Part]) -> Played:
+def play(recording: Recording, scenario: Scenario, items: list[ReplayedMessage]) -> Played:
     """Play a recording under a scenario, with items that no other run uses meanwhile."""
     return Player(recording, scenario, items).play()

@@ -1,4 +1,4 @@
-"""Controls beyond the simplest: hooks, a redrive that is stopped, and what a weak key is refused."""
+"""Controls: hooks, stopping a redrive, pausing keys, and missing rights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SCRIPT = 'function on_enqueue(msg) return { fairness_key = msg.headers["shop"], weight = 3 } end'
 
 
-def test_a_hook_is_tried_and_set(server: Served, viewer: Viewer) -> None:
-    """A dry run says what the script answers to each sample, or how it fails, and changes nothing; setting is asked."""
+def test_a_hook_is_dry_run_and_set(server: Served, viewer: Viewer) -> None:
+    """A dry run shows the result or fault of each sample and changes nothing; setting needs a confirmation."""
     server.post("queues/create", {"queue": "hooked"})
     server.enqueue("hooked", "acme", headers={"shop": "north"})
     page = viewer.open(server, "hooks/hooked")
-    viewer.sees("hooked has no on_enqueue.")
+    viewer.sees("hooked has no on_enqueue hook.")
     page.fill("#script", SCRIPT)
     page.click("#take")
     page.wait_for_function("document.getElementById('samples').value.includes('north')")
@@ -39,25 +39,25 @@ def test_a_hook_is_tried_and_set(server: Served, viewer: Viewer) -> None:
     page.click("#no")
     page.click("#set-hook")
     page.click("#yes")
-    viewer.sees("This is the on_enqueue of hooked.")
+    viewer.sees("Current on_enqueue hook of hooked.")
     assert server.post("queue/stats", {"queue": "hooked"})["policy"]["on_enqueue"] == SCRIPT
     (message_id,) = server.enqueue("hooked", "ignored", headers={"shop": "south"})
     assert server.post("queue/get", {"queue": "hooked", "id": message_id})["fairness_key"] == "south"
     page.click("#remove-hook")
     page.click("#yes")
-    viewer.sees("hooked has no on_enqueue.")
+    viewer.sees("hooked has no on_enqueue hook.")
     page.goto(f"{server.address}/#/controls")
-    viewer.sees("queue set: hooked")
+    viewer.sees("queue hooked created or updated")
 
 
-def test_a_script_that_is_none_is_refused(server: Served, viewer: Viewer) -> None:
-    """What can't be read is told, and so is a sample that is no JSON; nothing is set."""
+def test_an_invalid_script_is_rejected(server: Served, viewer: Viewer) -> None:
+    """The page shows syntax errors and samples that are not JSON; nothing is set."""
     server.post("queues/create", {"queue": "unhooked"})
     page = viewer.open(server, "hooks/unhooked")
-    viewer.sees("unhooked has no on_enqueue.")
+    viewer.sees("unhooked has no on_enqueue hook.")
     page.fill("#samples", "not JSON")
     page.click("#dry-run")
-    viewer.sees("A sample is no JSON object: not JSON")
+    viewer.sees("Sample is not a JSON object: not JSON")
     page.fill("#script", "function on_enqueue(")
     page.click("#set-hook")
     page.click("#yes")
@@ -65,8 +65,8 @@ def test_a_script_that_is_none_is_refused(server: Served, viewer: Viewer) -> Non
     assert server.post("queue/stats", {"queue": "unhooked"})["policy"]["on_enqueue"] is None
 
 
-def test_a_redrive_of_one_key_is_watched_and_stopped(server: Served, viewer: Viewer) -> None:
-    """Letters are sifted by key; a slow redrive of these shows how far it is, and ends when it is stopped."""
+def test_a_redrive_of_one_key_can_be_stopped(server: Served, viewer: Viewer) -> None:
+    """Dead letters are filtered by key; a slow redrive shows its progress and can be stopped."""
     server.post("queues/create", {"queue": "letters"})
     server.enqueue("letters", "acme", 20)
     server.enqueue("letters", "bakery", 3)
@@ -91,7 +91,7 @@ def test_a_redrive_of_one_key_is_watched_and_stopped(server: Served, viewer: Vie
 
 
 def test_a_key_is_paused_and_resumed(server: Served, viewer: Viewer) -> None:
-    """The others go on."""
+    """Other keys are not affected."""
     server.post("queues/create", {"queue": "split"})
     server.enqueue("split", "acme", 2)
     server.enqueue("split", "bakery", 2)
@@ -108,14 +108,14 @@ def test_a_key_is_paused_and_resumed(server: Served, viewer: Viewer) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    """Serve with keys."""
+    """Start a server with authentication."""
     data: Path = tmp_path_factory.mktemp("guarded")
     with served(data, "--auth", "true") as server:
         yield server, (data / "admin.key").read_text().strip()
 
 
 @pytest.mark.parametrize(
-    ("place", "clicks", "told"),
+    ("place", "clicks", "text"),
     [
         ("queue/mine", ["[aria-label='Pause acme']", "#yes"], "has no right to admin on queue 'mine'"),
         ("queue/mine", ["[aria-label='Change the weight of acme']", "#yes"], "has no right to admin"),
@@ -126,10 +126,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
         ("controls", [], "has no right to admin"),
     ],
 )
-def test_a_weak_key_is_refused_what_it_may_not(
-    guarded: tuple[Served, str], browser: Browser, place: str, clicks: list[str], told: str
+def test_missing_rights_are_shown(
+    guarded: tuple[Served, str], browser: Browser, place: str, clicks: list[str], text: str
 ) -> None:
-    """Each control says whose right is missing, and changes nothing; what the key may see is shown."""
+    """Each control names the missing right and changes nothing; what the API key may see is shown."""
     server, admin = guarded
     before = server.post("queues/list", key=admin)["queues"]
     if not before:
@@ -144,7 +144,7 @@ def test_a_weak_key_is_refused_what_it_may_not(
     page.keyboard.press("Enter")
     for click in clicks:
         page.click(click)
-    page.locator("#notice, main", has_text=told).first.wait_for()
+    page.locator("#notice, main", has_text=text).first.wait_for()
     events = server.post("journal/read", {"after": end, "count": 10_000}, key=admin)["events"]
-    assert {event["name"].partition(":")[0] for event in events} == {"auth"}  # the key itself, and nothing else
+    assert {event["name"].partition(":")[0] for event in events} == {"auth"}  # the API key itself, and nothing else
     viewer.close()

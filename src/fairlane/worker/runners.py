@@ -1,7 +1,8 @@
-"""Runs handlers, as many at the same time as may be.
+"""Runs handlers, up to the concurrency of their policy.
 
-A runner is a task that takes one message after the other from the backlog, and ends when there is none; so a handler
-that never waits costs no task. To interrupt a handler its runner is cancelled, which then goes on with the next one.
+A runner is a task that takes one message after another from the backlog and ends when it is empty. So a handler that
+never awaits anything costs no task of its own. To interrupt a handler, its runner is cancelled, and then continues with
+the next message.
 """
 
 from __future__ import annotations
@@ -14,25 +15,24 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from fairlane.worker.counters import Counters
 from fairlane.worker.message import RUNNING, SETTLING, WAITING, WorkMessage
 from fairlane.worker.policy import Answer, AsyncHandle, HandlerPolicy
-from fairlane.worker.results import ACK, KINDS, Defer, Result
-from fairlane.worker.settling import Settler
+from fairlane.worker.results import ACK, KINDS, Counters, Defer, Result
+from fairlane.worker.settlement import Settler
 
-_STRETCH = 64
-"""How many messages a runner may handle before others have their turn, if no handler waits for anything."""
+_MESSAGES_PER_STEP = 64
+"""After this many messages a runner yields to the event loop, in case no handler awaits anything."""
 THREAD_PREFIX = "fairlane-handler-"
 OnError: TypeAlias = Callable[[BaseException, WorkMessage | None], Awaitable[None]]
 _log = logging.getLogger("fairlane.worker")
 
 
-def _all(_message_id: str) -> bool:
+def _any_id(_message_id: str) -> bool:
     return True
 
 
 class Runners:
-    """The backlog of a consumer, and the runners that work on it."""
+    """The backlog of a consumer, and the runners that process it."""
 
     def __init__(
         self, handle: AsyncHandle, policy: HandlerPolicy, *, settler: Settler, counters: Counters, on_error: OnError
@@ -52,22 +52,22 @@ class Runners:
         self.backlog: deque[WorkMessage] = deque()
 
     def offer(self, messages: Sequence[WorkMessage]) -> None:
-        """Take in messages to be handled."""
+        """Add messages to the backlog."""
         self.backlog.extend(messages)
         self._start()
 
     def pause(self) -> None:
-        """Begin with no more messages."""
+        """Start no more handlers."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """Begin with messages again."""
+        """Start handlers again."""
         self._is_paused = False
         self._start()
 
-    def take_unseen(self, is_meant: Callable[[str], bool] = _all) -> list[WorkMessage]:
-        """Take out all that no handler has seen, or those of them whose ids are meant."""
-        unseen = [message for message in self.backlog if message.phase == WAITING and is_meant(message.id)]
+    def take_unseen(self, matches: Callable[[str], bool] = _any_id) -> list[WorkMessage]:
+        """Remove and return the messages that no handler has seen, optionally only those with matching ids."""
+        unseen = [message for message in self.backlog if message.phase == WAITING and matches(message.id)]
         for message in unseen:
             message.phase = SETTLING
         rest = [message for message in self.backlog if message.phase == WAITING]
@@ -76,7 +76,7 @@ class Runners:
         return unseen
 
     def interrupt(self, *, is_final: bool) -> None:
-        """Tell all handlers that are running to stop; if that is final, give back their messages at once."""
+        """Interrupt all running handlers; if final, defer their messages without waiting for them."""
         for message in list(self._running):
             message.interrupt("stop")
             if is_final:
@@ -87,13 +87,13 @@ class Runners:
         await self._idle.wait()
 
     async def close(self) -> None:
-        """End all runners, whatever they do."""
+        """Cancel all runners."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # ------------------------------------------------------------------------------------------------------ the inside
+    # ------------------------------------------------------------------------------------------------------- internals
 
     def _start(self) -> None:
         if self._is_paused:
@@ -107,9 +107,9 @@ class Runners:
 
     async def _run(self) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - we are in one
+        assert task is not None  # noqa: S101 - this coroutine runs in a task
         backlog, settler, counters = self.backlog, self._settler, self._counters
-        stretch = _STRETCH
+        left = _MESSAGES_PER_STEP
         try:
             while backlog and not self._is_paused:
                 message = backlog.popleft()
@@ -126,9 +126,9 @@ class Runners:
                     self._running.discard(message)
                 if result is not None:
                     settler.settle(message, result)
-                stretch -= 1
-                if not stretch:
-                    stretch = _STRETCH
+                left -= 1
+                if not left:
+                    left = _MESSAGES_PER_STEP
                     await asyncio.sleep(0)
         finally:
             self._active -= 1
@@ -136,7 +136,7 @@ class Runners:
                 self._idle.set()
 
     async def _outcome(self, message: WorkMessage, task: asyncio.Task[None]) -> Result | None:
-        """Return what is to become of a message, or None if that has been seen to."""
+        """Run the handler and return the result for its message; None if the message is already settled or lost."""
         timer = None
         if self._policy.timeout_s is not None:
             timer = self._loop.call_later(self._policy.timeout_s, message.interrupt, "timeout")
@@ -147,7 +147,7 @@ class Runners:
                 if task.cancelling():
                     raise
                 return await self._failed(message, error)
-        except BaseException as error:  # noqa: BLE001 - no handler may end a worker, not even by SystemExit
+        except BaseException as error:  # noqa: BLE001 - no handler may end the worker, not even with SystemExit
             if message.interruption is None:
                 return await self._failed(message, error)
         else:
@@ -166,37 +166,37 @@ class Runners:
             return ACK
         if isinstance(answer, KINDS):
             return answer
-        wrong = TypeError(f"A handler returns None, Ack, Retry, DeadLetter, Forward or Defer, not {type(answer)}.")
+        wrong = TypeError(f"A handler must return None, Ack, Retry, DeadLetter, Forward or Defer, got {type(answer)}.")
         return await self._failed(message, wrong)
 
     async def interrupted(self, message: WorkMessage) -> Result | None:
-        """Return what becomes of a message whose handler was told to stop."""
+        """Return the result for a message whose handler was interrupted; None if it is already settled or lost."""
         if message.phase != RUNNING:
-            return None  # it was seen to when its handler was told
+            return None  # interrupt() has settled it
         if message.interruption == "lost":
             self._settler.lose(message)
             return None
         if message.interruption == "stop":
             return Defer()
-        return await self._failed(message, TimeoutError(f"It took longer than {self._policy.timeout_s} s."))
+        return await self._failed(message, TimeoutError(f"The handler took longer than {self._policy.timeout_s} s."))
 
     async def _failed(self, message: WorkMessage, error: BaseException) -> Result:
         self._counters.failed += 1
         result = self._policy.verdict(error, message)
-        told = {
+        fields = {
             "queue": message.queue,
             "message_id": message.id,
             "correlation_id": message.correlation_id,
             "attempt": message.attempt,
             "verdict": type(result).__name__,
         }
-        _log.warning("A handler failed: %s: %s", type(error).__name__, error, extra=told, exc_info=error)
+        _log.warning("Handler failed: %s: %s", type(error).__name__, error, extra=fields, exc_info=error)
         await self._on_error(error, message)
         return result
 
 
 class ThreadHandle:
-    """A sync handler as an async one: it runs in a thread, and goes on there even when nobody waits for it any more."""
+    """Runs a sync handler in a thread. The thread runs to its end, even if its result is no longer needed."""
 
     def __init__(self, handler: Callable[[WorkMessage], Answer], policy: HandlerPolicy) -> None:
         self._handler = handler
@@ -204,7 +204,7 @@ class ThreadHandle:
         self.on_interrupted: Callable[[WorkMessage], Awaitable[None]] | None = None
 
     async def __call__(self, message: WorkMessage) -> Answer:
-        """Run the handler; one that is told to stop is settled at once, but keeps its place until its thread ends."""
+        """Run the handler. An interrupt settles its message at once, but the handler keeps its slot until it ends."""
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._pool, contextvars.copy_context().run, self._safe, message)
         try:
@@ -223,9 +223,9 @@ class ThreadHandle:
     def _safe(self, message: WorkMessage) -> tuple[Answer, BaseException | None]:
         try:
             return self._handler(message), None
-        except BaseException as error:  # noqa: BLE001 - it is raised where the handler is awaited
+        except BaseException as error:  # noqa: BLE001 - __call__ raises it again
             return None, error
 
     def close(self) -> None:
-        """Begin no more; threads that are running end when they end."""
+        """Start no more threads. Running ones continue to their end."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fairlane.adapters.memory.store import MemoryStore
+from fairlane.adapters.numbered_store import NumberedStore
+from fairlane.broker.settings import Settings
 from fairlane.model.message import NewMessage
+from fairlane.model.partitions import NUMBER_BITS
 from fairlane.spark.whatif.files import journal_files
-from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import record
+from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, setting_of
-from fairlane.spark.whatif.simulate import play
+from fairlane.spark.whatif.simulation import play
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
 from fairlane.testing.traffic_drive import drive, make_journal
-from tests.spark.whatif_journals import exported, measured, stepped_broker
+from tests.spark.whatif_journals import MINUTE_MS, exported, measured, stepped_broker
 
 AS_IT_WAS = Scenario(name=ORIGINAL)
 TRAFFIC = Traffic(messages=4_000, span_ms=60_000, tenants=12, consumers=8, load=0.9, vanishing_part=0.002)
@@ -110,9 +116,53 @@ def test_config_pauses_and_crashes_of_the_journal_happen_again(tmp_path: Path) -
     broker.resume("work", key="bakery")
     serve(5)
     recording = record(journal_files(exported(broker, tmp_path)), ("work",))
-    assert len({change.kind for change in recording.changes}) == 4
-    played = play(recording, AS_IT_WAS, items_of(recording))
+    assert len({type(change.record) for change in recording.changes}) == 4
+    played = play(recording, AS_IT_WAS, messages_of(recording))
     assert played.leased_ms == recording.leased_ms.tolist()
+
+
+@pytest.mark.parametrize("name", ["orders", "orders~1"])
+def test_live_settings_hold_in_a_partition_as_in_a_whole_queue(tmp_path: Path, name: str) -> None:
+    """After ``weight:orders:acme`` is 3, acme gets 30 of 40 hand-outs: from the broker, and in what-if."""
+    first = 1 << NUMBER_BITS if name == "orders~1" else 0
+    broker = SteppedBroker(NumberedStore(MemoryStore(), first=first), settings=Settings(segment_ms=MINUTE_MS))
+    broker.create_queue(name)
+    broker.set_config("weight:orders:acme", "1")
+    for key in ("acme", "bakery"):
+        broker.enqueue_many(name, [NewMessage(fairness_key=key)] * 80)
+    broker.set_config("weight:orders:acme", "3")
+    served = []
+    for _ in range(40):
+        (delivery,) = broker.lease(name, 1)
+        broker.advance(100)
+        broker.ack(delivery)
+        served.append(str(delivery.fairness_key))
+    assert Counter(served) == {"acme": 30, "bakery": 10}
+    recording = record(journal_files(exported(broker, tmp_path)), (name,))
+    played = play(recording, AS_IT_WAS, messages_of(recording))
+    in_order = sorted((at_ms, number) for number, at_ms in enumerate(played.leased_ms) if at_ms >= 0)
+    assert [recording.key[number] for _, number in in_order[:40]] == served
+    assert reproduce(tmp_path).is_exact
+    even = play(recording, setting_of("weight:acme", "1", [name]), messages_of(recording))
+    in_order = sorted((at_ms, number) for number, at_ms in enumerate(even.leased_ms) if at_ms >= 0)
+    assert Counter(recording.key[number] for _, number in in_order[:40]) == {"acme": 20, "bakery": 20}
+
+
+def test_a_pause_shows_as_a_pause(tmp_path: Path) -> None:
+    """What the journal tells of a pause and what the replay makes of it are the same, and no consumer was busy."""
+    broker = stepped_broker()
+    broker.create_queue("work")
+    broker.enqueue("work", b"", fairness_key="acme")
+    broker.pause("work", key="acme")
+    broker.advance(5_000)
+    broker.resume("work", key="acme")
+    (delivery,) = broker.lease("work", 1)
+    broker.advance(100)
+    broker.ack(delivery)
+    recording = record(journal_files(exported(broker, tmp_path)), ("work",))
+    assert recording.paused_ms.tolist() == [5_000]
+    assert measured(recording, AS_IT_WAS)["acme"].paused_ms == 5_000
+    assert measured(recording, setting_of("pause:acme", "false", ["work"]))["acme"].wait_max_ms == 0
 
 
 def test_without_throttles_the_original_comes_out_as_it_was(tmp_path: Path) -> None:
@@ -120,7 +170,7 @@ def test_without_throttles_the_original_comes_out_as_it_was(tmp_path: Path) -> N
     make_journal(tmp_path, TRAFFIC, policy={"weights": {"acme": 2}})
     recording = record(journal_files(tmp_path), ("work",))
     assert recording.slots == [[(0, 8)]]
-    played = play(recording, AS_IT_WAS, items_of(recording))
+    played = play(recording, AS_IT_WAS, messages_of(recording))
     assert played.leased_ms == recording.leased_ms.tolist()
 
 
@@ -128,8 +178,8 @@ def test_one_run_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
     """The same items give the same again, after runs that paused, throttled and capped."""
     make_journal(tmp_path, replace(TRAFFIC, messages=500, span_ms=8_000, throttles=("api",), deadline_part=0.1))
     recording = record(journal_files(tmp_path), ("work",))
-    items = items_of(recording)
-    fresh = play(recording, AS_IT_WAS, items_of(recording))
+    items = messages_of(recording)
+    fresh = play(recording, AS_IT_WAS, messages_of(recording))
     for setting, value in (("pause:acme", "true"), ("rate:api", "1"), ("cap:bakery", "1")):
         play(recording, setting_of(setting, value, ["work"]), items)
     assert play(recording, AS_IT_WAS, items) == fresh
