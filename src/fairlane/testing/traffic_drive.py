@@ -11,15 +11,16 @@ from typing import Any, cast
 
 from fairlane.assembly import export_journal
 from fairlane.broker.frontends.threads import Broker
-from fairlane.broker.requests import NoReply, Request, Waiter
+from fairlane.broker.requests import Call, NoReply, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.core import commands
-from fairlane.errors import FairlaneError
 from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
+from fairlane.verbs.leases import Ack, Extend, LeasedMessages, Nack
+from fairlane.verbs.messages import Enqueue, Results
+from fairlane.verbs.verb import Request
 
 _PATIENCE_MS = 3_600_000
 
@@ -48,18 +49,18 @@ class _Outcomes:
         return False
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - as Reply has it
-        for message_id, arrival in zip(result, self._arrivals, strict=True):
-            if isinstance(message_id, FairlaneError):
-                self._drive.driven.counts[message_id.code] += 1
+        for each, arrival in zip(result.results, self._arrivals, strict=True):
+            if each.error is not None:
+                self._drive.driven.counts[each.error.code] += 1
             else:
-                self._drive.known[message_id] = arrival
+                self._drive.known[each.id] = arrival
                 self._drive.driven.counts["enqueued"] += 1
 
     def set_exception(self, exception: BaseException, /) -> None:
         raise exception
 
 
-class _Worker:
+class _Consumer:
     """A simulated consumer, which is also the reply to its own leases."""
 
     def __init__(self, drive: _Drive, name: str, queue: str) -> None:
@@ -70,10 +71,9 @@ class _Worker:
     def done(self) -> bool:
         return False
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - as Reply has it
-        deliveries = cast("list[Delivery]", result)
-        if deliveries:
-            self._drive.begin_work(self, deliveries)
+    def set_result(self, result: LeasedMessages, /) -> None:
+        if result.deliveries:
+            self._drive.begin_work(self, result.deliveries)
         else:
             self._drive.idle.append(self)
 
@@ -89,13 +89,13 @@ class _Drive:
         self._batch = batch
         self._tick_ms = tick_ms
         self._start_ms = broker.engine.now_ms()
-        self._later: list[tuple[int, int, str, _Worker, Delivery | None]] = []
+        self._later: list[tuple[int, int, str, _Consumer, Delivery | None]] = []
         self._numbered = 0
         self.known: dict[str, Arrival] = {}
-        self.idle: deque[_Worker] = deque()
+        self.idle: deque[_Consumer] = deque()
         self.driven = Driven()
 
-    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, workers: list[_Worker]) -> Driven:
+    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, workers: list[_Consumer]) -> Driven:
         self.idle.extend(workers)
         coming = deque(arrivals)
         engine = self._broker.engine
@@ -137,20 +137,20 @@ class _Drive:
             queue, arrival = coming.popleft()
             news.setdefault(queue, []).append(arrival)
         for queue, arrivals in news.items():
-            command = commands.Enqueue(queue=queue, messages=[arrival.message() for arrival in arrivals])
-            submit(Request(command, _Outcomes(self, arrivals)))
+            request = Enqueue(queue=queue, messages=[arrival.message() for arrival in arrivals])
+            submit(Call(request, _Outcomes(self, arrivals)))
         while self._later and self._later[0][0] <= now_ms:
             _, _, what, worker, delivery = heapq.heappop(self._later)
             if delivery is None:
                 self.idle.append(worker)
             else:
-                submit(Request(self._finish(what, delivery), NoReply()))
+                submit(Call(self._finish(what, delivery), NoReply()))
         while self.idle:
             worker = self.idle.popleft()
             wait = Waiter(queue=worker.queue, count=self._batch, reply=worker, owner=worker.name, wait_ms=_PATIENCE_MS)
             submit(wait)
 
-    def begin_work(self, worker: _Worker, deliveries: list[Delivery]) -> None:
+    def begin_work(self, worker: _Consumer, deliveries: list[Delivery]) -> None:
         """Schedule a consumer's work on its deliveries, one after the other."""
         now_ms = at_ms = self._broker.engine.now_ms()
         for delivery in deliveries:
@@ -168,22 +168,22 @@ class _Drive:
                 self._push(at_ms, "finish", worker, delivery)
         self._push(at_ms, "rest", worker, None)
 
-    def _push(self, at_ms: int, what: str, worker: _Worker, delivery: Delivery | None) -> None:
+    def _push(self, at_ms: int, what: str, worker: _Consumer, delivery: Delivery | None) -> None:
         self._numbered += 1
         heapq.heappush(self._later, (at_ms, self._numbered, what, worker, delivery))
 
-    def _finish(self, what: str, delivery: Delivery) -> commands.Command:
+    def _finish(self, what: str, delivery: Delivery) -> Request[Results]:
         """Return the command that extends or ends an attempt."""
         arrival = self.known[delivery.id]
         receipts = [Receipt(delivery.id, delivery.token)]
         if what == "extend":
-            return commands.Extend(queue=delivery.queue, receipts=receipts)
+            return Extend(queue=delivery.queue, receipts=receipts)
         if delivery.failures < arrival.failures:
             self.driven.counts["failed"] += 1
-            return commands.Nack(queue=delivery.queue, receipts=receipts, error=arrival.error)
+            return Nack(queue=delivery.queue, receipts=receipts, error=arrival.error)
         self.driven.counts["acked"] += 1
-        costs = None if arrival.true_cost == arrival.cost else [arrival.true_cost]
-        return commands.Ack(queue=delivery.queue, receipts=receipts, costs=costs)
+        cost = None if arrival.true_cost == arrival.cost else arrival.true_cost
+        return Ack(queue=delivery.queue, receipts=[Receipt(delivery.id, delivery.token, cost)])
 
 
 def drive(
@@ -206,7 +206,7 @@ def drive(
         tick_ms: round event times up to multiples of this; larger values are less exact and faster.
     """
     run = _Drive(broker, batch=batch, tick_ms=tick_ms)
-    workers = [_Worker(run, f"worker-{at}", queue) for at in range(consumers)]
+    workers = [_Consumer(run, f"worker-{at}", queue) for at in range(consumers)]
     return run.run(((queue, arrival) for arrival in arrivals), workers=workers)
 
 
