@@ -14,6 +14,7 @@ import uvicorn
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.gateway.local import LocalGateway
 from fairlane.journal.arrow import SCHEMA
@@ -22,7 +23,6 @@ from fairlane.journal.selection import Selection
 from fairlane.model.partitions import NUMBER_BITS, first_number
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.spark.pipeline.source import LiveJournal
@@ -44,7 +44,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def serving(broker: AsyncBroker) -> AsyncIterator[str]:
     """Let a broker be reached on loopback, at the address that is returned."""
-    context = ServerContext(LocalGateway(broker, DISPATCH), api_keys=ApiKeys(broker, is_required=False))
+    context = ServerContext(LocalGateway(broker), api_keys=ApiKeys(broker, is_required=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(HttpInterface(context), lifespan="off", log_config=None, ws=QuickSocket)
         server = uvicorn.Server(config)
@@ -64,7 +64,7 @@ def with_journal(check: Callable[[str, list[int]], None]) -> None:
         async with await open_group(BrokerConfig(), counts_from=FIRST) as broker, serving(broker) as address:
             await broker.create_queue("orders~3")
             await broker.enqueue_many("orders~3", [NewMessage(payload=b"x")] * MESSAGES)
-            pages = (await broker.read_journal(FIRST, count=10_000)).pages
+            pages = (await broker.call(ReadSlice(after=FIRST, count=10_000))).pages
             await asyncio.to_thread(check, address, [event["sequence"] for page in pages for event in rows(page)])
 
     run(main())

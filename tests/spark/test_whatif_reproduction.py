@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.journal.arrow import to_batch
 from fairlane.journal.codec import Page, decode
@@ -66,7 +67,7 @@ def test_a_journal_of_traffic_is_reproduced_exactly(tmp_path: Path) -> None:
 
 
 def _events_of(broker: SteppedBroker) -> pa.Table:
-    return selected(pa.Table.from_batches([to_batch(broker.read_journal(after=0).pages)]), None)
+    return selected(pa.Table.from_batches([to_batch(broker.call(ReadSlice(after=0)).pages)]), None)
 
 
 def test_leases_that_are_bounded_by_bytes_are_reproduced() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from fairlane.core.commands import SetConfig
 from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueSet
 from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
 SAME = "same"

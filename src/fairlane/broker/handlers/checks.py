@@ -67,6 +67,15 @@ def check_messages(messages: Sequence[NewMessage]) -> None:
         raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
 
 
+def check_wait(wait_ms: int) -> None:
+    """Raise if a request waits longer than any request may.
+
+    Raises:
+        InvalidArgument: it does.
+    """
+    require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
+
+
 def check_delivery(delivery: object) -> None:
     """Refuse what is not one leased message.
 
@@ -113,7 +122,7 @@ def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str
         InvalidArgument: a value is out of range.
     """
     require(whole_fault("count", count, least=1, most=limits.BATCH_MAX))
-    require(whole_fault("wait_ms", wait_ms, least=0, most=limits.TIMESPAN_MS_MAX))
+    check_wait(wait_ms)
     if visibility_ms is not None:
         require(whole_fault("visibility_ms", visibility_ms, least=1, most=limits.TIMESPAN_MS_MAX))
     if owner is not None:
