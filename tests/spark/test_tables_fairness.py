@@ -11,7 +11,7 @@ from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.fairness import fairness, fairness_keys
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
 from fairlane.spark.tables.starvation import starvation
-from fairlane.spark.tables.turns import Span, pieces, windows
+from fairlane.spark.tables.turns import Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, of, told
 
@@ -21,9 +21,9 @@ MINUTE = 60_000
 FIRST_DAY = date(2026, 1, 1)
 
 
-def span_to(at: int) -> Span:
+def span_to(at: int) -> Days:
     """Return the days up to an instant after the beginning of the first."""
-    return Span(FIRST_DAY, DAY_0 + at)
+    return Days(FIRST_DAY, DAY_0 + at)
 
 
 def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **terms: object) -> list[Event]:
@@ -32,12 +32,12 @@ def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **ter
     return [new] if until is None else [new, of("leased", first + 1, until, first)]
 
 
-def pieces_of(events: DataFrame, span: Span) -> DataFrame:
+def pieces_of(events: DataFrame, span: Days) -> DataFrame:
     """Return who waited for a turn, by the events alone."""
     return pieces(attempts(events), events, span)
 
 
-def keys_of(events: DataFrame, span: Span) -> DataFrame:
+def keys_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
     found = pieces_of(events, span)
     busy = windows(found, span)

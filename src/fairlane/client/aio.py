@@ -9,39 +9,43 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.client.admin_aio import AsyncAdminVerbs
-from fairlane.client.batches_aio import AsyncBatchVerbs
 from fairlane.client.calling import Calls
-from fairlane.client.conversions import Held, errors_of, ids_of, receipt_of
 from fairlane.client.embedding import embedded_transport
 from fairlane.client.following import FollowingTransport
 from fairlane.client.gathering import Asked, Gatherer
-from fairlane.client.messages_aio import AsyncMessageVerbs
+from fairlane.client.message_aio import AsyncMessage
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retrying import Retries
 from fairlane.client.stream_aio import AsyncStream
+from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.methods.admin_aio import AsyncAdminVerbs
+from fairlane.verbs.methods.batches_aio import AsyncBatchVerbs
+from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
+from fairlane.verbs.methods.messages_aio import AsyncMessageVerbs
+from fairlane.verbs.table import VERB_OF
+from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
 CREDIT = 32
 _FAILURES_KEPT = 10_000
 _TURNS = 1 << 16
 
+A = TypeVar("A")
 Acks: TypeAlias = Gatherer[str, Receipt, None]
 Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVerbs):
     """Speaks to a Fairlane server, or to a broker in this process. Use it as a context manager, in one event loop.
 
     It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises
@@ -205,15 +209,33 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
-    async def _call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
-        return await self._calls.ask(Asked(verb, request, wait_ms))
+    async def call(self, request: Request[A], *, by: str | None = None) -> A:
+        """Return the answer to a request. The client repeats it where that is safe.
+
+        Raises:
+            FairlaneError: the request was refused, or with ``Disconnected`` its fate is unknown.
+            InvalidArgument: ``by`` is given: a server uses the name of the API key.
+        """
+        if by is not None:
+            raise InvalidArgument("A server records the name of the API key; leave out `by`.")
+        answer: A = await self._calls.ask(Asked(VERB_OF[type(request)].name, request, getattr(request, "wait_ms", 0)))
+        return answer
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[AsyncMessage]:
+        return [AsyncMessage(delivery, self) for delivery in deliveries]
+
+    def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return self.stamped(traced(messages))
+
+    def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return list(traced(messages))
 
     def _on_late(self, deliveries: list[Delivery]) -> None:
         self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._gatherers()
-        return await enqueues.add((queue, wait_ms), message, size=len(message.payload))
+        return await enqueues.add((queue, wait_ms), traced([message])[0], size=len(message.payload))
 
     async def _ack_one(self, queue: str, receipt: Receipt) -> None:
         acks, _ = self._gatherers()
@@ -221,7 +243,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     def _enqueueing(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
-        request = Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
+        request = Enqueue(queue=queue, messages=self.stamped(messages), wait_ms=wait_ms)
         return Asked("enqueue", request, wait_ms)
 
     def _gatherers(self) -> tuple[Acks, Enqueues]:
@@ -233,7 +255,8 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
             )
         return self._acks, self._enqueues
 
-    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+    def stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """Return messages with the dedup ids that make it safe to repeat their enqueue."""
         if not self._dedup:
             return list(messages)
         prefix, numbers, replace = self._prefix, self._numbers, msgspec.structs.replace

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlane.client.conversions import errors_of, receipts_of
 from fairlane.client.gathering import Asked
 from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
 from fairlane.client.splits import Known, Splits
@@ -23,6 +22,7 @@ from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of
 from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
+from fairlane.verbs.methods.conversions import errors_of, receipts_of
 from fairlane.verbs.verb import Shape
 from fairlane.wire.spreading import places_by_message
 

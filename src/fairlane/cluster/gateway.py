@@ -35,7 +35,6 @@ from fairlane.errors import (
 )
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
-from fairlane.gateway.dispatch import Dispatch
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
@@ -59,7 +58,6 @@ class ClusterGateway:
         node: Node,
         peers: Peers,
         *,
-        dispatch: Dispatch,
         special: Mapping[str, ClusterVerb],
         spread: Mapping[str, WholeVerb],
         keys: PartitionKeys,
@@ -69,7 +67,6 @@ class ClusterGateway:
         Args:
             node: the node.
             peers: the other nodes.
-            dispatch: hands a request to one broker.
             special: the verbs for which it is not enough to find the broker of their queue.
             spread: the verbs that can be asked of a split queue as a whole.
             keys: finds the partition of a new message.
@@ -80,14 +77,13 @@ class ClusterGateway:
         """The node that this gateway answers for."""
         self.groups = node.groups
         self.keys = keys
-        self.router = Router(node, peers, dispatch)
+        self.router = Router(node, peers)
         self.splitting = asyncio.Lock()
         """Held while a queue is split, or changed in all its partitions, so that of two changes the later sees both."""
         self.turn = secrets.randbelow(PARTITIONS_MAX)
         """The partition that is asked first by the next lease of a split queue; it grows with each."""
         self._peers = peers
         peers.on_late = self.give_back
-        self._dispatch = dispatch
         self._special = special
         self._spread = spread
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,7 +100,7 @@ class ClusterGateway:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
-        self._dispatch.ask(self.groups.of(served), request, caller, reply)
+        self.groups.of(served).ask(request, reply, by=caller.name)
         return None
 
     async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:

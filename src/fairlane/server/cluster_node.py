@@ -23,7 +23,6 @@ from fairlane.cluster.peers import Peers
 from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX, ApiKeys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.settings import ServerSettings
 from fairlane.wire.tls import client_context
 
@@ -79,7 +78,7 @@ async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[
         return node.board.view.config.get(key)
 
     keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
-    gateway = ClusterGateway(node, peers, dispatch=DISPATCH, special=SPECIAL, spread=SPREAD, keys=keys)
+    gateway = ClusterGateway(node, peers, special=SPECIAL, spread=SPREAD, keys=keys)
     try:
         yield gateway
     finally:

@@ -31,7 +31,6 @@ from fairlane.gateway.protocol import Gateway
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.listener import BACKLOG, address_of, listen, print_banner
 from fairlane.server.logs import set_up_logs
@@ -134,7 +133,7 @@ async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIte
     path = _store_of(settings)
     config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
     async with await open_async_broker(config) as broker:
-        yield LocalGateway(broker, DISPATCH)
+        yield LocalGateway(broker)
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
-from fairlane.broker.requests import Attach, Consumer, Reply, Submission
+from fairlane.broker.handlers import submission_of
+from fairlane.broker.requests import Attach, Consumer, Submission
 from fairlane.broker.settings import Settings
-from fairlane.broker.verbs.admin import AdminVerbs
-from fairlane.broker.verbs.batches import BatchVerbs
-from fairlane.broker.verbs.messages import MessageVerbs
+from fairlane.core.commands import Command
 from fairlane.model.message import Delivery
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
+from fairlane.verbs.methods.admin import AdminVerbs
+from fairlane.verbs.methods.batches import BatchVerbs
+from fairlane.verbs.methods.messages import MessageVerbs
+from fairlane.verbs.verb import Request
+
+A = TypeVar("A")
 
 
-class Pending:
+class Pending(Generic[A]):
     """An answer that may be there already, or come with a later step."""
 
     def __init__(self) -> None:
         self._is_done = False
-        self._result: Any = None
+        self._result: A | None = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
         """Tell whether the answer is there, or was given up."""
         return self._is_done
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what a verb answers depends on the verb
+    def set_result(self, result: A, /) -> None:
         """Give the answer."""
         self._result, self._is_done = result, True
 
@@ -45,14 +50,14 @@ class Pending:
         """Wait no longer."""
         self._is_done = True
 
-    def get(self) -> Any:  # noqa: ANN401 - see set_result
+    def get(self) -> A:
         """Return the answer, or raise the refusal."""
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast("A", self._result)
 
 
-class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
+class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
     """A broker on a fake clock. A verb that has to wait moves the clock to whatever happens next, until it is answered.
 
     ``start`` submits without waiting, ``step`` runs what is due, ``advance`` lets time pass and stops at every instant
@@ -101,8 +106,12 @@ class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
         self._engine = self._make_engine()
         self._engine.open()
 
-    def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
-        pending = self.start(make)
+    def call(self, request: Request[A] | Command[A], *, by: str | None = None) -> A:
+        """Return the answer to a request, moving the clock if it has to wait."""
+        return self.wait(self.start(request, by=by))
+
+    def wait(self, pending: Pending[A]) -> A:
+        """Run what is due, moving the clock to whatever happens next, until there is an answer."""
         self.step()
         while not pending.done():
             at_ms = self._engine.next_event_at()
@@ -112,22 +121,31 @@ class SteppedBroker(MessageVerbs, BatchVerbs, AdminVerbs):
             self.step()
         return pending.get()
 
-    def start(self, make: Callable[[Reply], Submission]) -> Pending:
-        """Submit something, without running anything."""
-        pending = Pending()
+    def start(self, request: Request[A] | Command[A], *, by: str | None = None) -> Pending[A]:
+        """Submit a request, without running anything."""
+        pending: Pending[A] = Pending()
+        self._engine.submit(submission_of(self._engine, request, pending, by))
+        return pending
+
+    def submit(self, make: Callable[[Pending[Any]], Submission]) -> Pending[Any]:
+        """Submit what is made with a reply, without running anything."""
+        pending: Pending[Any] = Pending()
         self._engine.submit(make(pending))
         return pending
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
+        return deliveries
 
     def attach(self, queue: str, *, credit: int = 32, owner: str | None = None) -> tuple[Consumer, list[Delivery]]:
         """Let a consumer begin that only collects what it gets, and return it with its collection."""
         got: list[Delivery] = []
         consumer = Consumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
-        self._ask(lambda reply: Attach(consumer, reply))
+        self.wait(self.submit(lambda reply: Attach(consumer, reply)))
         return consumer, got
 
     def detach(self, consumer: Consumer) -> None:
         """Let a consumer vanish."""
-        self._ask(lambda reply: Attach(consumer, reply, is_closing=True))
+        self.wait(self.submit(lambda reply: Attach(consumer, reply, is_closing=True)))
 
     def close(self) -> None:
         """Let go of the store."""

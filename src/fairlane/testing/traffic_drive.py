@@ -11,15 +11,16 @@ from typing import Any, cast
 
 from fairlane.assembly import export_journal
 from fairlane.broker.frontends.threads import Broker
-from fairlane.broker.requests import NoReply, Request, Waiter
+from fairlane.broker.requests import Call, NoReply, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.core import commands
-from fairlane.errors import FairlaneError
 from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
+from fairlane.verbs.leases import Ack, Extend, Nack
+from fairlane.verbs.messages import Enqueue, Results
+from fairlane.verbs.verb import Request
 
 _PATIENCE_MS = 3_600_000
 
@@ -48,11 +49,11 @@ class _Outcomes:
         return False
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - as Reply has it
-        for message_id, arrival in zip(result, self._arrivals, strict=True):
-            if isinstance(message_id, FairlaneError):
-                self._drive.driven.counts[message_id.code] += 1
+        for each, arrival in zip(result.results, self._arrivals, strict=True):
+            if each.error is not None:
+                self._drive.driven.counts[each.error.code] += 1
             else:
-                self._drive.known[message_id] = arrival
+                self._drive.known[each.id] = arrival
                 self._drive.driven.counts["enqueued"] += 1
 
     def set_exception(self, exception: BaseException, /) -> None:
@@ -137,14 +138,14 @@ class _Drive:
             queue, arrival = coming.popleft()
             news.setdefault(queue, []).append(arrival)
         for queue, arrivals in news.items():
-            command = commands.Enqueue(queue=queue, messages=[arrival.message() for arrival in arrivals])
-            submit(Request(command, _Outcomes(self, arrivals)))
+            request = Enqueue(queue=queue, messages=[arrival.message() for arrival in arrivals])
+            submit(Call(request, _Outcomes(self, arrivals)))
         while self._later and self._later[0][0] <= now_ms:
             _, _, what, worker, delivery = heapq.heappop(self._later)
             if delivery is None:
                 self.idle.append(worker)
             else:
-                submit(Request(self._finish(what, delivery), NoReply()))
+                submit(Call(self._finish(what, delivery), NoReply()))
         while self.idle:
             worker = self.idle.popleft()
             wait = Waiter(queue=worker.queue, count=self._batch, reply=worker, owner=worker.name, wait_ms=_PATIENCE_MS)
@@ -172,18 +173,18 @@ class _Drive:
         self._numbered += 1
         heapq.heappush(self._later, (at_ms, self._numbered, what, worker, delivery))
 
-    def _finish(self, what: str, delivery: Delivery) -> commands.Command:
+    def _finish(self, what: str, delivery: Delivery) -> Request[Results]:
         """Return how an attempt goes on or ends."""
         arrival = self.known[delivery.id]
         receipts = [Receipt(delivery.id, delivery.token)]
         if what == "extend":
-            return commands.Extend(queue=delivery.queue, receipts=receipts)
+            return Extend(queue=delivery.queue, receipts=receipts)
         if delivery.failures < arrival.failures:
             self.driven.counts["failed"] += 1
-            return commands.Nack(queue=delivery.queue, receipts=receipts, error=arrival.error)
+            return Nack(queue=delivery.queue, receipts=receipts, error=arrival.error)
         self.driven.counts["acked"] += 1
-        costs = None if arrival.true_cost == arrival.cost else [arrival.true_cost]
-        return commands.Ack(queue=delivery.queue, receipts=receipts, costs=costs)
+        cost = None if arrival.true_cost == arrival.cost else arrival.true_cost
+        return Ack(queue=delivery.queue, receipts=[Receipt(delivery.id, delivery.token, cost)])
 
 
 def drive(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-from fairlane.broker.requests import Request, Waiter
-from fairlane.core.commands import Enqueue
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.testing.stepped import Pending, SteppedBroker
+from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.messages import Enqueue, EnqueueResults
+from fairlane.verbs.methods.conversions import ids_of
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class Die:
@@ -40,18 +44,35 @@ def lease_one(broker: SteppedBroker, queue: str = "q", **how: Any) -> Delivery:
     return delivery
 
 
-def start_lease(broker: SteppedBroker, queue: str = "q", count: int = 1, *, wait_ms: int = 60_000) -> Pending:
-    """Let a consumer wait, without waiting for it."""
-    pending = broker.start(lambda reply: Waiter(queue=queue, count=count, reply=reply, wait_ms=wait_ms))
-    broker.step()
-    return pending
+class Started(Generic[A, T]):
+    """A request that was started, and what its answer says."""
+
+    def __init__(self, pending: Pending[A], read: Callable[[A], T]) -> None:
+        self._pending = pending
+        self._read = read
+        self.done, self.cancel = pending.done, pending.cancel
+
+    def get(self) -> T:
+        """Return what the answer says, or raise the refusal."""
+        return self._read(self._pending.get())
 
 
-def start_enqueue(broker: SteppedBroker, messages: Sequence[NewMessage], *, wait_ms: int = 30_000) -> Pending:
-    """Let a producer enqueue into ``q``, without waiting for it."""
-    pending = broker.start(lambda reply: Request(Enqueue(queue="q", messages=messages), reply, wait_ms))
+def start_lease(
+    broker: SteppedBroker, queue: str = "q", count: int = 1, *, wait_ms: int = 60_000
+) -> Started[LeasedMessages, list[Delivery]]:
+    """Start to wait for messages, without waiting for the answer."""
+    pending = broker.start(Lease(queue=queue, count=count, wait_ms=wait_ms))
     broker.step()
-    return pending
+    return Started(pending, lambda answer: answer.deliveries)
+
+
+def start_enqueue(
+    broker: SteppedBroker, messages: Sequence[NewMessage], *, wait_ms: int = 30_000
+) -> Started[EnqueueResults, list[str | FairlaneError]]:
+    """Start to enqueue into ``q``, without waiting for the answer."""
+    pending = broker.start(Enqueue(queue="q", messages=list(messages), wait_ms=wait_ms))
+    broker.step()
+    return Started(pending, lambda answer: ids_of(answer.results))
 
 
 def codes(results: Sequence[object]) -> list[str | None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlane.assembly import NewMessage
-from fairlane.broker.requests import Request, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.core.commands import Enqueue
 from fairlane.testing.stepped import Pending, SteppedBroker
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import Enqueue, EnqueueResults
 
 if TYPE_CHECKING:
     import pytest
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 SMALL = Settings(cycle_events_max=10)
 
 
-def flood(broker: SteppedBroker, batches: int) -> list[Pending]:
+def flood(broker: SteppedBroker, batches: int) -> list[Pending[EnqueueResults]]:
     messages = [NewMessage(payload=b"x")] * 10
-    return [broker.start(lambda reply: Request(Enqueue(queue="q", messages=messages), reply)) for _ in range(batches)]
+    return [broker.start(Enqueue(queue="q", messages=messages)) for _ in range(batches)]
 
 
 def test_a_flood_of_enqueues_does_not_keep_consumers_waiting() -> None:
@@ -26,12 +26,12 @@ def test_a_flood_of_enqueues_does_not_keep_consumers_waiting() -> None:
     broker = SteppedBroker(settings=SMALL)
     broker.create_queue("q")
     flood(broker, 1)
-    waiting = broker.start(lambda reply: Waiter(queue="q", count=5, reply=reply, wait_ms=60_000))
+    waiting = broker.start(Lease(queue="q", count=5, wait_ms=60_000))
     flood(broker, 20)
     broker.turn()
     broker.turn()
     assert waiting.done()
-    assert len(waiting.get()) == 5
+    assert len(waiting.get().deliveries) == 5
 
 
 def test_waits_end_in_time_while_others_are_left_for_the_next_turn() -> None:
@@ -41,12 +41,12 @@ def test_waits_end_in_time_while_others_are_left_for_the_next_turn() -> None:
     broker.create_queue("empty")
     broker.enqueue_many("q", [NewMessage(payload=b"x")] * 100)
     for _ in range(30):
-        broker.start(lambda reply: Waiter(queue="q", count=5, reply=reply, wait_ms=60_000))
-    poll = broker.start(lambda reply: Waiter(queue="empty", count=1, reply=reply))
+        broker.start(Lease(queue="q", count=5, wait_ms=60_000))
+    poll = broker.start(Lease(queue="empty"))
     for _ in range(5):
         broker.turn()
     assert poll.done()
-    assert poll.get() == []
+    assert poll.get().deliveries == []
 
 
 def test_leases_that_end_at_once_are_taken_back_over_several_turns() -> None:

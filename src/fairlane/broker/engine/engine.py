@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import TypeVar
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.expiry import expire, remove
@@ -35,19 +36,26 @@ from fairlane.broker.engine.replies import (
     guarded,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import run_command
+from fairlane.broker.hook_calls import run_call
 from fairlane.broker.measurements import COMMITS_KEPT
-from fairlane.broker.requests import Attach, HandOut, Read, Reply, Request, Submission, Waiter
+from fairlane.broker.requests import Attach, Call, HandOut, Read, Reply, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
 from fairlane.broker.waiting.consumers import deliver
 from fairlane.core.apply import apply
-from fairlane.core.commands import Claim, Command, Enqueue, Open, Stage
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import DECIDERS
+from fairlane.core.decision import Decision
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.journal import codec
 from fairlane.journal.records import AnyRecord, Redriven
 from fairlane.ports.store import Commit
+from fairlane.verbs.batches import MakeClaim, Stage
+from fairlane.verbs.leases import Ack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Request
+
+O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -135,14 +143,18 @@ class Engine(EngineLife):
         cycle.current = None
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
-        if isinstance(submission, Request):
-            command = submission.command
-            if isinstance(command, Enqueue):
-                (self._sinks if isinstance(command, Stage) else self.producers).take(self, submission, cycle)
-            elif isinstance(command, Claim):
+        if isinstance(submission, Call):
+            kind = type(submission.request)
+            if kind is Enqueue:
+                self.producers.take(self, submission, cycle)
+            elif kind is Ack:  # the most frequent one that no hook is asked about
+                cycle.answer(submission.reply, self.execute(submission.request, cycle))
+            elif kind is Stage:
+                self._sinks.take(self, submission, cycle)
+            elif kind is MakeClaim:
                 take_claim(self, submission, cycle)
             else:
-                cycle.answer(submission.reply, run_command(self, command, cycle))
+                cycle.answer(submission.reply, run_call(self, submission, cycle))
         elif isinstance(submission, Waiter):
             if not submission.reply.done():
                 self.consumers.admit(self, submission, cycle)
@@ -159,10 +171,12 @@ class Engine(EngineLife):
         self.metrics.internal_errors += 1
         return InternalError(f"The broker failed to decide the request: {error!r:.200}.")
 
-    def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command, apply its records, and return its outcome; see ``Executor``."""
+    def execute(
+        self, command: Command[O] | Request[O], cycle: Cycle, given: Given = NOTHING_GIVEN
+    ) -> O | FairlaneError:
+        """Decide a request or command, apply its records, and return its outcome; see ``Executor``."""
         ledger, schedule, now_ms = self.ledger, self.schedule, cycle.now_ms
-        decision = DECIDERS[type(command)](ledger, command, now_ms)
+        decision: Decision[O] = DECIDERS[type(command)](ledger, command, now_ms, given)
         try:
             for record in decision.records:
                 if type(record) is Redriven:

@@ -26,13 +26,12 @@ from fairlane.broker.engine.replies import (
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.hook_calls import HookCalls, set_hooks
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Attach, Consumer, NoReply, Request, Submission
+from fairlane.broker.requests import Attach, Call, Consumer, NoReply, Submission
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingProducers
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.broker.waiting.sinks import WaitingSinks
-from fairlane.core.commands import Nack
 from fairlane.core.ledger import Ledger, Limits, Message
 from fairlane.core.schedule import Schedule
 from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
@@ -43,6 +42,7 @@ from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.leases import Nack
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -245,7 +245,7 @@ class EngineLife:
         """Return messages to their queue that were handed out to a caller that is gone."""
         receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
         if receipts:
-            self.submit(Request(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
+            self.submit(Call(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
 
     def close(self) -> None:
         """Answer everyone who waits with what they have so far, and release the store."""

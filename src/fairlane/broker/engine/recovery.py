@@ -11,9 +11,8 @@ import gc
 from collections.abc import Callable, Iterable
 from sys import intern
 
-from fairlane.broker.requests import HandOut, Request, Submission
+from fairlane.broker.requests import Call, HandOut, Submission
 from fairlane.core.apply import apply
-from fairlane.core.commands import Nack
 from fairlane.core.ledger import Ledger, Limits
 from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
@@ -21,6 +20,7 @@ from fairlane.journal.records import Enqueued, Staged, Terms
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
 from fairlane.ports.store import Store
+from fairlane.verbs.leases import Nack
 
 
 def recover(store: Store, limits: Limits) -> Ledger:
@@ -80,5 +80,5 @@ class Undelivered:
         """Return the messages whose leases exist after all to their queues, as if they had not been handed out."""
         for queue, receipt in self._receipts:
             if ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
-                submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+                submit(Call(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
         self._receipts = []

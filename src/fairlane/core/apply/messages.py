@@ -149,7 +149,7 @@ def returned(ledger: Ledger, record: Returned, at_ms: int) -> list[Message]:
             _note_failure(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
         _end_lease(message)
-        message.line, message.since_ms = record.sequence + at, at_ms
+        message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
     return messages
 
@@ -186,7 +186,7 @@ def dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
         _end_lease(message)
         after = message.aftermath()
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
-        message.line, message.since_ms = record.sequence + at, at_ms
+        message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=None, deadline_ms=None)  # among the dead letters neither delay nor deadline counts
         _leave(message)
         _join(message, dlq)
@@ -225,7 +225,7 @@ def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
             message.aftermath().state = state
             message.aftermath().cap = caps[message.number]
         message.attempts = message.failures = 0
-        message.line, message.since_ms = at, at_ms
+        message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
     return messages
 

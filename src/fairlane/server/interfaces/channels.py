@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.requests import Consumer
-from fairlane.broker.verbs.checking import check_taking
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.server.context import ServerContext
