@@ -50,8 +50,6 @@ def check_correlation_id(given: str, name: str) -> str:
 
 def with_context(request: Request[Any], context: CallContext) -> Request[Any]:
     """Return a request whose new messages carry the correlation id and trace of the call, or their own."""
-    if context.correlation_id is None and context.trace is None:
-        return request
     if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, context))
     if isinstance(request, Forward):
