@@ -260,7 +260,7 @@ def _postgres_board(url: StoreUrl) -> Board:
     from fairlane.adapters.postgres.board import PostgresBoard
 
     namespace = url.options.get("namespace", NAMESPACE)
-    return PostgresBoard(url.address, namespace=namespace, patience_ms=_ownership(url).heartbeat_timeout_ms)
+    return PostgresBoard(url.address, namespace=namespace, network_timeout_ms=_ownership(url).heartbeat_timeout_ms)
 
 
 def _s3_board(url: StoreUrl) -> Board:
