@@ -52,3 +52,9 @@ def test_a_command_in_the_documentation_exists(page: Path, words: list[str]) -> 
 def test_commands_are_found() -> None:
     """The pages show commands, so that a change of their layout cannot empty this test."""
     assert len(SHOWN) > 50
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_installing_works_before_there_is_a_release(page: Path) -> None:
+    """No page installs Fairlane from an index, where it is not yet."""
+    assert not re.search(r"pip install ['\"]?fairlane", page.read_text())
