@@ -1,4 +1,4 @@
-"""Counts by upper bound: how long, how late, how large. For one thread at a time."""
+"""Counts of values by upper bound. For one thread at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 
 class Histogram:
-    """How many values were at most each of some bounds, and their sum.
+    """Counts of values by upper bound, and their sum.
 
     Attributes:
-        bounds: upper bounds, ascending; what is above them all is counted too.
-        counts: how many values were at most a bound and above the one before; one more than there are bounds.
+        bounds: ascending upper bounds; values above all of them are counted too.
+        counts: how many values lie between a bound and the one before; one more entry than bounds.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -27,17 +27,17 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def note(self, value: float, count: int = 1) -> None:
-        """Count a value, once or for several that it stands for."""
+        """Count a value ``count`` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     def add(self, other: Histogram) -> None:
-        """Count all values that another has counted, by the same bounds."""
+        """Add the counts of another histogram with the same bounds."""
         if self.bounds != other.bounds:
-            raise ValueError("Histograms of different bounds can't be added.")
+            raise ValueError("Histograms with different bounds cannot be added.")
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
