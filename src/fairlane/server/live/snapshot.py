@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from fairlane.model.message import Key
+from fairlane.model.shares import entitlements, jain_index
 from fairlane.model.views import KeyView, QueueView, ThrottleView
-from fairlane.server.fair_shares import Asked, fair_shares, jain_index
 from fairlane.server.live.fold import EventCounts
 from fairlane.server.live.streams import StreamSnapshot
 from fairlane.server.live.windows import HeldBy, KeyWindows, Window
@@ -192,18 +192,19 @@ def _fair(
     views: dict[Key, KeyView], windows: KeyWindows, served: Window, weight_of: Callable[[Key], int]
 ) -> dict[Key, float]:
     keys = {**views, **dict.fromkeys(windows.busiest(served, CONSIDERED_MAX))}
-    asked = {key: _asked(key, views.get(key), windows, windows.of(served, key)) for key in keys}
-    return fair_shares(asked, weight_of)
+    costs = {key: windows.of(served, key) for key in keys}
+    wanted = {key: _wanted(key, views.get(key), windows, cost) for key, cost in costs.items()}
+    return entitlements(sum(costs.values()), wanted, weight_of)
 
 
-def _asked(key: Key, view: KeyView | None, windows: KeyWindows, served: int) -> Asked:
-    """Return the cost a key was served, and with its backlog the cost it wanted.
+def _wanted(key: Key, view: KeyView | None, windows: KeyWindows, served: int) -> float:
+    """Return the cost that a key would have taken: what it was served, and its backlog.
 
     A key that a throttle, its cap or a pause holds back wants no more than it got: it is not starved.
     """
     if view is None or key in windows.held:
-        return Asked(served, served)
-    return Asked(served, served + (view.messages - view.leased) * windows.costs.get(key, 1))
+        return served
+    return served + (view.messages - view.leased) * windows.costs.get(key, 1)
 
 
 def holds_of(views: Iterable[KeyView]) -> dict[Key, HeldBy]:
