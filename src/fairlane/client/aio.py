@@ -28,10 +28,8 @@ from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.methods.admin_aio import AsyncAdminVerbs
-from fairlane.verbs.methods.batches_aio import AsyncBatchVerbs
+from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
-from fairlane.verbs.methods.messages_aio import AsyncMessageVerbs
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
@@ -45,7 +43,7 @@ Acks: TypeAlias = CallBatcher[str, Receipt, None]
 Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     """Speaks to a Fairlane server, or to a broker in this process. Use it as a context manager, in one event loop.
 
     It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises

@@ -18,9 +18,7 @@ from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
-from fairlane.verbs.methods.admin import AdminVerbs
-from fairlane.verbs.methods.batches import BatchVerbs
-from fairlane.verbs.methods.messages import MessageVerbs
+from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.verb import Request
 
 A = TypeVar("A")
@@ -57,7 +55,7 @@ class Pending(Generic[A]):
         return cast("A", self._result)
 
 
-class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
+class SteppedBroker(AllVerbs[Delivery]):
     """A broker on a fake clock, in the calling thread.
 
     A verb that has to wait moves the clock to the next event, again and again, until it is answered. ``start`` submits
