@@ -32,9 +32,7 @@ from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.views import QueueView, StreamView
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.leases import LeasedMessages
-from fairlane.verbs.methods.admin_aio import AsyncAdminVerbs
-from fairlane.verbs.methods.batches_aio import AsyncBatchVerbs
-from fairlane.verbs.methods.messages_aio import AsyncMessageVerbs
+from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.verb import Done, Request
 
 A = TypeVar("A")
@@ -59,7 +57,7 @@ class Phase(Enum):
     ANSWERING = "the engine answers and delivers"
 
 
-class AsyncBroker(AsyncMessageVerbs[Delivery], AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncBroker(AsyncAllVerbs[Delivery]):
     """A durable, fair broker in this process, for one event loop. See ``fairlane.assembly.open_async_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without

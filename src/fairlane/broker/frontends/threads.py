@@ -25,9 +25,7 @@ from fairlane.core.commands import Command
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongProcess
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import LeasedMessages
-from fairlane.verbs.methods.admin import AdminVerbs
-from fairlane.verbs.methods.batches import BatchVerbs
-from fairlane.verbs.methods.messages import MessageVerbs
+from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.verb import Request
 
 A = TypeVar("A")
@@ -81,7 +79,7 @@ class _Slot(Generic[A]):
         return cast("A", self._result)
 
 
-class Broker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
+class Broker(AllVerbs[Delivery]):
     """A durable, fair broker in this process, for any number of threads. See ``fairlane.assembly.open_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without

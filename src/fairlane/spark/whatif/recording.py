@@ -111,7 +111,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return what events tell of a group of queues."""
     is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
     first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
-    rows = Rows(table.filter(_is_of_message(table)), queues, first_ms)
+    rows = Rows(table.filter(is_of_message(table)), queues, first_ms)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
@@ -145,7 +145,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     )
 
 
-def _is_of_message(table: pa.Table) -> pa.ChunkedArray:
+def is_of_message(table: pa.Table) -> pa.ChunkedArray:
     """Tell which events are of messages in a queue: those that are only staged are not there yet."""
     is_unstaged = pc.fill_null(pc.equal(table["reason"], "unstaged"), pa.scalar(value=False))
     return pc.and_not(pc.is_in(table["kind"], pa.array(MESSAGE_KINDS)), is_unstaged)

@@ -7,12 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.report.histograms import Histogram, greatest_in
-
-
-def bucket_of(value: int) -> int:
-    """Return the bucket of a value, by looking for it."""
-    return next(bucket for bucket in range(2_000) if greatest_in(bucket) >= value)
+from fairlane.model.histogram import LogHistogram, bucket_of, greatest_in
 
 
 def test_buckets_are_exact_below_64_and_fine_above() -> None:
@@ -23,7 +18,7 @@ def test_buckets_are_exact_below_64_and_fine_above() -> None:
 @given(st.lists(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=30), min_size=1, max_size=4))
 def test_merged_percentiles_are_close_to_those_of_all_values(parts: list[list[int]]) -> None:
     """Whatever the values and however they are split, the answer is the true one or up to a 32nd above."""
-    histogram = Histogram()
+    histogram = LogHistogram()
     for values in parts:
         entries = [{"bucket": bucket_of(value), "count": 1} for value in values]
         histogram.add(entries, most=max(values))
@@ -37,4 +32,4 @@ def test_merged_percentiles_are_close_to_those_of_all_values(parts: list[list[in
 
 def test_nothing_has_no_percentile() -> None:
     """Without values there is no answer, rather than a wrong one."""
-    assert Histogram().percentile(0.5) is None
+    assert LogHistogram().percentile(0.5) is None
