@@ -19,13 +19,14 @@ from pyspark.sql import SparkSession
 from benchmarks.report import Options, Report, parse_options, rates
 from benchmarks.spark_traffic import FULL, PLAIN
 from fairlane.spark import spark_session
-from fairlane.spark.whatif.compare import Journal, Work
-from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.comparison import Journal
+from fairlane.spark.whatif.distribution import run_in_spark
+from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import record
-from fairlane.spark.whatif.reproduce import reproduce
+from fairlane.spark.whatif.reproduction import reproduce
 from fairlane.spark.whatif.scenario import ORIGINAL, Scenario, sweep
-from fairlane.spark.whatif.simulate import play
-from fairlane.spark.whatif.spread import run_in_spark
+from fairlane.spark.whatif.simulation import play
+from fairlane.spark.whatif.tasks import RunPlan
 from fairlane.testing.traffic_drive import make_journal
 
 CONFIG = {"throttle:api:rate": "60", "throttle:db:rate": "40", "weight:work:acme": "2", "cap:work:bakery": "16"}
@@ -60,7 +61,7 @@ def report_to(report: Report, options: Options, spark: SparkSession) -> None:
 def _player(folder: Path) -> Callable[[], int]:
     journal = Journal(folder)
     recording = record(journal.files, journal.groups[0])
-    items = items_of(recording)
+    items = messages_of(recording)
     original = Scenario(name=ORIGINAL)
 
     def work() -> int:
@@ -74,7 +75,7 @@ def _report_sweep(report: Report, spark: SparkSession, folder: Path, count: int)
     journal = Journal(folder)
     axes = ["weight:acme=1,2,4,8", "cap:bakery=4,8,16,none"]
     scenarios = sweep(Scenario(name=ORIGINAL), axes, journal.queues, journal.policies)
-    work = Work(files=[str(path) for path in journal.files], groups=journal.groups, scenarios=scenarios)
+    work = RunPlan(files=[str(path) for path in journal.files], groups=journal.groups, scenarios=scenarios)
     run_in_spark(spark, work, sizes=journal.sizes, tasks=2)  # so that Python workers are there
     seconds = {tasks: _timed(spark, work, journal, tasks) for tasks in (1, 2)}
     report.heading("What-if: a sweep of 16 policies")
@@ -86,7 +87,7 @@ def _report_sweep(report: Report, spark: SparkSession, folder: Path, count: int)
     report.goal("sweep on two cores", measured=seconds[1] / seconds[2], least=1.7, unit="x")
 
 
-def _timed(spark: SparkSession, work: Work, journal: Journal, tasks: int) -> float:
+def _timed(spark: SparkSession, work: RunPlan, journal: Journal, tasks: int) -> float:
     start = time.perf_counter()
     run_in_spark(spark, work, sizes=journal.sizes, tasks=tasks)
     return time.perf_counter() - start

@@ -34,7 +34,6 @@ import fairlane
 from fairlane.assembly import open_async_broker
 from fairlane.gateway.local import LocalGateway
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, frames_of, message_of
 
@@ -190,7 +189,7 @@ async def opened() -> AsyncIterator[tuple[Http, Stream]]:
     with tempfile.TemporaryDirectory() as folder:
         # Syncing to disk may take long enough to be moved to a thread, where it would not be counted.
         async with await open_async_broker(Path(folder) / "data", durability="os") as broker:
-            application = HttpInterface(ServerContext(LocalGateway(broker, DISPATCH)))
+            application = HttpInterface(ServerContext(LocalGateway(broker)))
             await broker.create_queue(QUEUE)
             stream = Stream()
             serving = asyncio.create_task(stream.serve(application))

@@ -1,7 +1,7 @@
-"""Write the pictures of the dashboard in docs/images, from a real server under load and a real browser.
+"""Write the screenshots of the dashboard in docs/images, from a real server under load and a real browser.
 
 Usage: python tools/make_screenshots.py [FOLDER]. It needs playwright, Chromium and Spark, and takes a minute or two:
-tables and a report are made first, by the example pipeline.py.
+the example pipeline.py creates tables and a report first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from playwright.async_api import Browser, Page, async_playwright
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
-from busy_server import load, server  # noqa: E402 - it is found only now
+from busy_server import load, server  # noqa: E402 - needs the path above
 
 WARMING_S = 14
 SIZES = {"": (1280, 800), "_phone": (390, 844)}
 
 
 async def main(folder: Path) -> None:
-    """Write all pictures."""
+    """Write all screenshots."""
     made = tempfile.mkdtemp(prefix="fairlane-")
     making = await asyncio.create_subprocess_exec(sys.executable, str(ROOT / "examples" / "pipeline.py"), made)
     await making.wait()
@@ -56,15 +56,15 @@ async def _shoot_all(browser: Browser, address: str, folder: Path) -> None:
     await page.wait_for_selector("text=dry run")
     await _shoot(page, folder / "dashboard_dead.png")
     await page.click("a[href^='#/message/mail.dlq/']")
-    await page.wait_for_selector("#life li")
+    await page.wait_for_selector("#history li")
     await _shoot(page, folder / "dashboard_message.png")
     await page.goto(f"{address}/#/controls")
     await page.wait_for_selector("text=throttle:smtp-post:rate")
     await _shoot(page, folder / "dashboard_controls.png")
     await page.goto(f"{address}/#/hooks/invoices")
-    await page.wait_for_selector("text=This is the on_enqueue of invoices.")
+    await page.wait_for_selector("text=Current on_enqueue hook of invoices.")
     await page.click("#take")
-    await page.wait_for_timeout(500)  # the samples may be none, if the bookkeeper was quick
+    await page.wait_for_timeout(500)  # the queue may be empty for a moment
     await page.click("#dry-run")
     await page.wait_for_selector("text=fairness_key")
     await _shoot(page, folder / "dashboard_hooks.png")
@@ -92,7 +92,7 @@ async def _shoot(page: Page, file: Path, *, height: int | None = None) -> None:
     size = page.viewport_size
     if height is not None and size is not None:
         await page.set_viewport_size({**size, "height": height})
-        await page.wait_for_timeout(1_500)  # until charts have taken their places
+        await page.wait_for_timeout(1_500)  # until charts are laid out
     await page.screenshot(path=file)
     if size is not None:
         await page.set_viewport_size(size)

@@ -1,6 +1,6 @@
-"""Makes what the broker and the client have for threads from what they have for asyncio.
+"""Make the methods for threads from those for asyncio.
 
-With ``--check`` it only says whether they agree.
+With ``--check`` it only reports whether they agree.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlane"
-ROOMS = {
-    SOURCE / "broker" / "verbs": ("asking", "messages", "batches", "admin"),
-    SOURCE / "client": ("asking", "messages", "message", "batches", "admin"),
+MODULES = {
+    SOURCE / "verbs" / "methods": ("base", "messages", "batches", "admin", "complete"),
+    SOURCE / "client": ("message",),
 }
 CHANGES = [
-    (r"for asyncio\. (That|Those) for threads (is|are) made from this file by", "for threads. Made from its twin by"),
-    (r"\bAsync(Asking|MessageVerbs|BatchVerbs|AdminVerbs|Message|Settling)\b", r"\1"),
-    (r"\b(asking|message)_aio\b", r"\1"),
+    (
+        r"for asyncio\. (That|Those) for threads (is|are) made from this file by",
+        "for threads. Generated from its twin by",
+    ),
+    (r"\bAsync(Verbs|AllVerbs|MessageVerbs|BatchVerbs|AdminVerbs|Message|Settling)\b", r"\1"),
+    (r"\b(base|message|messages|batches|admin)_aio\b", r"\1"),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\basync def\b", "def"),
     (r"\bawait ", ""),
@@ -26,7 +29,7 @@ CHANGES = [
 
 
 def sync_verbs(twin: Path, target: Path) -> str:
-    """Return a file for threads."""
+    """Return the text of a module for threads."""
     text = twin.read_text(encoding="utf-8")
     for pattern, replacement in CHANGES:
         text = re.sub(pattern, replacement, text)
@@ -35,15 +38,15 @@ def sync_verbs(twin: Path, target: Path) -> str:
 
 
 def main() -> int:
-    """Write them, or check them."""
-    for room, names in ROOMS.items():
+    """Write the modules, or check them."""
+    for folder, names in MODULES.items():
         for name in names:
-            twin, target = room / f"{name}_aio.py", room / f"{name}.py"
+            twin, target = folder / f"{name}_aio.py", folder / f"{name}.py"
             made = sync_verbs(twin, target)
             if "--check" not in sys.argv:
                 target.write_text(made, encoding="utf-8")
             elif target.read_text(encoding="utf-8") != made:
-                print(f"{target} is not what its twin makes: run tools/sync_verbs.py.")
+                print(f"{target} differs from what its twin generates; run tools/sync_verbs.py.")
                 return 1
     return 0
 

@@ -24,6 +24,7 @@ from fairlane.adapters.system import SystemClock, SystemEntropy
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.frontends.threads import Broker
+from fairlane.broker.handlers.internal import ListSegments, ReadPages
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument
 from fairlane.journal.records import SegmentImage
@@ -35,6 +36,7 @@ from fairlane.model.views import DeadLetterFilter
 from fairlane.ports.board import Board
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store, StoredPage
+from fairlane.verbs.config import PRIVATE_PREFIX
 
 if TYPE_CHECKING:
     from fairlane.adapters.s3.bucket import S3Bucket
@@ -67,8 +69,6 @@ __all__ = [
 _EXPORTED_EVENTS = 250_000
 """So many events go to one file, about."""
 EXPORT_READER = "parquet-export"
-PRIVATE_PREFIX = "auth:"
-"""Config keys that hooks can't read: doors keep there who may call them."""
 _GC_THRESHOLD = (50_000, 20, 100)
 
 
@@ -260,7 +260,7 @@ def _postgres_board(url: StoreUrl) -> Board:
     from fairlane.adapters.postgres.board import PostgresBoard
 
     namespace = url.options.get("namespace", NAMESPACE)
-    return PostgresBoard(url.address, namespace=namespace, patience_ms=_ownership(url).heartbeat_timeout_ms)
+    return PostgresBoard(url.address, namespace=namespace, network_timeout_ms=_ownership(url).heartbeat_timeout_ms)
 
 
 def _s3_board(url: StoreUrl) -> Board:
@@ -317,7 +317,7 @@ def export_journal(broker: Broker, folder: Path | str) -> list[Path]:
     from fairlane.adapters.parquet_export import export_segment
 
     positions = {reader.name: reader.position for reader in broker.readers()}
-    segments = broker.segments()
+    segments = broker.call(ListSegments())
     if EXPORT_READER not in positions:
         positions[EXPORT_READER] = segments[0].first - 1 if segments else 0
         broker.set_reader(EXPORT_READER, positions[EXPORT_READER])
@@ -375,7 +375,7 @@ def export_events(
 def _pages(broker: Broker, segment: SegmentImage) -> Iterator[StoredPage]:
     position = segment.first - 1
     while position < segment.end - 1:
-        pages = broker.read_pages(position)
+        pages = broker.call(ReadPages(after=position))
         if not pages:
             return
         yield from pages

@@ -22,7 +22,6 @@ from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.gateway.local import LocalGateway
 from fairlane.model.message import Delivery
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.verbs.verb import Request, Shape
 from fairlane.wire.frames import Consume
 
@@ -41,7 +40,7 @@ class EmbeddedTransport:
         if self._server is None:
             given = self._given
             broker = given if isinstance(given, AsyncBroker) else await open_async_broker(given)
-            self._broker, self._server = broker, ServerContext(LocalGateway(broker, DISPATCH))
+            self._broker, self._server = broker, ServerContext(LocalGateway(broker))
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401, ARG002 - see Transport
         """Return the answer to a request; see ``Transport``."""

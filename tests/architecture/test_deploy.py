@@ -1,4 +1,4 @@
-"""What is shipped for operators names only what there is: metrics, labels, pages, commands and settings."""
+"""Alerts, dashboard and runbooks name only metrics, labels, pages, commands and settings that exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GRAFANA = {"$__rate_interval": "5m"}
 
 
 def known() -> dict[str, set[str]]:
-    """Return the labels of each time series that the reference tells of."""
+    """Return the labels of each time series in the reference."""
     series: dict[str, set[str]] = {"up": set()}
     for name, kind, told in ROW.findall(REFERENCE):
         labels = set(re.findall(r"`(\w+)`", told))
@@ -49,14 +49,14 @@ SERIES = known()
 
 
 def panels() -> Iterator[tuple[str, str]]:
-    """Yield title and expression of everything that the dashboard asks for."""
+    """Yield title and expression of every query of the dashboard."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
 
 
 def selectors(expression: str) -> list[promql_parser.VectorSelector]:
-    """Return what an expression selects; it is refused if it is no PromQL."""
+    """Return the selectors of a PromQL expression; fail if it is invalid."""
     for name, value in GRAFANA.items():
         expression = expression.replace(name, value)
     found: list[promql_parser.VectorSelector] = []
@@ -80,8 +80,8 @@ EXPRESSIONS += [("monitoring", text) for text in re.findall(r"^\| .*\? \| `(.*)`
 
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
-def test_every_metric_that_is_asked_for_exists(where: str, expression: str) -> None:
-    """An expression is PromQL, and the metrics and labels it selects by are in the reference."""
+def test_every_queried_metric_exists(where: str, expression: str) -> None:
+    """Each expression is valid PromQL, and the reference has its metrics and labels."""
     named = set(re.findall(r"fairlane_\w+", expression))
     chosen = selectors(expression)
     assert {each.name for each in chosen if each.name != "up"} == named, where
@@ -91,8 +91,8 @@ def test_every_metric_that_is_asked_for_exists(where: str, expression: str) -> N
         assert labels - OF_PROMETHEUS <= SERIES[each.name], where
 
 
-def test_every_alert_has_its_page() -> None:
-    """Alerts and pages are the same, each alert names its page, and the overview leads to all of them."""
+def test_every_alert_has_a_runbook() -> None:
+    """Every alert has a runbook and links to it, and the monitoring page lists them all."""
     alerts = {rule["alert"] for rule in RULES}
     assert len(alerts) == len(RULES)
     assert {page.stem for page in RUNBOOKS.glob("*.md")} == alerts
@@ -106,8 +106,8 @@ def test_every_alert_has_its_page() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_runbook_tells_what_to_do_with_commands_that_exist(page: Path) -> None:
-    """It says what the alert means, what to look at and what to do, and its commands and settings are ours."""
+def test_the_commands_of_a_runbook_exist(page: Path) -> None:
+    """It explains the alert, its diagnosis and its remedy, and its commands and settings exist."""
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Diagnosis", "Remedy"]
@@ -118,7 +118,7 @@ def test_a_runbook_tells_what_to_do_with_commands_that_exist(page: Path) -> None
 
 
 def check_command(words: list[str]) -> None:
-    """Find the command that words mean, with options it has and fields that a policy has."""
+    """Check that a command, its options and its policy fields exist."""
     command: click.Command = cli
     while isinstance(command, click.Group):
         found = command.get_command(click.Context(command), words[0])
@@ -131,7 +131,7 @@ def check_command(words: list[str]) -> None:
 
 
 def test_the_dashboard_can_be_imported() -> None:
-    """Panels have ids of their own, lie side by side, and ask the source of data that was chosen."""
+    """Panels have unique ids, do not overlap, and use the chosen data source."""
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     places = [panel["gridPos"] for panel in DASHBOARD["panels"]]

@@ -29,7 +29,7 @@ def _serve(settings: ServerSettings, lines: Connection) -> None:
 
 @contextmanager
 def served() -> Iterator[tuple[str, str]]:
-    """Serve from memory for as long as the context lasts; give the addresses of HTTP and gRPC."""
+    """Run a server in memory while the context lasts; yield the addresses of HTTP and gRPC."""
     ours, theirs = _context.Pipe(duplex=False)
     settings = ServerSettings(port=0, grpc_port=0, data=MEMORY, log_level="error")
     process = _context.Process(target=_serve, args=(settings, theirs), daemon=True)

@@ -1,4 +1,4 @@
-"""Stores that several processes can reach, each in a place of its own."""
+"""Stores that several processes can reach, each at a location of its own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _numbers = itertools.count(1)
 
 
 class OwnedStore(Store, Protocol):
-    """A store with an owner, which can be told to show a sign of life."""
+    """A store with an owner, which can send a heartbeat."""
 
     def renew(self) -> None: ...
 
 
 class HandClock:
-    """A monotonic clock that is moved by hand, so that a process seems to have been stopped."""
+    """A monotonic clock that a test moves, so that a process seems to have been stopped."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -35,19 +35,19 @@ class HandClock:
 
 
 class Place:
-    """A place for one store, and as many objects on it as are asked for."""
+    """The location of one store, with any number of store objects on it."""
 
     def __init__(self, make: Callable[..., OwnedStore]) -> None:
         self._make = make
 
     def store(self, *, clock: HandClock | None = None, sends_heartbeats: bool = False, **terms: Any) -> OwnedStore:
-        """Return a store that is not open yet, whose owner shows signs of life only by commits."""
+        """Return a store that is not open yet, whose owner sends heartbeats only by commits."""
         ownership = Ownership(sends_heartbeats=sends_heartbeats, **terms)
         return self._make(ownership=ownership, **({} if clock is None else {"monotonic": clock}))
 
 
 def place_on(kind: str, postgres: PostgresServer, s3: S3Server) -> Place:
-    """Return a new place on a server."""
+    """Return a new location on a server."""
     name = f"owned-{next(_numbers)}"
 
     def make(**options: Any) -> OwnedStore:

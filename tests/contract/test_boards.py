@@ -1,4 +1,5 @@
-"""Every board keeps the contract: what is put is there for all, by compare-and-set, and who waits hears of it."""
+"""Every board keeps the contract: entries are shared by all nodes, changed by compare-and-set, and changes wake
+waits."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Place = Callable[[], Board]
 
 @pytest.fixture(params=KINDS)
 def places(request: pytest.FixtureRequest, postgres: PostgresServer, s3: S3Server) -> Iterator[Callable[[], Place]]:
-    """Give places for boards: each, when called, gives one more handle on its board."""
+    """Provide factories of boards: each call returns one more handle on the same board."""
     opened: list[Board] = []
 
     def place() -> Place:
@@ -51,7 +52,7 @@ def _board(kind: str, name: str, first: MemoryBoard, postgres: PostgresServer, s
     if kind == "memory":
         return first.another()
     if kind == "postgres":
-        return PostgresBoard(postgres.url, namespace=name, patience_ms=10_000, chance=chance)
+        return PostgresBoard(postgres.url, namespace=name, network_timeout_ms=10_000, chance=chance)
     return S3Board(S3Bucket(f"{BUCKET}/{name}", endpoint=s3.endpoint, is_anonymous=True), chance=chance)
 
 
@@ -66,8 +67,8 @@ def made(board: Board, name: str, value: bytes) -> Entry:
     return entry
 
 
-def test_what_one_puts_all_read(place: Place) -> None:
-    """A new entry is on the board for everybody, as it was put; a board begins with nothing on it."""
+def test_an_entry_is_visible_to_all_nodes(place: Place) -> None:
+    """A new entry is on the board for all nodes, as it was put; a new board is empty."""
     one, other = place(), place()
     assert one.read() == other.read() == {}
     entry = made(one, "node/a", b'{"beat": 1}')
@@ -75,8 +76,8 @@ def test_what_one_puts_all_read(place: Place) -> None:
     assert entry.value == b'{"beat": 1}'
 
 
-def test_an_entry_is_changed_only_by_who_knows_it(place: Place) -> None:
-    """A change under the present version is made, under an earlier one or none it is not, and nothing is lost."""
+def test_an_entry_is_changed_only_under_its_version(place: Place) -> None:
+    """A change under the current version is made; under an earlier one or none it is not, and nothing is lost."""
     one, other = place(), place()
     first = made(one, "group/x", b"1")
     second = other.put("group/x", b"2", version=first.version)
@@ -88,8 +89,9 @@ def test_an_entry_is_changed_only_by_who_knows_it(place: Place) -> None:
     assert one.read() == {"group/x": second}
 
 
-def test_what_is_not_there_is_neither_changed_nor_removed(place: Place) -> None:
-    """A version of an entry that is gone is good for nothing; made anew it is another, even with the same value."""
+def test_a_missing_entry_is_neither_changed_nor_removed(place: Place) -> None:
+    """The version of a removed entry is invalid; an entry created again has another version, even with the same
+    value."""
     one, other = place(), place()
     first = made(one, "config/k", b"1")
     assert other.remove("config/k", version=first.version)
@@ -103,7 +105,7 @@ def test_what_is_not_there_is_neither_changed_nor_removed(place: Place) -> None:
 
 
 def test_a_value_that_comes_back_has_another_version(place: Place) -> None:
-    """Who has read a value before it was changed and changed back can't change it: it is not the one it read."""
+    """A node that read a value before it was changed and changed back cannot change it."""
     board = place()
     first = made(board, "budget/t", b"1")
     second = board.put("budget/t", b"2", version=first.version)
@@ -118,8 +120,8 @@ def test_a_value_that_comes_back_has_another_version(place: Place) -> None:
     "name",
     ["node/a.b-c_d", "config/throttle:api:rate", 'config/weight:q:käse %=/?#[] \\ "x"', "x", "c" * 600, "ß" * 500],
 )
-def test_names_are_kept_as_they_are(place: Place, name: str) -> None:
-    """Whatever is printable names an entry, and comes back the same."""
+def test_names_are_preserved(place: Place, name: str) -> None:
+    """Any printable name is accepted and returned unchanged."""
     board = place()
     entry = made(board, name, b"")
     assert place().read() == {name: entry}
@@ -128,22 +130,22 @@ def test_names_are_kept_as_they_are(place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "c" * 701])
-def test_names_that_can_be_none_are_refused(place: Place, name: str) -> None:
-    """What is empty, too long or not printable names nothing."""
+def test_invalid_names_are_refused(place: Place, name: str) -> None:
+    """Empty, too long and unprintable names are refused."""
     with pytest.raises(InvalidArgument, match="printable name"):
         place().put(name, b"1", version=None)
 
 
 def test_values_may_be_large(place: Place) -> None:
-    """The longest value of the config fits, whatever bytes it has."""
+    """The longest value of the config fits, with any bytes."""
     value = bytes(range(256)) * 1024
     board = place()
     made(board, "config/k", value)
     assert place().read()["config/k"].value == value
 
 
-def test_of_many_who_change_at_once_one_wins_each_time(place: Place) -> None:
-    """Of four nodes that count one entry up, no count is lost and none is made twice."""
+def test_one_of_several_concurrent_changes_wins(place: Place) -> None:
+    """When four nodes increment one entry, no increment is lost or made twice."""
     boards, turns = [place() for _ in range(4)], 8
     made(boards[0], "count", b"0")
 
@@ -161,8 +163,8 @@ def test_of_many_who_change_at_once_one_wins_each_time(place: Place) -> None:
     assert won == list(range(1, len(boards) * turns + 1))
 
 
-def test_of_many_who_make_an_entry_one_does(place: Place) -> None:
-    """An entry that several nodes make at once is made by one of them, also where it was removed before."""
+def test_one_of_several_concurrent_creations_wins(place: Place) -> None:
+    """An entry that several nodes create at once is created by one of them, also if it was removed before."""
     boards = [place() for _ in range(4)]
     for round_ in range(3):
         with ThreadPoolExecutor(len(boards)) as pool:
@@ -174,8 +176,8 @@ def test_of_many_who_make_an_entry_one_does(place: Place) -> None:
         assert boards[1].remove("x", version=winners[0].version)
 
 
-def test_who_waits_is_woken_by_another_node(place: Place) -> None:
-    """A change of another node ends the wait long before its time is over, and is then there to be read."""
+def test_a_wait_is_ended_by_another_node(place: Place) -> None:
+    """A change of another node ends the wait long before its timeout, and can be read then."""
     waiting, other = place(), place()
     waiting.read()
     seen = threading.Event()
@@ -192,7 +194,7 @@ def test_who_waits_is_woken_by_another_node(place: Place) -> None:
     thread.join()
 
 
-def test_who_waits_is_woken_by_its_own_node(place: Place) -> None:
+def test_a_wait_is_ended_by_its_own_node(place: Place) -> None:
     """A change that another thread makes through the same board ends the wait too."""
     board = place()
     board.read()
@@ -204,7 +206,7 @@ def test_who_waits_is_woken_by_its_own_node(place: Place) -> None:
 
 
 def test_a_wait_ends_when_its_time_is_over_or_the_board_is_closed(place: Place) -> None:
-    """Nobody waits for ever: not where nothing changes, nor on a board that is closed meanwhile."""
+    """A wait ends if nothing changes, and when the board is closed meanwhile."""
     board = place()
     board.read()
     board.wait(0)
@@ -221,8 +223,8 @@ def test_a_wait_ends_when_its_time_is_over_or_the_board_is_closed(place: Place) 
     assert not thread.is_alive()
 
 
-def test_a_closed_board_says_so(place: Place) -> None:
-    """After its end a board answers nothing, and the others go on."""
+def test_a_closed_board_raises(place: Place) -> None:
+    """A closed board refuses every call, and the other nodes' boards still work."""
     board, other = place(), place()
     entry = made(board, "x", b"1")
     board.close()
@@ -241,7 +243,7 @@ def test_a_closed_board_says_so(place: Place) -> None:
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.booleans(), st.sampled_from("abc"), st.sampled_from(("put", "remove", "stale")))))
 def test_it_agrees_with_a_dict(places: Callable[[], Place], steps: list[tuple[bool, str, str]]) -> None:
-    """Whatever two nodes do in whatever order, the board is what a dict would be."""
+    """For any operations of two nodes in any order, the board equals a dict."""
     place = places()
     boards = place(), place()
     model: dict[str, Entry] = {}

@@ -1,4 +1,4 @@
-"""A store that several processes can reach has one owner, and who is no longer the owner can do nothing."""
+"""A store that several processes can reach has one owner, and a former owner can do nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .owned_stores import KINDS, HandClock, OwnedStore, Place, place_on
 
 SHORT_MS = 500
 LASTING_MS = 2_500
-"""Long enough for a busy machine to show a sign of life in time."""
+"""Long enough for a busy machine to send a heartbeat in time."""
 ASKED = 70
-"""How often a second process asks, at least every 50 ms: longer than a lease in all."""
+"""How often a second process tries, at least every 50 ms: in total longer than the heartbeat timeout."""
 
 
 @pytest.fixture(params=KINDS)
@@ -39,8 +39,8 @@ def check_has_only(store: OwnedStore, *commits: int) -> None:
     assert [page.page for page in store.pages(0)] == [page_of(at, at + 1) for at in commits]
 
 
-def test_a_store_is_not_taken_from_an_owner_that_lives(place: Place) -> None:
-    """A second process is told who has the store and how long to wait, and the first goes on as if nothing was."""
+def test_a_store_is_not_taken_from_a_live_owner(place: Place) -> None:
+    """A second process gets the owner and how long to wait in the error, and the first continues undisturbed."""
     first, second = place.store(owner="first"), place.store()
     first.recover()
     with pytest.raises(StoreLocked, match="'first'") as caught:
@@ -53,7 +53,7 @@ def test_a_store_is_not_taken_from_an_owner_that_lives(place: Place) -> None:
 
 
 def test_a_closed_store_is_free_at_once(place: Place) -> None:
-    """After an orderly end the next process need not wait."""
+    """After a clean shutdown the next process need not wait."""
     first, second = place.store(), place.store()
     first.recover()
     first.write(commit_of(1, 1))
@@ -63,7 +63,7 @@ def test_a_closed_store_is_free_at_once(place: Place) -> None:
 
 
 def test_a_silent_owner_is_taken_over_from_and_commits_nothing(place: Place) -> None:
-    """An owner that shows no sign of life loses the store; what it sends when it wakes up is refused, all of it."""
+    """An owner without heartbeats loses the store; everything it sends when it wakes up is refused."""
     first, second = place.store(heartbeat_timeout_ms=SHORT_MS), place.store()
     first.recover()
     first.write(commit_of(1, 1, bodies=[(1, b"one")]))
@@ -84,8 +84,8 @@ def test_a_silent_owner_is_taken_over_from_and_commits_nothing(place: Place) -> 
     second.close()
 
 
-def test_an_owner_that_wakes_up_late_is_fenced_even_where_the_new_one_has_cleaned_up(place: Place) -> None:
-    """However much the new owner has written, merged, trimmed and deleted since, the old one still commits nothing."""
+def test_an_owner_that_wakes_up_late_is_fenced_even_after_the_new_one_has_cleaned_up(place: Place) -> None:
+    """However much the new owner has written, merged, trimmed and deleted, the old one still commits nothing."""
     old, new = place.store(), place.store(force=True)
     old.recover()
     old.write(commit_of(1, 1))
@@ -111,7 +111,7 @@ def test_an_owner_that_wakes_up_late_is_fenced_even_where_the_new_one_has_cleane
 
 
 def test_a_store_can_be_taken_by_force(place: Place) -> None:
-    """Who insists gets the store of a live owner, who can commit nothing from then on."""
+    """With ``force`` a process takes the store of a live owner, which can commit nothing from then on."""
     first, second = place.store(), place.store(force=True)
     first.recover()
     second.recover()
@@ -123,8 +123,8 @@ def test_a_store_can_be_taken_by_force(place: Place) -> None:
     second.close()
 
 
-def test_an_owner_that_was_started_again_need_not_wait(place: Place) -> None:
-    """Who comes back under the owner's name gets the store at once, and its earlier self is fenced."""
+def test_a_restarted_owner_need_not_wait(place: Place) -> None:
+    """A process with the owner's name gets the store at once, and the earlier process is fenced."""
     first, again = place.store(owner="node-a"), place.store(owner="node-a")
     first.recover()
     again.recover()
@@ -136,7 +136,7 @@ def test_an_owner_that_was_started_again_need_not_wait(place: Place) -> None:
 
 
 def test_taking_a_store_back_and_forth_loses_nothing(place: Place) -> None:
-    """Through many owners by force, each finds what those before it have synced, and the ones before stay fenced."""
+    """Through many forced takeovers, each owner finds all synced commits, and earlier owners stay fenced."""
     owners = []
     for sequence in range(1, 8):
         owner = place.store(force=True)
@@ -152,8 +152,8 @@ def test_taking_a_store_back_and_forth_loses_nothing(place: Place) -> None:
         owner.close()
 
 
-def test_commits_are_signs_of_life(place: Place) -> None:
-    """An owner that commits all the time keeps the store beyond its lease without anything else."""
+def test_commits_are_heartbeats(place: Place) -> None:
+    """An owner that commits regularly keeps the store beyond its timeout without other heartbeats."""
     first, second = place.store(heartbeat_timeout_ms=LASTING_MS), place.store()
     first.recover()
     tries = itertools.count()
@@ -165,12 +165,12 @@ def test_commits_are_signs_of_life(place: Place) -> None:
         assert not opens(second)
         return next(tries) >= ASKED
 
-    wait_until(is_still_refused_after_a_while, what="It is asked again and again")
+    wait_until(is_still_refused_after_a_while, what="The second process tries repeatedly")
     first.close()
 
 
 def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
-    """An owner without any commits keeps the store beyond its lease."""
+    """An owner without any commits keeps the store beyond its timeout."""
     first, second = place.store(heartbeat_timeout_ms=LASTING_MS, sends_heartbeats=True), place.store()
     first.recover()
     tries = itertools.count()
@@ -179,13 +179,13 @@ def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
         assert not opens(second)
         return next(tries) >= ASKED
 
-    wait_until(is_still_refused_after_a_while, what="It is asked again and again")
+    wait_until(is_still_refused_after_a_while, what="The second process tries repeatedly")
     first.check_owned()
     first.close()
 
 
-def test_who_was_stopped_for_long_asks_before_it_answers(place: Place) -> None:
-    """After a pause longer than its lease an owner finds out whether it still is one."""
+def test_an_owner_that_was_stopped_asks_before_it_answers(place: Place) -> None:
+    """After a pause longer than its timeout an owner checks whether it still is one."""
     clock = HandClock()
     first = place.store(clock=clock, heartbeat_timeout_ms=10_000)
     first.recover()
@@ -193,7 +193,7 @@ def test_who_was_stopped_for_long_asks_before_it_answers(place: Place) -> None:
     first.check_owned()
     second = place.store(force=True)
     second.recover()
-    first.check_owned()  # it has asked just now, and goes by that
+    first.check_owned()  # it has asked just now, and relies on that
     clock.now_s += 60
     with pytest.raises(StoreFenced):
         first.check_owned()
@@ -202,7 +202,7 @@ def test_who_was_stopped_for_long_asks_before_it_answers(place: Place) -> None:
 
 
 def test_an_owner_that_recovers_stays_the_owner(place: Place) -> None:
-    """Opening anew after a failure keeps the store ours, with what was synced."""
+    """Reopening after a failure keeps the ownership, with all synced commits."""
     store = place.store()
     store.recover()
     store.write(commit_of(1, 1))

@@ -26,12 +26,12 @@ NUMBERS = itertools.count(1)
 
 
 class ContractWithModel(StoreContract):
-    """The contract, and the naive model that covers what no list of cases does."""
+    """The contract, and a naive model that covers what no list of cases does."""
 
     examples = 100
 
     def test_it_agrees_with_a_naive_model(self) -> None:
-        """Whatever is written, dropped, trimmed and reopened in whatever order, reads are those of plain lists."""
+        """For any writes, drops, trims and reopenings in any order, reads equal those of plain lists."""
         config = settings(max_examples=self.examples, stateful_step_count=25, deadline=None)
         check_against_model(self.make_store, self.reopen, settings=config)
 
@@ -141,7 +141,7 @@ class TestS3Store(ContractWithModel):
 
 
 class MergingS3Store(S3Store):
-    """A store that merges as soon as it may, where usually a thread of its own does that beside everything else."""
+    """A store that merges as soon as it may, which is usually done by a background thread."""
 
     def sync(self) -> None:
         super().sync()

@@ -109,7 +109,7 @@ def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
     returned = Message.set_times
 
     def set_times(self: Message, **times: Any) -> None:
-        self.line = self.number
+        self.joined = self.number
         returned(self, **times)
 
     patch.setattr(Message, "set_times", set_times)

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.assembly import BrokerConfig, NewMessage, Settings, export_journal, open_broker
+from fairlane.broker.handlers.internal import ListSegments, ReadSlice
 
 SEGMENT = 500
 
@@ -28,7 +29,7 @@ def make_journal(data: Path, *, messages: int, exports: Path | None = None) -> i
                 broker.ack_many(queue, leased)
         if exports is not None:
             export_journal(broker, exports)
-        return broker.read_journal(0, count=1_000_000).position
+        return broker.call(ReadSlice(after=0, count=1_000_000)).position
 
 
 def make_trimmed_journal(data: Path) -> None:
@@ -36,7 +37,7 @@ def make_trimmed_journal(data: Path) -> None:
     settings = Settings(segment_events=100_000, journal_retention_ms=1, journal_bytes_max=1)
     with open_broker(BrokerConfig(path=data / "store", durability="os", settings=settings)) as broker:
         broker.create_queue("orders")
-        while broker.segments()[:1] == [] or broker.segments()[0].first <= 1:
+        while broker.call(ListSegments())[:1] == [] or broker.call(ListSegments())[0].first <= 1:
             broker.enqueue_many("orders", [NewMessage()] * 10_000)
             broker.purge("orders")
 

@@ -13,7 +13,7 @@ from fairlane.client import Client
 from fairlane.errors import InvalidArgument, QueueNotFound
 from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
 from fairlane.spark.bulk.reading import Rows
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess
 
@@ -45,7 +45,7 @@ def rows(spark: SparkSession, tmp_path: Path) -> Rows:
 
 
 def backfill(server: ServerProcess, tmp_path: Path, rows: Rows, *, rate: float | None = 50.0) -> Backfill:
-    place = Place(server=address(server))
+    place = ServerAddress(server=address(server))
     return Backfill(place=place, queue="orders", name="old", source=str(rows), work=tmp_path / "work", rate=rate)
 
 

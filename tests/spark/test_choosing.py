@@ -12,13 +12,13 @@ from fairlane.cli.main import cli
 from fairlane.client import Client
 from fairlane.errors import InvalidArgument
 from fairlane.spark.bulk.choosing import choose
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess
 
 
 @pytest.fixture
-def place(server: ServerProcess) -> Place:
+def place(server: ServerProcess) -> ServerAddress:
     """A server on which six messages have died, of two errors."""
     with Client(address(server)) as client:
         client.create_queue("orders", {"max_attempts": 1})
@@ -27,10 +27,10 @@ def place(server: ServerProcess) -> Place:
         for delivery in client.lease("orders", 6):
             number = json.loads(delivery.payload)["total"]
             client.nack(delivery, error="timeout" if number < 40 else "no such customer")
-    return Place(server=address(server))
+    return ServerAddress(server=address(server))
 
 
-def test_a_condition_picks_by_any_column(spark: SparkSession, place: Place) -> None:
+def test_a_condition_picks_by_any_column(spark: SparkSession, place: ServerAddress) -> None:
     """Payload, error and fairness key together leave just those for which all holds, in the order they died."""
     where = "get_json_object(payload_text, '$.total') >= 20 AND error = 'timeout'"
     chosen = choose(spark, place, "orders", where)
@@ -42,13 +42,13 @@ def test_a_condition_picks_by_any_column(spark: SparkSession, place: Place) -> N
 
 
 @pytest.mark.parametrize("where", ["no_column = 1", "((", "1"])
-def test_what_is_no_condition_is_refused(spark: SparkSession, place: Place, where: str) -> None:
+def test_what_is_no_condition_is_refused(spark: SparkSession, place: ServerAddress, where: str) -> None:
     """The error says so, and what is wrong with it."""
     with pytest.raises(InvalidArgument, match="no condition on dead letters"):
         choose(spark, place, "orders", where)
 
 
-def test_redrive_where_moves_what_was_picked(spark: SparkSession, place: Place) -> None:
+def test_redrive_where_moves_what_was_picked(spark: SparkSession, place: ServerAddress) -> None:
     """A dry run says how many and moves none; then just these are back in the queue."""
     assert spark is not None  # the command takes the session that is there
     command = ["--server", place.server, "--output", "json", "redrive", "orders", "--where", "error LIKE 'no such%'"]

@@ -19,8 +19,8 @@ from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.options import journal_options
 from fairlane.spark.source.patience import Patience
-from fairlane.spark.source.place import Place
-from fairlane.spark.source.span import Part
+from fairlane.spark.source.ranges import ReadRange
+from fairlane.spark.source.server_address import ServerAddress
 from tests.kit.waiting import until
 from tests.unit.client.nodes import nodes
 from tests.unit.cluster.in_process import Cluster, Member, cluster_of
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 def journal_at(*members: Member, queue: str | None = "orders", retries: Retries = QUICK) -> ServerJournal:
     """Return the journal of a queue's group, as one who knows some nodes reads it."""
-    place = Place(server=",".join(member.address for member in members))
+    place = ServerAddress(server=",".join(member.address for member in members))
     return ServerJournal(place, on_trimmed="fail", queue=queue, retries=retries)
 
 
@@ -61,7 +61,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-async def read(journal: ServerJournal, part: Part) -> list[int]:
+async def read(journal: ServerJournal, part: ReadRange) -> list[int]:
     """Return the sequences of a part."""
 
     def all_of_it() -> list[int]:
@@ -131,7 +131,7 @@ def test_a_journal_whose_node_has_gone_is_read_elsewhere() -> None:
             await cluster.members.pop(owner.name).stop()
             span = await in_thread(lambda: journal.span(end))
             assert span.end > end
-            assert await read(journal, Part(after=0, until=end, at=owner.address)) == list(range(1, end + 1))
+            assert await read(journal, ReadRange(after=0, until=end, at=owner.address)) == list(range(1, end + 1))
             assert journal.at == other.address
 
     run(main())
@@ -143,7 +143,7 @@ def test_the_pipeline_reads_the_journal_of_a_group() -> None:
     async def main() -> None:
         async with cluster_of("ab") as cluster:
             end = await fill(cluster, 20)
-            source = LiveJournal(Place(server=others_in(cluster)[0].address), "tables", "orders")
+            source = LiveJournal(ServerAddress(server=others_in(cluster)[0].address), "tables", "orders")
             (segment,) = await in_thread(lambda: source.new(()))
             assert segment.covers == (1, end)
             await in_thread(lambda: source.done([segment.covers]))
@@ -160,14 +160,14 @@ def test_a_node_that_knows_less_than_was_planned_is_asked_again() -> None:
         async with cluster_of("ab") as cluster:
             end = await fill(cluster, 20)
             journal = journal_at(cluster["a"])
-            reading = asyncio.create_task(read(journal, Part(after=0, until=end + 5)))
+            reading = asyncio.create_task(read(journal, ReadRange(after=0, until=end + 5)))
             calls = owner_in(cluster).server.tally.calls
             await until(lambda: calls["read_journal"] > 3, "it asks again")
             await more(cluster, 10)
             assert await reading == list(range(1, end + 6))
             short = journal_at(cluster["a"], retries=Retries(patience_s=0.0))
             with pytest.raises(QueueMoving, match="up to"):
-                await read(short, Part(after=0, until=end + 1_000))
+                await read(short, ReadRange(after=0, until=end + 1_000))
 
     run(main())
 
@@ -218,7 +218,7 @@ def test_work_that_has_begun_waits_for_its_server() -> None:
 
     async def main() -> None:
         async with nodes(1) as made_nodes:
-            place = Place(server=made_nodes.addresses[0])
+            place = ServerAddress(server=made_nodes.addresses[0])
             await made_nodes.end(0)
             knocked = asyncio.Event()
 
@@ -252,7 +252,7 @@ def test_a_server_that_is_not_there_is_told_before_any_row_is_written() -> None:
 
 def test_a_node_that_has_answered_is_asked_first() -> None:
     """A place is the same with another order of its nodes, and may have one that was only heard of."""
-    place = Place(server="http://a:1, http://b:1", api_key="secret")
+    place = ServerAddress(server="http://a:1, http://b:1", api_key="secret")
     assert place.near(None) == place
     assert place.near("http://b:1").addresses == ["http://b:1", "http://a:1"]
     assert place.near("http://c:1").addresses == ["http://c:1", "http://a:1", "http://b:1"]
@@ -270,4 +270,4 @@ def test_a_node_that_has_answered_is_asked_first() -> None:
 def test_options_of_a_cluster_that_make_no_sense_are_refused(options: dict[str, str], told: str) -> None:
     """Several nodes need a queue that says whose journal is meant, and files have no queue."""
     with pytest.raises(InvalidArgument, match=told):
-        ServerJournal(journal_options(options).place or Place(server=""), on_trimmed="fail")
+        ServerJournal(journal_options(options).place or ServerAddress(server=""), on_trimmed="fail")

@@ -14,6 +14,7 @@ import uvicorn
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, NewMessage, open_group
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.gateway.local import LocalGateway
 from fairlane.journal.arrow import SCHEMA
@@ -22,7 +23,6 @@ from fairlane.journal.selection import Selection
 from fairlane.model.partitions import NUMBER_BITS, first_number
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.spark.pipeline.source import LiveJournal
@@ -30,8 +30,8 @@ from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_reader import JournalPartition, JournalReader, JournalStreamReader
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.options import journal_options
-from fairlane.spark.source.place import Place
-from fairlane.spark.source.span import Part, Span
+from fairlane.spark.source.ranges import JournalBounds, ReadRange
+from fairlane.spark.source.server_address import ServerAddress
 from tests.kit.waiting import until
 from tests.unit.server.house import run
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 @asynccontextmanager
 async def serving(broker: AsyncBroker) -> AsyncIterator[str]:
     """Let a broker be reached on loopback, at the address that is returned."""
-    context = ServerContext(LocalGateway(broker, DISPATCH), api_keys=ApiKeys(broker, is_required=False))
+    context = ServerContext(LocalGateway(broker), api_keys=ApiKeys(broker, is_required=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(HttpInterface(context), lifespan="off", log_config=None, ws=QuickSocket)
         server = uvicorn.Server(config)
@@ -64,7 +64,7 @@ def with_journal(check: Callable[[str, list[int]], None]) -> None:
         async with await open_group(BrokerConfig(), counts_from=FIRST) as broker, serving(broker) as address:
             await broker.create_queue("orders~3")
             await broker.enqueue_many("orders~3", [NewMessage(payload=b"x")] * MESSAGES)
-            pages = (await broker.read_journal(FIRST, count=10_000)).pages
+            pages = (await broker.call(ReadSlice(after=FIRST, count=10_000))).pages
             await asyncio.to_thread(check, address, [event["sequence"] for page in pages for event in rows(page)])
 
     run(main())
@@ -118,7 +118,7 @@ def test_the_pipeline_wants_nothing_before_the_first_event() -> None:
     """What is new to tables without events is one stretch, from the first event to the last."""
 
     def check(address: str, known: list[int]) -> None:
-        (segment,) = LiveJournal(Place(server=address)).new(())
+        (segment,) = LiveJournal(ServerAddress(server=address)).new(())
         assert segment.covers == (FIRST + 1, known[-1])
 
     with_journal(check)
@@ -128,9 +128,9 @@ def test_a_journal_that_has_become_shorter_is_told() -> None:
     """What was planned and is not there any more, after a backup was restored say, is no end like any other."""
 
     def check(address: str, known: list[int]) -> None:
-        journal = ServerJournal(Place(server=address), on_trimmed="fail")
+        journal = ServerJournal(ServerAddress(server=address), on_trimmed="fail")
         with pytest.raises(InvalidArgument, match="backup"):
-            list(journal.read(Part(after=FIRST, until=known[-1] + 5), Selection(columns=("sequence",))))
+            list(journal.read(ReadRange(after=FIRST, until=known[-1] + 5), Selection(columns=("sequence",))))
 
     with_journal(check)
 
@@ -151,4 +151,10 @@ def test_exported_segments_are_planned_from_the_first(tmp_path: Path) -> None:
 def test_where_a_journal_began_is_known_from_where_it_begins() -> None:
     """What was trimmed does not change which partition a journal is of, nor what it counts from."""
     assert FIRST == first_number("orders~3") == 3 << NUMBER_BITS
-    assert [Span(at, at + 9).first for at in (0, 77, FIRST, FIRST + 5, FIRST - 1)] == [0, 0, FIRST, FIRST, 2 << 47]
+    assert [JournalBounds(at, at + 9).first for at in (0, 77, FIRST, FIRST + 5, FIRST - 1)] == [
+        0,
+        0,
+        FIRST,
+        FIRST,
+        2 << 47,
+    ]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from fairlane.adapters.parquet_export import export_segment
 from fairlane.journal.records import SegmentImage
 from fairlane.spark.pipeline import JournalFolder, LiveJournal, read_table, run_pipeline
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 from fairlane.testing.stepped import SteppedBroker
 from tests.kit.simulation.simulation import Simulation
 from tests.spark.table_rows import told
@@ -107,7 +107,7 @@ def test_a_simulation_and_its_tables_agree(spark: SparkSession, tmp_path: Path, 
 
 def test_the_journal_of_a_live_server(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
     """Tables made from a server follow it run by run, and it keeps its journal for them."""
-    place = Place(server=f"http://{server.address}")
+    place = ServerAddress(server=f"http://{server.address}")
     source = LiveJournal(place, reader="tables")
     with place.client() as client:
         client.create_queue("jobs")

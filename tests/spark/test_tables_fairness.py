@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import date
+from random import Random
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from fairlane.model.message import Key
+from fairlane.model.shares import entitlements
 from fairlane.spark.tables.attempts import attempts
 from fairlane.spark.tables.fairness import fairness, fairness_keys
 from fairlane.spark.tables.noisy_neighbours import noisy_neighbours
+from fairlane.spark.tables.schemas import STARVATION
 from fairlane.spark.tables.starvation import starvation
-from fairlane.spark.tables.turns import Span, pieces, windows
+from fairlane.spark.tables.turns import Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 from tests.spark.table_rows import DAY, DAY_0, HOUR, Event, enqueued, event, frame, of, told
 
@@ -21,9 +25,9 @@ MINUTE = 60_000
 FIRST_DAY = date(2026, 1, 1)
 
 
-def span_to(at: int) -> Span:
+def span_to(at: int) -> Days:
     """Return the days up to an instant after the beginning of the first."""
-    return Span(FIRST_DAY, DAY_0 + at)
+    return Days(FIRST_DAY, DAY_0 + at)
 
 
 def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **terms: object) -> list[Event]:
@@ -32,12 +36,12 @@ def waits(first: int, at: int, until: int | None, key: str, cost: int = 1, **ter
     return [new] if until is None else [new, of("leased", first + 1, until, first)]
 
 
-def pieces_of(events: DataFrame, span: Span) -> DataFrame:
+def pieces_of(events: DataFrame, span: Days) -> DataFrame:
     """Return who waited for a turn, by the events alone."""
     return pieces(attempts(events), events, span)
 
 
-def keys_of(events: DataFrame, span: Span) -> DataFrame:
+def keys_of(events: DataFrame, span: Days) -> DataFrame:
     """Return the shares of keys, and on the way all that they are made of."""
     found = pieces_of(events, span)
     busy = windows(found, span)
@@ -117,6 +121,17 @@ def test_weights_are_found_as_the_broker_finds_them(spark: SparkSession) -> None
         for number in range(4)
     ]
     assert by_window == [[7, 3, 1], [7, 9, 1], [7, 3, 1], [7, 7, 1]]
+
+
+def test_config_of_a_queue_holds_in_its_partitions(spark: SparkSession) -> None:
+    """``weight:mail:b`` is the weight of b in the journal of ``mail~1``, too."""
+    rows = [
+        event("config_set", 1, 0, name="weight:mail:b", value="9"),
+        enqueued(2, 1, "a", queue="mail~1"),
+        enqueued(3, 1, "b", queue="mail~1"),
+    ]
+    keys = keys_of(frame(spark, *rows), span_to(1_000))
+    assert told(keys, "queue", "top_key", "weight") == [("mail~1", "a", 1), ("mail~1", "b", 9)]
 
 
 def test_a_key_that_gets_nothing_for_long_starves(spark: SparkSession) -> None:
@@ -241,3 +256,32 @@ def test_a_removed_queue_ends_its_pause(spark: SparkSession) -> None:
     span = span_to(5 * MINUTE)
     found = pieces_of(frame(spark, *rows), span)
     assert told(found, "since_ms", "until_ms", "is_served") == [(DAY_0 + 2 * MINUTE, DAY_0 + 4 * MINUTE, True)]
+
+
+def test_entitlement_is_the_one_that_the_model_defines(spark: SparkSession) -> None:
+    """On random windows, Spark finds the entitled share that dashboard, metrics and command line show."""
+    chance = Random(13)
+    drawn = [
+        (window, f"key-{number}", chance.randint(1, 5), served, served + chance.randint(0, 40))
+        for window in range(40)
+        for number in range(chance.randint(1, 6))
+        for served in [chance.randint(0, 20)]
+    ]
+    rows = [
+        ("mail", top_key, FIRST_DAY, DAY_0 + window * MINUTE, served, 1, waiting, 0, weight)
+        for window, top_key, weight, served, waiting in drawn
+    ]
+    columns = "queue string, top_key string, day date, window_ms long, served_cost long, handed_out long"
+    weighted = spark.createDataFrame(rows, f"{columns}, waiting_cost long, waited_ms long, weight long")
+    nobody = spark.createDataFrame([], STARVATION.schema)
+    found = {
+        (row["window_ms"], row["top_key"]): row["lag_cost"] + row["served_cost"]
+        for row in fairness_keys(weighted, nobody).collect()
+    }
+    for window in range(40):
+        here = {row[1]: row for row in drawn if row[0] == window}
+        total = sum(row[3] for row in here.values())
+        weights: dict[Key, int] = {key: row[2] for key, row in here.items()}
+        expected = entitlements(total, {key: row[4] for key, row in here.items()}, weights.__getitem__)
+        told_here = {key: found[DAY_0 + window * MINUTE, key] for key in here}
+        assert told_here == pytest.approx(expected)

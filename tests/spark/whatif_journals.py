@@ -9,11 +9,11 @@ from typing import cast
 from fairlane.assembly import export_journal
 from fairlane.broker.frontends.threads import Broker
 from fairlane.broker.settings import Settings
-from fairlane.spark.whatif.measures import KeyMeasures, Span, Yardstick
-from fairlane.spark.whatif.places import items_of
+from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod, Yardstick
+from fairlane.spark.whatif.messages import messages_of
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.scenario import Scenario
-from fairlane.spark.whatif.simulate import play
+from fairlane.spark.whatif.simulation import play
 from fairlane.testing.stepped import SteppedBroker
 
 MINUTE_MS = 60_000
@@ -34,6 +34,6 @@ def exported(broker: SteppedBroker, folder: Path) -> Path:
 
 def measured(recording: Recording, scenario: Scenario) -> Mapping[str, KeyMeasures]:
     """Return the keys of a recording's first queue under a scenario."""
-    played = play(recording, scenario, items_of(recording))
-    found = Yardstick(recording, Span()).measure(0, played)
+    played = play(recording, scenario, messages_of(recording))
+    found = Yardstick(recording, MeasuredPeriod()).measure(0, played)
     return {one.key: one for one in found if one.queue == recording.queues[0]}

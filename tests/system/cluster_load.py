@@ -12,10 +12,10 @@ from itertools import count
 from typing import Any, Final
 
 from fairlane.client import AsyncClient, AsyncMessage, NewMessage, Retries
-from fairlane.client.conversions import Leased
 from fairlane.client.transport.http import HttpTransport
 from fairlane.client.transport.websocket import WebSocketTransport
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound, QueueElsewhere, QueueExists, QueueMoving
+from fairlane.verbs.methods.conversions import Leased
 from tests.kit.waiting import until, until_answered
 
 from .cluster_audit import Acked, Got, Log, Outcome, Sent, Throttle

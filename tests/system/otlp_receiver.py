@@ -1,4 +1,4 @@
-"""A real OTLP receiver over HTTP: it keeps what it is sent."""
+"""An OTLP receiver over HTTP that keeps the spans it receives."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Received:
     parent: str
     links: tuple[str, ...]
     linked_ids: tuple[str, ...]
-    """Ids of messages that links speak of."""
+    """Message ids of the links."""
     attributes: dict[str, Any]
     status: str
 
 
 class Receiver:
-    """Where spans arrive."""
+    """The receiver."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
@@ -39,7 +39,7 @@ class Receiver:
         self._changed = threading.Condition()
 
     def take(self, body: bytes) -> None:
-        """Take in a request."""
+        """Store the spans of a request."""
         request = ExportTraceServiceRequest.FromString(body)
         with self._changed:
             self.raw += body
@@ -49,13 +49,13 @@ class Receiver:
             self._changed.notify_all()
 
     def wait_for(self, wanted: Callable[[Received], bool]) -> Received:
-        """Return the first span that is wanted, waiting for it if need be."""
+        """Return the first span that fulfils a condition; wait for it if necessary."""
         with self._changed:
             assert self._changed.wait_for(lambda: any(map(wanted, self.spans)), LONG_S), self.spans
             return next(filter(wanted, self.spans))
 
     def named(self, name: str) -> Received:
-        """Return the first span of a name, waiting for it if need be."""
+        """Return the first span of a name; wait for it if necessary."""
         return self.wait_for(lambda span: span.name == name)
 
 
@@ -78,7 +78,7 @@ def _received(service: str, span: Any) -> Received:
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """Receive spans for as long as the context lasts."""
+    """Receive spans while the context lasts."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""A real server process, and a small client of the stream that shares no code with the SDK."""
+"""A real server process, and a small stream client that shares no code with the Python client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"listens on (https?)://(\S+)")
 
 
 class ServerProcess:
-    """``python -m fairlane.server`` on a free port. It can be killed, stopped and started again on the same data."""
+    """``python -m fairlane.server`` on a free port. It can be killed, suspended and restarted with the same data."""
 
     def __init__(self, data: Path, *flags: str) -> None:
         self._command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(data), *flags]
@@ -33,7 +33,7 @@ class ServerProcess:
         self.scheme = ""
 
     def start(self) -> None:
-        """Start it, and return once it says where it listens."""
+        """Start the server, and return once it listens."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
         self.process = subprocess.Popen(
             self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -46,19 +46,19 @@ class ServerProcess:
         raise AssertionError(f"the server ended with {self.process.wait()}")
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Return what it ends with."""
+        """Wait for the end, and return the exit code."""
         assert self.process is not None
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(timeout=60)
 
     def kill(self) -> None:
-        """Kill it without a word."""
+        """Kill the process."""
         self.signal(signal.SIGKILL)
         self.wait()
 
@@ -67,7 +67,7 @@ class ServerProcess:
         return httpx.Client(base_url=f"{self.scheme}://{self.address}/v1", timeout=30, **options)
 
     def stream(self, **options: Any) -> Stream:
-        """Return a connection of the stream."""
+        """Return a stream connection."""
         scheme = "wss" if self.scheme == "https" else "ws"
         address = f"{scheme}://{self.address}/v1/stream"
         options = {"subprotocols": ["fairlane.v1"], "compression": None, "max_size": None} | options
@@ -76,7 +76,7 @@ class ServerProcess:
 
 @contextmanager
 def serving(data: Path, *flags: str) -> Iterator[ServerProcess]:
-    """Serve for as long as the context lasts."""
+    """Run a server while the context lasts."""
     server = ServerProcess(data, *flags)
     server.start()
     try:
@@ -87,14 +87,14 @@ def serving(data: Path, *flags: str) -> Iterator[ServerProcess]:
 
 
 def resident_bytes(server: ServerProcess) -> int:
-    """Return how much memory a server has now."""
+    """Return the memory of a server."""
     assert server.process is not None
     pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Stream:
-    """A client of the stream made from its page in the docs alone: arrays of msgpack."""
+    """A stream client written from the protocol reference alone: arrays of msgpack."""
 
     def __init__(self, address: str, options: dict[str, Any]) -> None:
         self._open = ExitStack()
@@ -109,11 +109,11 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._open.close()
 
     def send(self, verb: str, **request: Any) -> int:
-        """Send a call, and return its number."""
+        """Send a call and return its number."""
         self._number += 1
         self.socket.send(msgspec.msgpack.encode([0, self._number, verb, request]))
         return self._number
@@ -128,7 +128,7 @@ class Stream:
         return frame
 
     def call(self, verb: str, **request: Any) -> Any:
-        """Return the answer to a call; other frames are kept for later."""
+        """Return the answer to a call, and keep other frames for later."""
         number = self.send(verb, **request)
         others: list[list[Any]] = []
         while True:
@@ -140,7 +140,7 @@ class Stream:
             others.append(frame)
 
     def deliveries(self, count: int) -> list[dict[str, Any]]:
-        """Return the next so many deliveries."""
+        """Return the next deliveries."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             frame = self.frame()

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fairlane.adapters.rocksdb.store import RocksDbStore
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, Receipt
 from fairlane.testing.clock import FakeClock
@@ -133,11 +134,11 @@ def test_the_leases_are_as_they_were(broker: SteppedBroker, picture: Picture) ->
 def test_the_journal_is_readable(broker: SteppedBroker, picture: Picture) -> None:
     """The journal is read from where it was trimmed to its end, and has every kind of record."""
     with pytest.raises(JournalTrimmed):
-        broker.read_journal(0)
+        broker.call(ReadSlice(after=0))
     trimmed = broker.engine.ledger.trimmed
     kinds: set[str] = set()
     position = trimmed - 1
-    while (slice_ := broker.read_journal(position)).pages:
+    while (slice_ := broker.call(ReadSlice(after=position))).pages:
         kinds |= {type(record).__name__ for page in slice_.pages for record in page.records}
         position = slice_.position
     assert position == broker.engine.ledger.next_sequence - 1

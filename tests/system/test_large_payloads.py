@@ -1,4 +1,4 @@
-"""Large payloads at a real server: as they are, and refused before they are read."""
+"""Large payloads at a real server: unchanged, or rejected before they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 def head_of_answer(server: ServerProcess, head: str, body: bytes = b"") -> bytes:
-    """Send a request, and return the answer up to the end of the connection."""
+    """Send a request and return the answer up to the end of the connection."""
     host, _, port = server.address.partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(
@@ -31,8 +31,8 @@ def head_of_answer(server: ServerProcess, head: str, body: bytes = b"") -> bytes
         return answer
 
 
-def test_sixteen_mebibytes_go_in_and_out_as_they_are(tmp_path: Path) -> None:
-    """Every byte is the same, and nothing but bytes was sent."""
+def test_sixteen_mebibytes_stay_unchanged(tmp_path: Path) -> None:
+    """Every byte is the same, without an encoding around them."""
     payload = random.Random(7).randbytes(16 * MIB)
     with serving(tmp_path / "data") as server, server.http() as http:
         http.post("/queues/create", json={"queue": "orders"})
@@ -46,8 +46,8 @@ def test_sixteen_mebibytes_go_in_and_out_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/json"])
-def test_a_body_is_refused_by_its_length_before_it_comes(tmp_path: Path, kind: str) -> None:
-    """Nobody has to send ten gigabytes to be told that they are too many."""
+def test_a_body_is_rejected_by_its_length_before_it_is_read(tmp_path: Path, kind: str) -> None:
+    """The client need not send ten gigabytes to learn that they are too many."""
     with serving(tmp_path / "data") as server:
         answer = head_of_answer(server, f"Content-Type: {kind}\r\nContent-Length: {10 * 1024 * MIB}")
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -56,8 +56,8 @@ def test_a_body_is_refused_by_its_length_before_it_comes(tmp_path: Path, kind: s
     assert json.loads(body)["error"]["code"] == "payload_too_large"
 
 
-def test_a_body_that_does_not_say_its_length_is_refused_while_it_comes(tmp_path: Path) -> None:
-    """It ends with the first byte beyond the limit, whatever was still to come."""
+def test_a_body_without_a_length_is_rejected_at_the_limit(tmp_path: Path) -> None:
+    """The server rejects it at the first byte over the limit."""
     chunk = b"10000\r\n" + bytes(65_536) + b"\r\n"
     with serving(tmp_path / "data", "--body-bytes-max", str(MIB)) as server:
         head = "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked"

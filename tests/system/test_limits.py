@@ -1,4 +1,4 @@
-"""Connections and waiters beyond the limits of a server: refused clearly, and let in when another goes."""
+"""Connections and waiters over the limits of a server: rejected clearly, and accepted when others leave."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .grpc_process import serving as serving_grpc
 from .server_process import ServerProcess, serving
 
 
-def test_connections_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
-    """A stream too many is closed with 1013; the others go on, and when one goes another may come."""
+def test_connections_over_the_limit_are_rejected(tmp_path: Path) -> None:
+    """A connection over the limit is closed with 1013; when another leaves, a new one is accepted."""
     with serving(tmp_path / "data", "--connections-max", "2") as server:
         first, second = server.stream(), server.stream()
         second.call("create_queue", queue="orders")
@@ -32,7 +32,7 @@ def test_connections_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
 
 
 def is_let_in(server: ServerProcess) -> bool:
-    """Tell whether a new connection is served."""
+    """Return whether a new connection is served."""
     with server.stream() as stream:
         try:
             return bool(stream.call("stats", queue="orders"))
@@ -40,8 +40,8 @@ def is_let_in(server: ServerProcess) -> bool:
             return False
 
 
-def test_subscriptions_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
-    """Over HTTP and gRPC a consumer too many gets too_many_waiters; when one goes another may come."""
+def test_subscriptions_over_the_limit_are_rejected(tmp_path: Path) -> None:
+    """Over HTTP and gRPC a consumer over the limit gets too_many_waiters; when one leaves, another is accepted."""
     subscribe: dict[str, Any] = {"method": "POST", "url": "/queue/subscribe", "json": {"queue": "orders"}}
     opening = broker_pb2.ConsumeRequest(open=broker_pb2.ConsumeOpen(queue="orders"))
     with serving_grpc(tmp_path / "data", "--connections-max", "2") as server, server.http() as http:
@@ -63,8 +63,8 @@ def test_subscriptions_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
             consuming.cancel()
 
 
-def test_waiters_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
-    """A lease that may not wait is refused at once and told when to come back; who waits goes on waiting."""
+def test_waiters_over_the_limit_are_rejected(tmp_path: Path) -> None:
+    """A lease over the limit is rejected at once with a retry time; the other waiters keep waiting."""
     with serving(tmp_path / "data", "--waiters-max", "3") as server, server.stream() as stream, server.http() as http:
         stream.call("create_queue", queue="orders")
         for _ in range(3):

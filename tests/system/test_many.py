@@ -1,4 +1,4 @@
-"""Many at once: waiters, connections and those beyond the limits; nobody is starved, and memory stays bounded."""
+"""Many waiters and connections at once: each is served, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Serve the queue ``orders``."""
+    """Run a server with the queue ``orders``."""
     with serving(tmp_path / "data", "--durability", "os") as process:
         with process.stream() as stream:
             stream.call("create_queue", queue="orders", policy={"backoff_ms": 0, "backoff_jitter": 0.0})
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class HttpConnection:
-    """One connection on which requests are posted one after the other, by nothing but a socket."""
+    """One HTTP connection on a plain socket, for one request after another."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition(":")
@@ -61,7 +61,7 @@ class HttpConnection:
 
 
 class StreamConnection:
-    """One connection of the stream with many calls in flight."""
+    """One stream connection with many calls in flight."""
 
     def __init__(self, address: str) -> None:
         self._address = f"ws://{address}/v1/stream"
@@ -95,13 +95,13 @@ class StreamConnection:
 
 
 async def until_waiting(ask: Callable[..., Awaitable[Any]], verb: str, count: int) -> None:
-    """Wait until so many wait at the queue."""
+    """Wait until a number of consumers wait at the queue."""
     while (await ask(verb, queue="orders"))["waiters"] < count:
         pass
 
 
 async def everybody_gets_one(server: ServerProcess, leases: list[Any], ask: Any, names: tuple[str, str]) -> None:
-    """Enqueue as many messages as there are waiters, some at a time, and see that each gets one."""
+    """Enqueue as many messages as there are waiters, in batches, and check that each gets one."""
     stats, enqueue = names
     waiting = [asyncio.ensure_future(lease) for lease in leases]
     await until_waiting(ask, stats, len(leases))
@@ -117,7 +117,7 @@ async def everybody_gets_one(server: ServerProcess, leases: list[Any], ask: Any,
 
 
 def test_a_thousand_long_polls_on_as_many_connections_get_one_message_each(server: ServerProcess) -> None:
-    """Each of a thousand requests over HTTP that wait gets exactly one message, and nobody waits in vain."""
+    """Each of a thousand waiting HTTP requests gets exactly one message."""
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
@@ -129,8 +129,8 @@ def test_a_thousand_long_polls_on_as_many_connections_get_one_message_each(serve
     asyncio.run(main())
 
 
-def test_a_thousand_leases_that_wait_on_ten_connections_get_one_message_each(server: ServerProcess) -> None:
-    """Each of a hundred calls on each of ten connections of the stream gets exactly one message."""
+def test_a_thousand_waiting_leases_on_ten_connections_get_one_message_each(server: ServerProcess) -> None:
+    """Each of a hundred calls on each of ten stream connections gets exactly one message."""
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
@@ -145,7 +145,7 @@ def test_a_thousand_leases_that_wait_on_ten_connections_get_one_message_each(ser
 
 
 def test_five_hundred_connections_work_at_once(server: ServerProcess) -> None:
-    """Half over HTTP and half over the stream, all enqueue, lease and ack at the same time: every message once."""
+    """Half over HTTP, half over the stream, all enqueue, lease and ack at the same time: every message once."""
     seen: Counter[str] = Counter()
 
     async def work(ask: Any, names: tuple[str, str, str]) -> None:
@@ -178,8 +178,8 @@ def test_five_hundred_connections_work_at_once(server: ServerProcess) -> None:
 # --------------------------------------------------------------------------------- those who read slowly or are gone
 
 
-def test_readers_that_read_nothing_cost_others_nothing(server: ServerProcess) -> None:
-    """Each is sent no more than its credit, others get theirs meanwhile, and all comes when it is read after all."""
+def test_clients_that_read_nothing_do_not_affect_others(server: ServerProcess) -> None:
+    """Each gets no more than its credit, others get theirs, and everything arrives once it is read."""
     slow = [server.stream() for _ in range(4)]
     with server.stream() as quick:
         for stream in slow:
@@ -200,8 +200,8 @@ def test_readers_that_read_nothing_cost_others_nothing(server: ServerProcess) ->
         stream.close()
 
 
-def test_answers_that_nobody_reads_are_not_made(server: ServerProcess) -> None:
-    """Of a hundred calls in one message for two megabytes each few are answered until those are read; then all."""
+def test_answers_are_not_built_while_the_client_does_not_read(server: ServerProcess) -> None:
+    """Of a hundred calls for two megabytes each, few are answered until the client reads; then all."""
     with server.stream() as greedy, server.stream() as quick:
         payload = bytes(2 * MEGABYTE)
         (enqueued,) = quick.call("enqueue", queue="orders", messages=[{"payload": payload}])["results"]
@@ -236,8 +236,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_what_a_client_held_that_is_gone_without_a_word_goes_to_others(server: ServerProcess, number: int) -> None:
-    """A frozen process keeps its connection, and its messages until their leases end; a dead one keeps neither."""
+def test_messages_of_a_vanished_process_go_to_others(server: ServerProcess, number: int) -> None:
+    """A suspended process keeps connection and messages until their leases expire; a dead one keeps neither."""
     command = [sys.executable, "-c", CLIENT, f"ws://{server.address}"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client,

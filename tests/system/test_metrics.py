@@ -1,4 +1,4 @@
-"""What a real server exposes for Prometheus: all that the reference lists, and nothing that it does not."""
+"""The metrics of a real server are exactly those of the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def documented() -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def live_a_little(http: HttpClient) -> None:
-    """Let something happen of everything that is counted."""
+    """Cause every kind of event that is counted."""
 
     def do(path: str, **body: Any) -> Any:
         answer = http.post(f"/{path}", json=body)
@@ -45,7 +45,7 @@ def live_a_little(http: HttpClient) -> None:
 
 
 def families(text: str, parse: Any) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return type and labels of each metric, under the name that its samples have."""
+    """Return type and labels of each metric, under the name of its samples."""
     found = {}
     for family in parse(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -55,8 +55,8 @@ def families(text: str, parse: Any) -> dict[str, tuple[str, frozenset[str]]]:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
-def test_the_reference_lists_what_a_server_exposes(tmp_path: Path, kind: str) -> None:
-    """Names, types and labels are those of the reference, in both formats, as Prometheus' own parser reads them."""
+def test_the_reference_lists_exactly_the_metrics_of_a_server(tmp_path: Path, kind: str) -> None:
+    """Names, types and labels match the reference in both formats, as Prometheus' own parsers read them."""
     with serving(tmp_path / "data") as server, server.http() as http:
         live_a_little(http)
         answer = http.get(f"http://{server.address}/metrics", headers={"accept": kind})
@@ -65,8 +65,8 @@ def test_the_reference_lists_what_a_server_exposes(tmp_path: Path, kind: str) ->
     assert found == documented()
 
 
-def test_counters_go_on_and_the_next_server_begins_anew(tmp_path: Path) -> None:
-    """Messages are counted as they go through, and a server that is started again has recovered once."""
+def test_counters_grow_and_start_at_zero_after_a_restart(tmp_path: Path) -> None:
+    """Counters grow with messages, and a restarted server has recovered once."""
 
     def value(text: str, name: str, **labels: str) -> float:
         samples = [sample for family in prometheus_text(text) for sample in family.samples]

@@ -1,4 +1,4 @@
-"""A noisy neighbour at a real server: what a quiet tenant's messages wait for, counted in messages of others.
+"""A noisy neighbour at a real server: the wait of a quiet tenant, counted in messages of others.
 
 ``benchmarks.neighbours`` measures the same in time.
 """
@@ -21,7 +21,7 @@ QUIET = 100
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Serve."""
+    """Run a server."""
     data: Path = tmp_path_factory.mktemp("data")
     with serving(data, "--durability", "os") as process:
         yield process
@@ -29,20 +29,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def stream(server: ServerProcess) -> Iterator[Stream]:
-    """Give a connection."""
+    """Open a connection."""
     with server.stream() as stream:
         yield stream
 
 
 def flood(stream: Stream, queue: str) -> None:
-    """Make a queue that is full of a noisy tenant's messages."""
+    """Create a queue full of a noisy tenant's messages."""
     stream.call("create_queue", queue=queue)
     for _ in range(FLOOD // BATCH):
         stream.call("enqueue", queue=queue, messages=[{"fairness_key": "noisy"}] * BATCH)
 
 
 def tenants(stream: Stream, queue: str, deliveries: list[dict[str, Any]]) -> list[str]:
-    """Ack deliveries, and return whose they were."""
+    """Acknowledge deliveries and return their keys."""
     receipts = [{"id": delivery["id"], "token": delivery["token"]} for delivery in deliveries]
     assert stream.call("ack", queue=queue, receipts=receipts) == {"results": [{}] * len(receipts)}
     return [delivery["fairness_key"] for delivery in deliveries]
@@ -50,7 +50,7 @@ def tenants(stream: Stream, queue: str, deliveries: list[dict[str, Any]]) -> lis
 
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_quiet_tenant_gets_every_other_turn(stream: Stream, count: int) -> None:
-    """Of 20 000 messages before its hundred it waits for one before each, however many are leased at a time."""
+    """With 20,000 messages ahead of its hundred, it waits for one before each, whatever the batch size."""
     queue = f"leased-{count}"
     flood(stream, queue)
     assert tenants(stream, queue, stream.call("lease", queue=queue, count=3)["deliveries"]) == ["noisy"] * 3
@@ -65,7 +65,7 @@ def test_a_quiet_tenant_gets_every_other_turn(stream: Stream, count: int) -> Non
 
 
 def test_a_single_message_is_among_the_next_two(stream: Stream) -> None:
-    """A consumer that stays gets it within two deliveries of its arrival, beside what was in flight already."""
+    """A streaming consumer gets it within two deliveries, apart from messages already in flight."""
     flood(stream, "stream")
     stream.send("consume", queue="stream", credit=1)
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_a_single_message_is_among_the_next_two(stream: Stream) -> None:
 
 
 def test_with_one_key_for_all_a_quiet_tenant_waits_for_the_flood(stream: Stream) -> None:
-    """First in, first out is what the fairness keys make the difference to: nothing of it comes in as many turns."""
+    """Without fairness keys the queue is first in, first out: none of its messages arrives in as many turns."""
     stream.call("create_queue", queue="fifo")
     for _ in range(FLOOD // BATCH):
         stream.call("enqueue", queue="fifo", messages=[{"fairness_key": "all"}] * BATCH)

@@ -1,4 +1,4 @@
-"""The server as a process: over HTTP and the stream, stopped, killed and started again."""
+"""A server process over HTTP and the stream: stopped, killed and restarted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELLO = base64.b64encode(b"hello").decode()
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Serve with the queue ``orders``."""
+    """Run a server with the queue ``orders``."""
     with serving(tmp_path / "data") as process:
         with process.http() as http:
             create(http)
@@ -30,17 +30,17 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def create(http: HttpClient) -> None:
-    """Make the queue ``orders``."""
+    """Create the queue ``orders``."""
     assert http.post("/queues/create", json={"queue": "orders"}).json() == {}
 
 
 def receipt(delivery: dict[str, Any]) -> dict[str, Any]:
-    """Return the right to a delivery."""
+    """Return the receipt of a delivery."""
     return {"id": delivery["id"], "token": delivery["token"]}
 
 
-def test_a_message_goes_its_way_over_http(server: ServerProcess) -> None:
-    """Enqueue, dequeue, nack, dequeue again and ack, with nothing but JSON."""
+def test_the_life_of_a_message_over_http(server: ServerProcess) -> None:
+    """Enqueue, dequeue, nack, dequeue again and ack, all in JSON."""
     with server.http() as http:
         message = {"payload": HELLO, "fairness_key": "acme"}
         http.post("/queue/enqueue", json={"queue": "orders", "messages": [message]})
@@ -57,7 +57,7 @@ def test_a_message_goes_its_way_over_http(server: ServerProcess) -> None:
         assert http.get("/queues/orders").json()["waiting"] == 0
 
 
-def test_a_message_goes_its_way_over_the_stream(server: ServerProcess) -> None:
+def test_the_life_of_a_message_over_the_stream(server: ServerProcess) -> None:
     """One connection produces and consumes, with payloads as bytes."""
     with server.stream() as stream:
         stream.send("consume", queue="orders", credit=10)
@@ -68,8 +68,8 @@ def test_a_message_goes_its_way_over_the_stream(server: ServerProcess) -> None:
         assert acked == {"results": [{}] * 3}
 
 
-def test_a_message_in_parts_keeps_its_place(server: ServerProcess) -> None:
-    """A call that comes in many parts, with pings between whole ones, is asked before the calls that came after it."""
+def test_a_fragmented_message_keeps_its_order(server: ServerProcess) -> None:
+    """A call in many fragments, with pings between them, is handled before later calls."""
     with server.stream() as stream:
         for number, name in enumerate((b"first" * 1_000, b"second", b"third"), 1):
             call = msgspec.msgpack.encode([0, number, "enqueue", {"queue": "orders", "messages": [{"payload": name}]}])
@@ -80,8 +80,8 @@ def test_a_message_in_parts_keeps_its_place(server: ServerProcess) -> None:
         assert [delivery["payload"] for delivery in leased] == [b"first" * 1_000, b"second", b"third"]
 
 
-def test_a_text_is_no_message(server: ServerProcess) -> None:
-    """Who sends text is told so by the code of the close, after what it sent before has been done."""
+def test_text_messages_are_rejected(server: ServerProcess) -> None:
+    """The connection closes with the code for text, after earlier calls are done."""
     with server.stream() as stream:
         stream.send("enqueue", queue="orders", messages=[{}])
         stream.socket.send("hello")
@@ -93,8 +93,8 @@ def test_a_text_is_no_message(server: ServerProcess) -> None:
         assert stream.call("stats", queue="orders")["waiting"] == 1
 
 
-def test_what_was_answered_survives_a_kill(server: ServerProcess) -> None:
-    """After SIGKILL and a new start every message that was answered is there, and a lease still holds."""
+def test_acknowledged_work_survives_a_kill(server: ServerProcess) -> None:
+    """After SIGKILL and a restart every acknowledged message exists, and a lease still holds."""
     with server.stream() as stream:
         enqueued = stream.call("enqueue", queue="orders", messages=[{"payload": b"x"}] * 50)
         leased = stream.call("lease", queue="orders", count=1)["deliveries"]
@@ -108,7 +108,7 @@ def test_what_was_answered_survives_a_kill(server: ServerProcess) -> None:
 
 
 def test_a_term_signal_drains(server: ServerProcess) -> None:
-    """No new work is taken, the channel ends, the ack is taken, then all ends with 0."""
+    """The server rejects new work, ends the channel, accepts the ack, and exits with 0."""
     with server.stream() as stream:
         channel = stream.send("consume", queue="orders")
         stream.call("enqueue", queue="orders", messages=[{}])
@@ -127,8 +127,8 @@ def test_a_term_signal_drains(server: ServerProcess) -> None:
     assert server.wait() == 0
 
 
-def test_a_second_signal_ends_the_grace_and_leases_are_released(server: ServerProcess) -> None:
-    """Who is in a hurry signals twice; what a channel had is waiting again after the next start, as failed."""
+def test_a_second_signal_ends_the_grace_period_and_releases_leases(server: ServerProcess) -> None:
+    """Messages of a channel wait again after the restart, with a failed attempt."""
     with server.stream() as stream:
         stream.send("consume", queue="orders")
         stream.call("enqueue", queue="orders", messages=[{}])
@@ -143,8 +143,8 @@ def test_a_second_signal_ends_the_grace_and_leases_are_released(server: ServerPr
         assert (view["status"] in ("delayed", "waiting"), view["failures"]) == (True, 1)
 
 
-def test_a_client_that_vanishes_gives_back_what_it_had(server: ServerProcess) -> None:
-    """When a connection is cut without a word, another consumer gets its messages."""
+def test_messages_of_a_vanished_client_return(server: ServerProcess) -> None:
+    """When a connection breaks without a close, another consumer gets its messages."""
     with server.http() as http:
         http.post("/queues/update", json={"queue": "orders", "policy": {"backoff_ms": 1, "backoff_max_ms": 1}})
     vanishing, staying = server.stream(), server.stream()
@@ -158,8 +158,8 @@ def test_a_client_that_vanishes_gives_back_what_it_had(server: ServerProcess) ->
     vanishing.close()
 
 
-def test_a_slow_reader_holds_up_nobody_and_gets_all(server: ServerProcess) -> None:
-    """A client that reads nothing for a while is bounded by its credit, and others go on."""
+def test_a_slow_reader_delays_no_other_client_and_gets_all(server: ServerProcess) -> None:
+    """A client that reads nothing is limited by its credit, and others continue."""
     with server.stream() as slow, server.stream() as quick:
         slow.send("consume", queue="orders", credit=8)
         for _ in range(4):
@@ -173,7 +173,7 @@ def test_a_slow_reader_holds_up_nobody_and_gets_all(server: ServerProcess) -> No
 
 
 def test_two_hundred_connections_each_get_their_share(server: ServerProcess) -> None:
-    """Two hundred consumers with a credit of one hold two hundred messages."""
+    """Two hundred consumers with a credit of one have two hundred messages in flight."""
     streams: list[Stream] = [server.stream() for _ in range(200)]
     try:
         for stream in streams:
@@ -198,8 +198,8 @@ def test_two_hundred_connections_each_get_their_share(server: ServerProcess) -> 
         b"\xff" * 4096,
     ],
 )
-def test_junk_on_the_wire_harms_nobody(server: ServerProcess, junk: bytes) -> None:
-    """Whatever bytes come, the server answers the next caller."""
+def test_garbage_on_the_wire_does_no_harm(server: ServerProcess, junk: bytes) -> None:
+    """Whatever bytes arrive, the server answers the next caller."""
     host, port = server.address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(junk)
@@ -207,8 +207,8 @@ def test_junk_on_the_wire_harms_nobody(server: ServerProcess, junk: bytes) -> No
         assert http.get("/queues/orders").status_code == 200
 
 
-def test_too_large_a_message_of_the_stream_ends_only_its_connection(tmp_path: Path) -> None:
-    """A message beyond the limit closes its connection with the code for that."""
+def test_an_oversized_stream_message_closes_only_its_connection(tmp_path: Path) -> None:
+    """A message over the limit closes its connection with the matching code."""
     with serving(tmp_path / "data", "--body-bytes-max", "1000") as server:
         with server.stream() as stream:
             stream.socket.send(bytes(2_000))
@@ -221,8 +221,8 @@ def test_too_large_a_message_of_the_stream_ends_only_its_connection(tmp_path: Pa
             assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
 
 
-def test_keys_are_asked_for_where_they_are_wanted(tmp_path: Path) -> None:
-    """The first key is in a file for its owner only, makes others, and those open both server, also after a restart."""
+def test_authentication(tmp_path: Path) -> None:
+    """The first API key is in a file only its owner can read; it creates others, which survive a restart."""
     with serving(tmp_path / "data", "--auth", "true") as server:
         file = tmp_path / "data" / "admin.key"
         assert file.stat().st_mode & 0o777 == 0o600
@@ -252,8 +252,8 @@ def test_keys_are_asked_for_where_they_are_wanted(tmp_path: Path) -> None:
         (["--config", "/nowhere.toml"], "nowhere"),
     ],
 )
-def test_a_server_that_should_not_be_started_says_why(flags: list[str], word: str, tmp_path: Path) -> None:
-    """It ends with 1 and one line."""
+def test_a_server_with_invalid_settings_says_why(flags: list[str], word: str, tmp_path: Path) -> None:
+    """It exits with 1 and prints one line."""
     command = [sys.executable, "-m", "fairlane.server", "--data", str(tmp_path / "data"), *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
@@ -261,8 +261,8 @@ def test_a_server_that_should_not_be_started_says_why(flags: list[str], word: st
     assert "Traceback" not in result.stderr
 
 
-def test_a_forgotten_lease_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Nobody is connected and nobody calls: the server ends long before its grace does, and the lease holds on."""
+def test_an_abandoned_lease_does_not_delay_the_shutdown(tmp_path: Path) -> None:
+    """Without connections and calls the server exits long before its grace period, and the lease survives."""
     with serving(tmp_path / "data", "--grace-ms", "600000") as server:
         with server.http() as http:
             create(http)

@@ -1,4 +1,4 @@
-"""The HTTP page's own commands, run as they stand: curl alone can do the whole way of a message."""
+"""The curl commands of the HTTP reference, run as they are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="it is about curl")
-def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
-    """On a new server each command answers what the page says, and none is refused."""
+def test_the_commands_of_the_http_reference_work(tmp_path: Path) -> None:
+    """On a new server each command returns what the page says, and none fails."""
     first, way, dead = BLOCK.findall(PAGE)[:3]
     opening = [line for line in first.splitlines() if line.startswith("post()")]
     with serving(tmp_path / "data") as server:

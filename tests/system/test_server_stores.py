@@ -1,4 +1,4 @@
-"""The server on stores that outlive its machine: killed, stopped and taken over from."""
+"""A server on shared stores: killed, suspended and taken over."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def starts(server: ServerProcess) -> bool:
     return True
 
 
-def test_a_killed_server_that_was_named_is_there_again_at_once(store: str, tmp_path: Path) -> None:
-    """A server that comes back under its owner's name finds what it had answered, without waiting for a lease."""
+def test_a_killed_server_restarts_at_once_under_its_name(store: str, tmp_path: Path) -> None:
+    """A server that restarts under its own name finds its data without waiting for its ownership to expire."""
     with serving(tmp_path / "a", "--store", f"{store}&owner=node-a") as server:
         with server.http() as http:
             assert http.post("/queues/create", json={"queue": "orders"}).json() == {}
@@ -61,8 +61,8 @@ def test_a_killed_server_that_was_named_is_there_again_at_once(store: str, tmp_p
             assert delivery["payload"] == HELLO
 
 
-def test_a_stopped_server_is_taken_over_from_and_answers_nothing_when_it_wakes_up(store: str, tmp_path: Path) -> None:
-    """While a server is stopped another takes its store; woken up, the first refuses everything and changes nothing."""
+def test_a_suspended_server_is_fenced_after_a_takeover(store: str, tmp_path: Path) -> None:
+    """Another server takes over from a suspended one; when that resumes, it rejects everything and changes nothing."""
     with serving(tmp_path / "a", "--store", store) as first:
         with first.http() as http:
             assert http.post("/queues/create", json={"queue": "orders"}).json() == {}
@@ -88,8 +88,8 @@ def test_a_stopped_server_is_taken_over_from_and_answers_nothing_when_it_wakes_u
             second.kill()
 
 
-def test_a_store_whose_client_is_not_installed_is_refused() -> None:
-    """Without the extra the error names it."""
+def test_a_store_without_its_extra_is_rejected() -> None:
+    """The error names the missing extra."""
     for url, module, extra in (("postgresql:///x", "psycopg", "postgres"), ("s3://bucket/x", "obstore", "s3")):
         code = f"import sys; sys.modules['{module}'] = None; import fairlane.assembly as a; a.open_broker('{url}')"
         run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -97,7 +97,7 @@ def test_a_store_whose_client_is_not_installed_is_refused() -> None:
 
 
 def test_the_password_of_a_store_is_not_shown(tmp_path: Path) -> None:
-    """What the command line shows of the settings has no secret in it."""
+    """The settings that the command line shows contain no secret."""
     command = [sys.executable, "-m", "fairlane", "--data", str(tmp_path), "config", "check"]
     environ = {"FAIRLANE_STORE": "postgresql://ann:hidden@db/queues?namespace=x", "PATH": "", "PYTHONPATH": "src"}
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environ)

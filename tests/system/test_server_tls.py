@@ -1,4 +1,4 @@
-"""TLS at every door: a server with a certificate, and clients with a good one, a wrong one, an expired one and none."""
+"""TLS on every interface: clients with a valid, a wrong, an expired and no certificate."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 
 def make_ca(folder: Path, name: str) -> None:
-    """Make somebody who vouches for others."""
+    """Create a certificate authority."""
     files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
     usage = ("-addext", "keyUsage=critical,keyCertSign")
     openssl(folder, "req", "-x509", *CURVE, *files, "-subj", f"/CN={name}", "-days", "2", *usage)
 
 
 def make_certificate(folder: Path, name: str, *, ca: str, days: int = 2, address: str = "127.0.0.1") -> None:
-    """Make a certificate for this machine, or for another."""
+    """Create a certificate for this machine or another host."""
     openssl(folder, "req", *CURVE, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
     extensions = folder / "extensions"
     extensions.write_text(f"subjectAltName=IP:{address}\nauthorityKeyIdentifier=keyid\n")
@@ -56,7 +56,7 @@ def make_certificate(folder: Path, name: str, *, ca: str, days: int = 2, address
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make all certificates."""
+    """Create all certificates."""
     folder = tmp_path_factory.mktemp("certificates")
     make_ca(folder, "ca")
     make_ca(folder, "stranger")
@@ -70,20 +70,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tls_flags(folder: Path, name: str) -> tuple[str, ...]:
-    """Return what lets a server show a certificate."""
+    """Return the flags of a server with a certificate."""
     return ("--tls-certificate", str(folder / f"{name}.pem"), "--tls-key", str(folder / f"{name}.key"))
 
 
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcServer]:
-    """Serve with TLS, and ask clients for certificates."""
+    """Run a server with TLS that requires client certificates."""
     flags = (*tls_flags(folder, "server"), "--tls-client-ca", str(folder / "ca.pem"))
     with serving(tmp_path_factory.mktemp("data"), *flags) as process:
         yield process
 
 
 def context(folder: Path, client: str | None, *, ca: str = "ca") -> ssl.SSLContext:
-    """Return what a client trusts and shows."""
+    """Return the TLS context of a client."""
     made = ssl.create_default_context(cafile=folder / f"{ca}.pem")
     if client is not None:
         made.load_cert_chain(folder / f"{client}.pem", folder / f"{client}.key")
@@ -97,19 +97,19 @@ def credentials(folder: Path, client: str | None, *, ca: str = "ca") -> grpc.Cha
 
 
 def over_http(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
-    """Return how many queues a client sees over HTTP."""
+    """Return the number of queues over HTTP."""
     with server.http(verify=context(folder, client, ca=ca)) as http:
         return len(http.get("/queues").json()["queues"])
 
 
 def over_stream(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
-    """Return how many queues a client sees over the stream."""
+    """Return the number of queues over the stream."""
     with server.stream(ssl=context(folder, client, ca=ca)) as stream:
         return len(stream.call("queues")["queues"])
 
 
 def over_grpc(server: GrpcServer, folder: Path, client: str | None, ca: str) -> int:
-    """Return how many queues a client sees over gRPC."""
+    """Return the number of queues over gRPC."""
     with server.called(credentials(folder, client, ca=ca)) as (_, admins):
         return len(admins.ListQueues(admin_pb2.ListQueuesRequest(), timeout=30).queues)
 
@@ -119,30 +119,30 @@ TURNED_AWAY = (httpx.TransportError, OSError, WebSocketException, grpc.RpcError)
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_client_with_a_good_certificate_is_served(server: GrpcServer, folder: Path, door: Door) -> None:
-    """Every door speaks TLS."""
+def test_a_client_with_a_valid_certificate_is_served(server: GrpcServer, folder: Path, door: Door) -> None:
+    """Every interface uses TLS."""
     assert door(server, folder, "good", "ca") == 0
 
 
 @pytest.mark.parametrize("client", ["expired", "wrong", None])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_client_without_a_good_certificate_is_turned_away(
+def test_a_client_without_a_valid_certificate_is_rejected(
     server: GrpcServer, folder: Path, door: Door, client: str | None
 ) -> None:
-    """A certificate of a stranger, one that is over, and none at all end before anything is asked, at every door."""
+    """A foreign, an expired and no certificate fail during the handshake, on every interface."""
     with pytest.raises(TURNED_AWAY):
         door(server, folder, client, "ca")
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_server_that_is_not_trusted_is_not_spoken_to(server: GrpcServer, folder: Path, door: Door) -> None:
-    """A client that trusts somebody else hangs up."""
+def test_a_client_disconnects_from_an_untrusted_server(server: GrpcServer, folder: Path, door: Door) -> None:
+    """A client that trusts another authority disconnects."""
     with pytest.raises(TURNED_AWAY):
         door(server, folder, "good", "stranger")
 
 
-def test_the_sdk_speaks_tls_by_every_transport(server: GrpcServer, folder: Path) -> None:
-    """The same client is served over WebSocket, HTTP and gRPC with its certificate, and Disconnected without."""
+def test_the_client_uses_tls_on_every_transport(server: GrpcServer, folder: Path) -> None:
+    """The client works over WebSocket, HTTP and gRPC with its certificate, and raises Disconnected without."""
     address, at = f"https://{server.address}", f"grpcs://{server.grpc_address}"
 
     def transports(client: str | None) -> list[Transport]:
@@ -167,17 +167,17 @@ def test_the_sdk_speaks_tls_by_every_transport(server: GrpcServer, folder: Path)
 
 @pytest.mark.parametrize("name", ["expired", "elsewhere"])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_server_whose_certificate_is_no_good_is_not_spoken_to(
+def test_a_client_rejects_an_invalid_server_certificate(
     folder: Path, bad_servers: dict[str, GrpcServer], door: Door, name: str
 ) -> None:
-    """A client hangs up on a certificate that is over or for another name, although it trusts who signed it."""
+    """A client rejects an expired certificate and one for another name, although it trusts the authority."""
     with pytest.raises(TURNED_AWAY):
         door(bad_servers[name], folder, None, "ca")
 
 
 @pytest.fixture(scope="module")
 def bad_servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, GrpcServer]]:
-    """Serve with certificates that are no good, and ask clients for none."""
+    """Run a server with an invalid certificate that requires none of clients."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(serving(tmp_path_factory.mktemp(name), *tls_flags(folder, name)))
@@ -185,8 +185,8 @@ def bad_servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         }
 
 
-def test_without_a_client_ca_anybody_may_come_who_trusts_the_server(folder: Path, tmp_path: Path) -> None:
-    """TLS alone asks for no certificates; who speaks without TLS gets nothing at any door."""
+def test_without_a_client_ca_no_client_certificate_is_required(folder: Path, tmp_path: Path) -> None:
+    """TLS alone requires no client certificates; clients without TLS get nothing on any interface."""
     with serving(tmp_path / "data", *tls_flags(folder, "server")) as server:
         assert [door(server, folder, None, "ca") for door in DOORS] == [0, 0, 0]
         with httpx.Client(base_url=f"http://{server.address}") as http, pytest.raises(httpx.TransportError):
@@ -205,10 +205,10 @@ def test_without_a_client_ca_anybody_may_come_who_trusts_the_server(folder: Path
         ("server.pem", "server.key", "server.key", "tls_client_ca"),
     ],
 )
-def test_files_that_are_no_good_are_told(
+def test_unusable_certificate_files_are_reported(
     folder: Path, tmp_path: Path, certificate: str, key: str, ca: str, word: str
 ) -> None:
-    """With another's key, none, a locked one or no authorities the server does not start, and says which."""
+    """With a foreign, missing or encrypted key, or no authorities, the server does not start and names the file."""
     paths = [str(folder / name) for name in (certificate, key, ca)]
     files = ("--tls-certificate", paths[0], "--tls-key", paths[1], "--tls-client-ca", paths[2])
     command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", str(tmp_path / "data"), *files]

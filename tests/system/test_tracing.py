@@ -1,4 +1,4 @@
-"""Traces from end to end: a producer's span, the server's, and the worker's, at a real OTLP receiver."""
+"""Traces from end to end: spans of producer, server and worker at a real OTLP receiver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = b"what only the two of them may know"
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """Receive spans, which come soon after they end."""
+    """Receive spans, which are exported soon after they end."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     with receiving() as receiver:
         yield receiver
@@ -38,7 +38,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 @contextmanager
 def traced_server(tmp_path: Path, receiver: Receiver, *flags: str) -> Iterator[ServerProcess]:
-    """Serve with the queues ``orders`` and ``bills``, with spans going to the receiver."""
+    """Run a server with the queues ``orders`` and ``bills`` that exports spans to the receiver."""
     with serving(tmp_path / "data", "--otlp-endpoint", receiver.endpoint, *flags) as server:
         with server.stream() as stream:
             for queue in ("orders", "bills"):
@@ -47,14 +47,14 @@ def traced_server(tmp_path: Path, receiver: Receiver, *flags: str) -> Iterator[S
 
 
 def current_span() -> trace.Span:
-    """Return a span of a producer, as it would be made by whoever called it."""
+    """Return a producer's span, as its framework would create it."""
     flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
     context = trace.SpanContext(int(TRACE_ID, 16), int(SPAN_ID, 16), is_remote=False, trace_flags=flags)
     return trace.NonRecordingSpan(context)
 
 
-def test_an_http_request_is_a_span_below_its_callers(tmp_path: Path, receiver: Receiver) -> None:
-    """Queue, count and correlation id are told; the message keeps the trace, and its lease is linked with it."""
+def test_an_http_request_is_a_child_of_the_callers_span(tmp_path: Path, receiver: Receiver) -> None:
+    """The span has queue, count and correlation id; the message keeps the trace, and its lease links to it."""
     with traced_server(tmp_path, receiver) as server, server.http() as http:
         fields = {"traceparent": TRACEPARENT, "tracestate": "shop=1", "x-correlation-id": "c-1"}
         body = {"queue": "orders", "messages": [{"payload": base64.b64encode(SECRET).decode()}, {}]}
@@ -78,8 +78,8 @@ def test_an_http_request_is_a_span_below_its_callers(tmp_path: Path, receiver: R
         assert (ack.attributes["fairlane.refused"], ack.attributes["error.type"]) == (1, "lease_mismatch")
 
 
-def test_a_refusal_is_told_by_its_code(tmp_path: Path, receiver: Receiver) -> None:
-    """The span of a refused call has the code and no more."""
+def test_a_failed_call_has_its_error_code(tmp_path: Path, receiver: Receiver) -> None:
+    """The span of a failed call has the error code and nothing else about the error."""
     with traced_server(tmp_path, receiver) as server, server.http() as http:
         http.post("/queue/stats", json={"queue": "ordres"})
         span = receiver.named("stats ordres")
@@ -87,7 +87,7 @@ def test_a_refusal_is_told_by_its_code(tmp_path: Path, receiver: Receiver) -> No
 
 
 def test_the_stream_carries_a_trace_with_a_call(tmp_path: Path, receiver: Receiver) -> None:
-    """The fifth element of a call is its trace; a message's own trace wins, and deliveries are spans too."""
+    """The fifth element of a call is its trace; a message's own trace overrides it, and deliveries are spans too."""
     with traced_server(tmp_path, receiver) as server, server.stream() as stream:
         request = {"queue": "orders", "messages": [{"headers": {"traceparent": OTHER}}, {"payload": SECRET}]}
         stream.socket.send(msgspec.msgpack.encode([0, 77, "enqueue", request, [TRACEPARENT]]))
@@ -102,8 +102,8 @@ def test_the_stream_carries_a_trace_with_a_call(tmp_path: Path, receiver: Receiv
         assert stream.deliveries(1)[0]["headers"] == {"traceparent": TRACEPARENT}
 
 
-def test_neither_payloads_nor_keys_nor_headers_are_sent(tmp_path: Path, receiver: Receiver) -> None:
-    """Nothing that was said in confidence arrives at the receiver."""
+def test_payloads_keys_and_headers_are_not_exported(tmp_path: Path, receiver: Receiver) -> None:
+    """The receiver gets no confidential data."""
     with serving(tmp_path / "data", "--otlp-endpoint", receiver.endpoint, "--auth", "true") as server:
         key = (tmp_path / "data" / "admin.key").read_text().strip()
         with server.http(headers={"authorization": f"Bearer {key}"}) as http:
@@ -118,10 +118,10 @@ def test_neither_payloads_nor_keys_nor_headers_are_sent(tmp_path: Path, receiver
             assert secret not in receiver.raw
 
 
-def test_the_variable_of_opentelemetry_is_read_at_start(
+def test_the_opentelemetry_variable_is_read_at_startup(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever traces all programs of a machine by its environment needs no setting; the name can be told too."""
+    """The environment variable needs no setting; the service name can be set the same way."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "queues")
     with serving(tmp_path / "data") as server, server.http() as http:
@@ -129,10 +129,10 @@ def test_the_variable_of_opentelemetry_is_read_at_start(
         assert receiver.named("queues").service == "queues"
 
 
-def test_what_is_left_is_sent_when_the_server_goes_down(
+def test_remaining_spans_are_exported_at_shutdown(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spans that wait for their batch are not lost with the process."""
+    """Spans that wait for their batch are exported before the process ends."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
     with traced_server(tmp_path, receiver) as server:
         server.signal(signal.SIGTERM)
@@ -140,8 +140,8 @@ def test_what_is_left_is_sent_when_the_server_goes_down(
         assert receiver.named("create_queue orders").service == "fairlane"
 
 
-def test_an_endpoint_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
-    """Calls are answered all the same, and the server still goes down in good order."""
+def test_an_unreachable_endpoint_delays_no_calls(tmp_path: Path) -> None:
+    """Calls are answered, and the server shuts down normally."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with serving(tmp_path / "data", "--otlp-endpoint", f"http://127.0.0.1:{port}") as server:
@@ -153,7 +153,7 @@ def test_an_endpoint_that_is_not_there_hurts_nobody(tmp_path: Path) -> None:
 
 @contextmanager
 def working(server: ServerProcess, receiver: Receiver) -> Iterator[None]:
-    """Run the traced worker, and let it drain at the end."""
+    """Run the traced worker, and drain it at the end."""
     address = f"ws://{server.address}"
     environ = os.environ | {"FAIRLANE_SERVER": address, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
     command = [sys.executable, "-m", "fairlane", "worker", "tests.system.traced_worker:app"]
@@ -169,7 +169,7 @@ def working(server: ServerProcess, receiver: Receiver) -> Iterator[None]:
 
 
 def test_one_trace_goes_from_the_producer_through_two_workers(tmp_path: Path, receiver: Receiver) -> None:
-    """The worker's span is below the producer's and linked with it; what it forwards is below its own."""
+    """The worker's span is a child of the producer's and links to it; forwarded messages are below its own."""
     with traced_server(tmp_path, receiver) as server, Client(f"ws://{server.address}") as client:
         with trace.use_span(current_span()):
             client.enqueue("orders", b"shoes")
@@ -188,7 +188,7 @@ def test_one_trace_goes_from_the_producer_through_two_workers(tmp_path: Path, re
 
 
 def test_a_handler_that_fails_fails_its_span(tmp_path: Path, receiver: Receiver) -> None:
-    """The error of the handler is in the span of the worker, as every other of its program."""
+    """The worker's span records the exception of the handler."""
     with (
         traced_server(tmp_path, receiver) as server,
         Client(f"ws://{server.address}") as client,
@@ -198,8 +198,8 @@ def test_a_handler_that_fails_fails_its_span(tmp_path: Path, receiver: Receiver)
         assert receiver.named("process orders").status == "ValueError: no such order"
 
 
-def test_every_way_of_sending_carries_the_span_on(tmp_path: Path, receiver: Receiver) -> None:
-    """One by one, many at once, by a producer, or with an ack; one that has a trace of its own keeps it."""
+def test_every_way_of_enqueueing_carries_the_span(tmp_path: Path, receiver: Receiver) -> None:
+    """Single, batched, by a producer, or forwarded by an ack; a message with its own trace keeps it."""
     with traced_server(tmp_path, receiver) as server, Client(f"ws://{server.address}") as client:
         client.enqueue("orders", b"without")
         with trace.use_span(current_span()):

@@ -1,4 +1,4 @@
-"""Traces of whole lives: delivery and ack are in the trace of their message, batches are linked, waits have traces."""
+"""Traces of whole messages: delivery and ack join the message's trace, batches are linked, waits have exemplars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLER = f"00-aaaa651916cd43dd8448eb211c80319c-{CALLER_SPAN_ID}-01"
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """Receive spans, which come soon after they end."""
+    """Receive spans, which are exported soon after they end."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     with receiving() as receiver:
         yield receiver
@@ -30,7 +30,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 @pytest.fixture
 def http(tmp_path: Path, receiver: Receiver) -> Iterator[HttpClient]:
-    """Serve with a queue, and with spans going to the receiver."""
+    """Run a server with a queue that exports spans to the receiver."""
     with serving(tmp_path / "data", "--otlp-endpoint", receiver.endpoint) as server, server.http() as http:
         ask(http, "queues/create", queue="orders")
         yield http
@@ -44,7 +44,7 @@ def ask(http: HttpClient, path: str, *, trace: str | None = None, **body: Any) -
 
 
 def sent(http: HttpClient, *traces: str) -> list[dict[str, Any]]:
-    """Enqueue a message in each trace, lease them together, and return their receipts in the order of the traces."""
+    """Enqueue a message in each trace, lease them together, and return their receipts in that order."""
     ask(http, "queue/enqueue", queue="orders", messages=[{"headers": {"traceparent": trace}} for trace in traces])
     leased = ask(http, "queue/dequeue", queue="orders", count=len(traces))["deliveries"]
     found = {each["headers"]["traceparent"]: {"id": each["id"], "token": each["token"]} for each in leased}
@@ -52,7 +52,7 @@ def sent(http: HttpClient, *traces: str) -> list[dict[str, Any]]:
 
 
 def test_an_ack_and_a_nack_are_in_the_trace_of_their_message(http: HttpClient, receiver: Receiver) -> None:
-    """Whoever acks names only an id, and still the span is below the producer's; so is every later attempt."""
+    """The ack names only an id, and its span is still a child of the producer's; so is every later attempt."""
     (receipt,) = sent(http, TRACEPARENT)
     ask(http, "queue/nack", queue="orders", receipts=[receipt], delay_ms=0)
     nack = receiver.named("nack orders")
@@ -69,8 +69,8 @@ def test_an_ack_and_a_nack_are_in_the_trace_of_their_message(http: HttpClient, r
     assert late.trace_id != TRACE_ID
 
 
-def test_a_batch_is_linked_with_the_traces_of_its_messages(http: HttpClient, receiver: Receiver) -> None:
-    """One span for the lease and one for the ack, each linked with both producers, by the ids of the messages."""
+def test_a_batch_links_to_the_traces_of_its_messages(http: HttpClient, receiver: Receiver) -> None:
+    """Lease and ack have one span each, linked to both producers with the message ids."""
     receipts = sent(http, TRACEPARENT, OTHER)
     ids = {receipt["id"] for receipt in receipts}
     lease = receiver.named("lease orders")
@@ -81,16 +81,16 @@ def test_a_batch_is_linked_with_the_traces_of_its_messages(http: HttpClient, rec
     assert (ack.parent, set(ack.links), set(ack.linked_ids)) == ("", {SPAN_ID, OTHER_SPAN_ID}, ids)
 
 
-def test_a_caller_in_a_span_of_its_own_has_its_calls_below_it(http: HttpClient, receiver: Receiver) -> None:
-    """The ack is the worker's doing, and is linked with the producer of what it acks."""
+def test_calls_are_children_of_the_callers_span(http: HttpClient, receiver: Receiver) -> None:
+    """The ack is below the worker's span and links to the producer of its message."""
     receipts = sent(http, TRACEPARENT)
     ask(http, "queue/ack", trace=CALLER, queue="orders", receipts=receipts)
     ack = receiver.named("ack orders")
     assert (ack.parent, ack.links) == (CALLER_SPAN_ID, (SPAN_ID,))
 
 
-def test_waits_have_traces_as_exemplars(http: HttpClient, receiver: Receiver) -> None:
-    """Prometheus' own parser finds the trace of a message in the bucket of how long it waited; others are not told."""
+def test_waits_have_exemplars(http: HttpClient, receiver: Receiver) -> None:
+    """Prometheus' own parser finds the trace of a message in the bucket of its wait; unsampled traces are left out."""
     sent(http, TRACEPARENT)
     sent(http, OTHER.removesuffix("01") + "00")
     wait_ms = receiver.wait_for(lambda span: span.name == "lease orders" and span.links == (SPAN_ID,)).attributes[

@@ -1,1 +1,1 @@
-"""The ports, on real things: clocks, chance, stores."""
+"""Adapters: one subpackage per technology, each behind a port. They do not know each other."""

@@ -1,4 +1,8 @@
-"""A store whose sequences begin far above those of others, so that what is in several stores can be told apart."""
+"""A store whose sequences begin at a high number, so that ids of several stores never collide.
+
+Partitions of a queue use it: ids and fencing tokens are journal sequences, so the range of a number names its
+partition.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,17 @@ from fairlane.ports.store import Commit, Extent, Store, StoredPage
 
 
 class NumberedStore:
-    """Another store, which counts from 1, as one that counts from a greater number; see ``Store`` for the rest.
+    """A view of a store, which counts from 1, as one that counts from a higher number; see ``Store`` for the rest.
 
-    Bodies have the numbers they are given: a store does not care which these are.
+    Body numbers pass through unchanged: a store accepts any.
     """
 
     def __init__(self, store: Store, *, first: int) -> None:
-        """Count from a number.
+        """Wrap a store.
 
         Args:
-            store: where everything is kept.
-            first: what is added to each of its sequences. It must always be the same for the same store.
+            store: the store that keeps everything.
+            first: the offset added to each sequence. It must always be the same for the same store.
         """
         self._store = store
         self._first = first
@@ -30,7 +34,7 @@ class NumberedStore:
         self.close = store.close
 
     def recover(self) -> Extent:
-        """Open, or open anew, and return how far the store reaches."""
+        """Open or reopen, and return the extent of the store."""
         extent = self._store.recover()
         return Extent(
             first=extent.first + self._first,
@@ -56,5 +60,5 @@ class NumberedStore:
             yield StoredPage(stored.sequence + self._first, stored.next_sequence + self._first, stored.page)
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked."""
+        """Return bodies in the order of their numbers as given."""
         return self._store.bodies(numbers)

@@ -1,4 +1,4 @@
-"""Stores named by a URL: what it says to the adapter, and what of it may be shown."""
+"""URLs of stores: their options, and their form without secrets."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ POSTGRES: Final = frozenset(("postgresql", "postgres"))
 S3: Final = "s3"
 NAMESPACE: Final = "default"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_CLAIM_OPTIONS: Final = frozenset(("owner", "heartbeat_timeout_ms", "force"))
-_POSTGRES_OPTIONS: Final = _CLAIM_OPTIONS | {"namespace"}
-_S3_OPTIONS: Final = _CLAIM_OPTIONS | {"endpoint", "region", "anonymous", "window_ms"}
+_OWNERSHIP_OPTIONS: Final = frozenset(("owner", "heartbeat_timeout_ms", "force"))
+_POSTGRES_OPTIONS: Final = _OWNERSHIP_OPTIONS | {"namespace"}
+_S3_OPTIONS: Final = _OWNERSHIP_OPTIONS | {"endpoint", "region", "anonymous", "window_ms"}
 _TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _SECRETS: Final = frozenset(("password", "sslpassword"))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """A store, as a URL names it.
+    """The parsed URL of a store.
 
     Attributes:
         scheme: ``postgresql`` or ``s3``.
-        address: for PostgreSQL the URL that its client understands, for S3 the bucket and what is below it.
-        options: what is meant for us.
+        address: for PostgreSQL the URL for its client, for S3 the bucket and the prefix.
+        options: the options that are meant for Fairlane.
     """
 
     scheme: str
@@ -37,69 +37,73 @@ class StoreUrl:
     options: Mapping[str, str]
 
     def number(self, name: str, default: int) -> int:
-        """Return an option that is a whole number.
+        """Return the value of an integer option.
 
         Raises:
-            InvalidArgument: it is none.
+            InvalidArgument: the value is not an integer.
         """
         text = self.options.get(name)
         if text is None:
             return default
         if not text.isdecimal():
-            raise InvalidArgument(f"{name} in the store's URL is a whole number, not {text!r}.")
+            raise InvalidArgument(f"Option {name} in the store URL must be an integer, got {text!r}.")
         return int(text)
 
     def truth(self, name: str) -> bool:
-        """Return an option that is true or false; false where it is not given.
+        """Return the value of a boolean option; False if it is not given.
 
         Raises:
-            InvalidArgument: it is neither.
+            InvalidArgument: the value is neither true nor false.
         """
         text = self.options.get(name, "false").lower()
         if text not in _TRUTHS:
-            raise InvalidArgument(f"{name} in the store's URL is true or false, not {text!r}.")
+            raise InvalidArgument(f"Option {name} in the store URL must be true or false, got {text!r}.")
         return _TRUTHS[text]
 
 
 def is_url(text: str) -> bool:
-    """Tell whether a text names a store by URL, rather than a folder."""
+    """Return whether a string is the URL of a store, rather than a folder."""
     return _SCHEME.match(text) is not None
 
 
 def parse_store_url(url: str) -> StoreUrl:
-    """Read the URL of a store.
+    """Parse the URL of a store.
 
     Raises:
-        InvalidArgument: there are no such stores, or it has an option that they don't have.
+        InvalidArgument: the scheme or an option is unknown.
     """
     parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme in POSTGRES:
         ours = {name: value for name, value in options.items() if name in _POSTGRES_OPTIONS}
         theirs = {name: value for name, value in options.items() if name not in _POSTGRES_OPTIONS}
-        # By hand, since urlunsplit leaves the slashes out where no host is named.
+        # By hand, since urlunsplit omits the slashes if there is no host.
         address = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(theirs)}" if theirs else "")
         return StoreUrl("postgresql", address, ours)
     if parts.scheme == S3:
         if (unknown := next((name for name in options if name not in _S3_OPTIONS), None)) is not None:
-            raise InvalidArgument(f"A store in S3 has no option {unknown!r}; it has {', '.join(sorted(_S3_OPTIONS))}.")
+            known = ", ".join(sorted(_S3_OPTIONS))
+            raise InvalidArgument(f"An S3 store has no option {unknown!r}. Its options are {known}.")
         if not parts.hostname or "@" in parts.netloc:
-            raise InvalidArgument("A store in S3 is named by s3://BUCKET/PREFIX; credentials come from elsewhere.")
+            raise InvalidArgument(
+                "The URL of an S3 store must be s3://BUCKET/PREFIX, without credentials. "
+                "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the machine's role."
+            )
         return StoreUrl(S3, f"{parts.netloc}{parts.path}", options)
-    raise InvalidArgument(f"There are stores at postgresql:// and s3://, not at {parts.scheme}://.")
+    raise InvalidArgument(f"Unknown store URL scheme {parts.scheme}://. Use postgresql:// or s3://.")
 
 
 def group_url(url: str, group: str, *, owner: str, heartbeat_timeout_ms: int) -> str:
-    """Return the URL of the store of a group of queues, whose cluster is at a URL.
+    """Return the URL of the store of a group, given the URL of its cluster.
 
     Args:
-        url: where the cluster has its board.
-        group: the name of the group, such as a queue may have.
-        owner: the name under which the store is claimed.
-        heartbeat_timeout_ms: for how long an owner that shows no sign of life is not taken over from.
+        url: the URL of the cluster's board.
+        group: the name of the group; the rules for queue names apply.
+        owner: the name of the owner.
+        heartbeat_timeout_ms: how long after its last heartbeat an owner is not taken over from.
 
     Raises:
-        InvalidArgument: the cluster can't be there, or the group has no such name.
+        InvalidArgument: the URL or the name of the group is invalid.
     """
     if (fault := queue_name_fault(group)) is not None:
         raise InvalidArgument(fault)
@@ -117,7 +121,7 @@ def group_url(url: str, group: str, *, owner: str, heartbeat_timeout_ms: int) ->
 
 
 def shown_url(url: str) -> str:
-    """Return the URL of a store without what is nobody's business."""
+    """Return the URL of a store without passwords."""
     parts = _split(url)
     user, at, host = parts.netloc.rpartition("@")
     options = [(name, "***" if name in _SECRETS else value) for name, value in parse_qsl(parts.query)]
@@ -129,4 +133,4 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise InvalidArgument(f"The URL of the store makes no sense: {error}.") from error
+        raise InvalidArgument(f"Invalid store URL: {error}.") from error

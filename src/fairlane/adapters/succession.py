@@ -1,4 +1,4 @@
-"""What may follow in a store: the checks and the arithmetic that every store shares."""
+"""The checks and the arithmetic of consecutive commits that every store shares."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ EMPTY = Extent(first=1, base=1, next_sequence=1)
 
 
 def check_follows(commit: Commit, extent: Extent) -> None:
-    """Refuse a commit that does not begin where the last ended, or that takes back what was said.
+    """Raise if a commit does not begin where the last one ended, or moves the base or the trim backwards.
 
-    The first is the mark of a second writer, or of a memory that no longer agrees with the store: reading anew mends
-    both, so it is a failure of the store. The rest is never right.
+    A wrong beginning means that there is a second writer, or that the caller's memory no longer agrees with the store.
+    Reading again repairs both, so it is a failure of the store. The other faults are bugs of the caller.
     """
     if commit.sequence != extent.next_sequence:
         raise StoreFailed(
-            f"A commit begins at {commit.sequence} but the store ends at {extent.next_sequence}; "
-            "something else wrote to it, or it was not read after a failure."
+            f"A commit begins at {commit.sequence} but the store ends at {extent.next_sequence}: "
+            "another process wrote to it, or it was not recovered after a failure."
         )
     if commit.next_sequence < commit.sequence:
-        raise InvalidArgument(f"A commit can't end at {commit.next_sequence} when it begins at {commit.sequence}.")
+        raise InvalidArgument(f"A commit that begins at {commit.sequence} cannot end at {commit.next_sequence}.")
     if not extent.base <= commit.base <= commit.next_sequence:
         raise InvalidArgument(f"The base {commit.base} must be from {extent.base} to {commit.next_sequence}.")
     if commit.trim > commit.base:
-        raise InvalidArgument(f"Pages up to {commit.trim} can't be trimmed: recovery begins at {commit.base}.")
+        raise InvalidArgument(f"Pages up to {commit.trim} cannot be trimmed: recovery begins at {commit.base}.")
 
 
 def extent_after(commit: Commit, extent: Extent, *, page_start: Callable[[int], int]) -> Extent:
-    """Return how far a store reaches after a commit.
+    """Return the extent of a store after a commit.
 
     Args:
-        commit: what is to be added.
-        extent: how far the store reaches before.
-        page_start: tells where the stored page begins that holds a sequence.
+        commit: the commit to add.
+        extent: the extent before.
+        page_start: returns the start of the stored page that holds a sequence.
     """
     first = extent.first if commit.trim <= extent.first else _first_after(commit, page_start)
     return Extent(first=first, base=commit.base, next_sequence=commit.next_sequence)
@@ -51,16 +51,16 @@ def _first_after(commit: Commit, page_start: Callable[[int], int]) -> int:
 
 
 def keeps_page(commit: Commit, after: Extent) -> bool:
-    """Return whether the page of a commit is there after it: it holds records, and is not trimmed by its own commit."""
+    """Return whether the page of a commit is kept: it holds records, and its own commit does not trim it."""
     return commit.next_sequence > commit.sequence >= after.first
 
 
 def check_unbroken(pages: Sequence[StoredPage], sequence: int) -> None:
-    """Check that pages follow each other and that the first holds a sequence: a gap would lose messages unnoticed."""
+    """Raise unless pages are consecutive and the first holds a sequence. A gap would lose messages silently."""
     expected = pages[0].sequence if pages else 0
     if not pages or not expected <= sequence < pages[0].next_sequence:
-        raise StoreCorrupt(f"The store lacks the page that holds {sequence}.")
+        raise StoreCorrupt(f"The page that holds sequence {sequence} is missing from the store.")
     for page in pages:
         if page.sequence != expected:
-            raise StoreCorrupt(f"The store lacks the page that begins at {expected}.")
+            raise StoreCorrupt(f"The page that begins at sequence {expected} is missing from the store.")
         expected = page.next_sequence

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Consumer, HandOut, Read, Reply, Request, Submission
-from fairlane.core.commands import Command
+from fairlane.broker.requests import Call, Consumer, HandOut, Read, Reply, Submission
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
+from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
+from fairlane.verbs.verb import Request
 
 if TYPE_CHECKING:
     from fairlane.broker.hook_calls import HookCalls
     from fairlane.broker.waiting.consumers import WaitingConsumers
+
+O = TypeVar("O")  # noqa: E741 - the outcome
 
 
 @dataclass(slots=True)
@@ -43,7 +47,7 @@ class Cycle:
     answers: list[tuple[Reply, object]] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
-    claims: list[Request] = field(default_factory=list)
+    claims: list[Call] = field(default_factory=list)
     begun: list[Consumer] = field(default_factory=list)
     ended: list[Consumer] = field(default_factory=list)
     handed_out: int = 0
@@ -84,8 +88,10 @@ class Executor(Protocol):
     def metrics(self) -> EngineMetrics:
         """Counts for operators; nothing depends on them."""
 
-    def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command, apply its records, and return its outcome.
+    def execute(
+        self, command: Command[O] | Request[O], cycle: Cycle, given: Given = NOTHING_GIVEN
+    ) -> O | FairlaneError:
+        """Decide a request or command, apply its records, and return its outcome.
 
         Commands within a cycle see what the ones before them did. An exception before anything is applied leaves
         memory as it was.

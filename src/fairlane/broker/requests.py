@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from fairlane.core.commands import Command
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
+from fairlane.verbs.verb import Request
 
 
 class Reply(Protocol):
@@ -41,16 +42,20 @@ class NoReply:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
-    """A command, and where its outcome goes.
+class Call:
+    """A request to decide, and where its answer goes.
 
     Attributes:
-        wait_ms: how long an enqueue may wait for room, if the queue's policy is to wait.
+        request: the request, or a command that the broker gives itself.
+        reply: where the answer goes; None if the broker asks itself.
+        by: the name of the caller, for the journal.
+        given: what the decision needs beside the request, as far as it is known.
     """
 
-    command: Command
+    request: Request[Any] | Command[Any]
     reply: Reply | None = None
-    wait_ms: int = 0
+    by: str | None = None
+    given: Given = NOTHING_GIVEN
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +135,7 @@ class Attach:
     unseen: Collection[Delivery] = ()
 
 
-Submission: TypeAlias = Request | Read | Waiter | Attach
+Submission: TypeAlias = Call | Read | Waiter | Attach
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from fairlane.cli import tables
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.errors import REFUSED, Stop
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress, stoppable
@@ -130,7 +130,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
 
 def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> None:
     """Select dead letters with Spark, print what was selected, and redrive them by id in batches."""
-    place, spark = place_of(session), begin_spark(options["master"])
+    place, spark = server_address_of(session), begin_spark(options["master"])
     from fairlane.spark.bulk.choosing import choose
 
     chosen = on_spark(spark, partial(choose, spark, place, queue, options["where"]))

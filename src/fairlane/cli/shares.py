@@ -1,43 +1,30 @@
-"""What part of a queue each of its fairness keys is entitled to."""
+"""The entitled share of each fairness key of a queue, as ``queue show`` prints it."""
 
 from __future__ import annotations
 
+from math import inf
+
 from fairlane.cli.formatting import key_text
 from fairlane.model.message import Key
+from fairlane.model.shares import entitlements
 from fairlane.model.views import QueueView
 
-Path = tuple[str, ...]
+_UNSEEN: Key = ""
+"""Stands for all active keys that the view does not list; no fairness key is empty."""
 
 
 def shares_of(view: QueueView) -> list[float]:
-    """Return the share of each key that is shown, if all of them have work and nothing holds them back.
+    """Return the share of each listed key, if all active keys have work and nothing holds them back.
 
-    At every level the names share by weight what is given to the one above them. Keys that are not shown are counted
-    with weight 1. The weight of a name that is only above others is known from the policy; config may know better.
+    Keys that are not listed count with weight 1. The weight of a name that is only above others is taken from the
+    policy; config may set another one.
     """
-    leaves = {_path(key.key): key.weight for key in view.keys}
-    below: dict[Path, dict[Path, None]] = {}
-    for path in leaves:
-        for depth in range(len(path)):
-            below.setdefault(path[:depth], {})[path[: depth + 1]] = None
+    weights = {key.key: key.weight for key in view.keys}
+    unseen = max(0, (view.active_keys or 0) - len(view.keys))
 
-    def weight(path: Path) -> int:
-        return leaves.get(path, view.policy.weights.get(key_text(path), 1))
+    def weight_of(key: Key) -> int:
+        return unseen if key == _UNSEEN else weights.get(key, view.policy.weights.get(key_text(key), 1))
 
-    def share(path: Path) -> float:
-        part = 1.0
-        for depth in range(len(path)):
-            unseen = _unseen(view) if depth == 0 else 0
-            whole = sum(weight(sibling) for sibling in below[path[:depth]]) + unseen
-            part *= weight(path[: depth + 1]) / whole
-        return part
-
-    return [share(path) for path in leaves]
-
-
-def _path(key: Key) -> Path:
-    return (key,) if isinstance(key, str) else tuple(key)
-
-
-def _unseen(view: QueueView) -> int:
-    return max(0, (view.active_keys or 0) - len(view.keys))
+    wanted = dict.fromkeys(weights, inf) | ({_UNSEEN: inf} if unseen else {})
+    shares = entitlements(1.0, wanted, weight_of)
+    return [shares[key] for key in weights]

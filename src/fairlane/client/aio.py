@@ -9,39 +9,41 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import msgspec
 
-from fairlane.client.admin_aio import AsyncAdminVerbs
-from fairlane.client.batches_aio import AsyncBatchVerbs
+from fairlane.client.batching import Asked, CallBatcher
 from fairlane.client.calling import Calls
-from fairlane.client.conversions import Held, errors_of, ids_of, receipt_of
+from fairlane.client.cluster_transport import ClusterTransport
 from fairlane.client.embedding import embedded_transport
-from fairlane.client.following import FollowingTransport
-from fairlane.client.gathering import Asked, Gatherer
-from fairlane.client.messages_aio import AsyncMessageVerbs
+from fairlane.client.message_aio import AsyncMessage
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retrying import Retries
 from fairlane.client.stream_aio import AsyncStream
+from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
+from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
+from fairlane.verbs.table import VERB_OF
+from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
 CREDIT = 32
 _FAILURES_KEPT = 10_000
 _TURNS = 1 << 16
 
-Acks: TypeAlias = Gatherer[str, Receipt, None]
-Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
+A = TypeVar("A")
+Acks: TypeAlias = CallBatcher[str, Receipt, None]
+Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     """Speaks to a Fairlane server, or to a broker in this process. Use it as a context manager, in one event loop.
 
     It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises
@@ -75,7 +77,7 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self.retries = retries or Retries()
         once = Retries(patience_s=0)
         self.transport: Transport = (
-            FollowingTransport(
+            ClusterTransport(
                 server,
                 lambda address: WebSocketTransport(
                     address,
@@ -199,21 +201,39 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         Raises:
             InvalidArgument: this client does not follow queues: it was made with a transport.
         """
-        if not isinstance(self.transport, FollowingTransport):
+        if not isinstance(self.transport, ClusterTransport):
             raise InvalidArgument("Where queues are is known to a client that was made with addresses of nodes.")
         return self.transport.address_of(queue)
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
-    async def _call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
-        return await self._calls.ask(Asked(verb, request, wait_ms))
+    async def call(self, request: Request[A], *, by: str | None = None) -> A:
+        """Return the answer to a request. The client repeats it where that is safe.
+
+        Raises:
+            FairlaneError: the request was refused, or with ``Disconnected`` its fate is unknown.
+            InvalidArgument: ``by`` is given: a server uses the name of the API key.
+        """
+        if by is not None:
+            raise InvalidArgument("A server records the name of the API key; leave out `by`.")
+        answer: A = await self._calls.ask(Asked(VERB_OF[type(request)].name, request, getattr(request, "wait_ms", 0)))
+        return answer
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[AsyncMessage]:
+        return [AsyncMessage(delivery, self) for delivery in deliveries]
+
+    def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return self.stamped(traced(messages))
+
+    def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return list(traced(messages))
 
     def _on_late(self, deliveries: list[Delivery]) -> None:
         self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         _, enqueues = self._gatherers()
-        return await enqueues.add((queue, wait_ms), message, size=len(message.payload))
+        return await enqueues.add((queue, wait_ms), traced([message])[0], size=len(message.payload))
 
     async def _ack_one(self, queue: str, receipt: Receipt) -> None:
         acks, _ = self._gatherers()
@@ -221,19 +241,20 @@ class AsyncClient(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
 
     def _enqueueing(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
-        request = Enqueue(queue=queue, messages=self._stamped(messages), wait_ms=wait_ms)
+        request = Enqueue(queue=queue, messages=self.stamped(messages), wait_ms=wait_ms)
         return Asked("enqueue", request, wait_ms)
 
     def _gatherers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
             calls = self._calls
-            self._acks = Gatherer(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
-            self._enqueues = Gatherer(
+            self._acks = CallBatcher(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
+            self._enqueues = CallBatcher(
                 calls, self._enqueueing, lambda answer: ids_of(answer.results), calls.enqueue_places
             )
         return self._acks, self._enqueues
 
-    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+    def stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """Return messages with the dedup ids that make it safe to repeat their enqueue."""
         if not self._dedup:
             return list(messages)
         prefix, numbers, replace = self._prefix, self._numbers, msgspec.structs.replace

@@ -1,4 +1,4 @@
-"""A leased message, for threads. Made from its twin by ``tools/sync_verbs.py``."""
+"""A leased message, for threads. Generated from its twin by ``tools/sync_verbs.py``."""
 
 from __future__ import annotations
 

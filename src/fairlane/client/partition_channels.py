@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from fairlane.client.conversions import receipts_of
 from fairlane.client.retrying import Retries, is_passing, pause_s
 from fairlane.client.splits import FRESH_S, split_of
 from fairlane.client.transport import Channel
@@ -23,9 +22,10 @@ from fairlane.errors import Closed, Disconnected, FairlaneError, QueueNotFound, 
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import Split, partition_name, partition_of_id
 from fairlane.verbs.leases import Extend, Nack
+from fairlane.verbs.methods.conversions import receipts_of
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.spreading import of_whole
+from fairlane.wire.spread import of_whole
 
 _WHOLE: Final = Split(partitions=1, made=1)
 _LASTING_S: Final = 1.0

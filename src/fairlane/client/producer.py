@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Self, Unpack
 
-from fairlane.client.conversions import message_of
 from fairlane.client.portal import Portal
 from fairlane.client.producer_aio import AsyncProducer, Producing
 from fairlane.errors import Closed, FairlaneError
 from fairlane.model.message import MessageTerms, NewMessage
+from fairlane.verbs.methods.conversions import message_of
 
 
 class Producer:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, Self, Unpack
 
-from fairlane.client.conversions import message_of
+from fairlane.client.tracing import traced
 from fairlane.errors import Closed, FairlaneError, InternalError, InvalidArgument
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import MessageTerms, NewMessage
+from fairlane.verbs.methods.conversions import message_of
 
 _BATCH_BYTES_MAX = 4 << 20
 
@@ -83,7 +84,7 @@ class AsyncProducer:
         while len(self._buffer) >= self._batch * self._in_flight or self._bytes >= _BATCH_BYTES_MAX * self._in_flight:
             self._has_space.clear()
             await self._has_space.wait()
-        return self.send_nowait(message_of(message, terms))
+        return self.send_nowait(traced([message_of(message, terms)])[0])
 
     def send_nowait(self, message: NewMessage) -> asyncio.Future[str]:
         """Buffer a message even if the buffer is full; see ``send``."""

@@ -7,28 +7,30 @@ the loop's thread and back; streams and producers hop once for many messages.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
-from fairlane.client.admin import AdminVerbs
 from fairlane.client.aio import CREDIT, AsyncClient
-from fairlane.client.batches import BatchVerbs
-from fairlane.client.conversions import Held, receipt_of
 from fairlane.client.embedding import embedded_transport
-from fairlane.client.messages import MessageVerbs
+from fairlane.client.message import Message
 from fairlane.client.portal import Portal
 from fairlane.client.producer import Producer
 from fairlane.client.retrying import Retries
 from fairlane.client.stream import Stream
+from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import Closed, FairlaneError
-from fairlane.model.message import NewMessage, Receipt
-from fairlane.verbs.verb import Shape
+from fairlane.model.message import Delivery, NewMessage, Receipt
+from fairlane.verbs.methods.complete import AllVerbs
+from fairlane.verbs.methods.conversions import Held, receipt_of
+from fairlane.verbs.verb import Request
+
+A = TypeVar("A")
 
 
-class Client(MessageVerbs, BatchVerbs, AdminVerbs):
+class Client(AllVerbs[Message]):
     """Speaks to a Fairlane server, or to a broker in this process; for any number of threads.
 
     Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.
@@ -146,17 +148,25 @@ class Client(MessageVerbs, BatchVerbs, AdminVerbs):
             raise Closed("The client is not connected, or has been closed.")
         return portal
 
-    def _call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Asking
-        return self._running().run(self._async._call(verb, request, wait_ms=wait_ms))
+    def call(self, request: Request[A], *, by: str | None = None) -> A:
+        """Return the answer to a request; see ``AsyncClient.call``."""
+        return self._running().run(self._async.call(request, by=by))
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[Message]:
+        return [Message(delivery, self) for delivery in deliveries]
+
+    def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return self._async._prepared(messages)
+
+    def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
+        return self._async._forwarded(messages)
 
     def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
-        return self._running().run(self._async._enqueue_one(queue, message, wait_ms))
+        traced_message = traced([message])[0]  # the span is that of this thread
+        return self._running().run(self._async._enqueue_one(queue, traced_message, wait_ms))
 
     def _ack_one(self, queue: str, receipt: Receipt) -> None:
         self._running().run(self._async._ack_one(queue, receipt))
-
-    def _stamped(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
-        return self._async._stamped(messages)
 
     async def _flush(self) -> list[tuple[str, FairlaneError]]:
         self._send_soon()

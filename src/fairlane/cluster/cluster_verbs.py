@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.cluster.gateway import ClusterGateway, ClusterVerb
 from fairlane.cluster.groups import split_into
 from fairlane.cluster.node import MILLIONTHS
@@ -24,7 +23,7 @@ from fairlane.model.names import REDRIVE_AT, is_dlq, queue_name_fault
 from fairlane.model.partitions import MARK, partition_name, queue_of, served_name
 from fairlane.model.views import ClusterView, RedriveView, ThrottleView
 from fairlane.verbs.cluster import DrainNode, GetCluster, MoveQueue
-from fairlane.verbs.config import ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
+from fairlane.verbs.config import PRIVATE_PREFIX, ConfigValues, ListConfig, ListThrottles, SetConfig, ThrottleList
 from fairlane.verbs.dead_letters import GetRedrive, ListRedrives, Redrive, RedriveList, StopRedrive
 from fairlane.verbs.leases import Forward
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, ListQueues, QueueList, UpdateQueue

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,6 @@ from fairlane.cluster.node import Node
 from fairlane.cluster.partitions.keys import PartitionKeys
 from fairlane.cluster.peers import Peers
 from fairlane.cluster.routing import PATIENCE_S, Router, still_moving
-from fairlane.cluster.withdrawals import Withdrawals
 from fairlane.errors import (
     Closed,
     FairlaneError,
@@ -37,13 +35,11 @@ from fairlane.errors import (
 )
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
-from fairlane.gateway.dispatch import Dispatch
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.limits import PARTITIONS_MAX
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
-from fairlane.verbs.messages import Results
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request, Verb
 
@@ -62,7 +58,6 @@ class ClusterGateway:
         node: Node,
         peers: Peers,
         *,
-        dispatch: Dispatch,
         special: Mapping[str, ClusterVerb],
         spread: Mapping[str, WholeVerb],
         keys: PartitionKeys,
@@ -72,7 +67,6 @@ class ClusterGateway:
         Args:
             node: the node.
             peers: the other nodes.
-            dispatch: hands a request to one broker.
             special: the verbs for which it is not enough to find the broker of their queue.
             spread: the verbs that can be asked of a split queue as a whole.
             keys: finds the partition of a new message.
@@ -83,16 +77,15 @@ class ClusterGateway:
         """The node that this gateway answers for."""
         self.groups = node.groups
         self.keys = keys
-        self.router = Router(node, peers, dispatch)
+        self.router = Router(node, peers)
         self.splitting = asyncio.Lock()
         """Held while a queue is split, or changed in all its partitions, so that of two changes the later sees both."""
         self.turn = secrets.randbelow(PARTITIONS_MAX)
         """The partition that is asked first by the next lease of a split queue; it grows with each."""
         self._peers = peers
-        self._dispatch = dispatch
+        peers.on_late = self.give_back
         self._special = special
         self._spread = spread
-        self._withdrawals = Withdrawals(monotonic=asyncio.get_running_loop().time)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ----------------------------------------------------------------------------------------------------------- calls
@@ -103,11 +96,11 @@ class ClusterGateway:
         """Ask the broker that serves the queue here, or if that takes more than one broker, return a task that does."""
         queue = getattr(request, "queue", None)
         served = None if queue is None else self.groups.served_as(queue)
-        if served is None or VERB_OF[type(request)].name in self._special or context.lease_name is not None:
+        if served is None or VERB_OF[type(request)].name in self._special:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
-        self._dispatch.ask(self.groups.of(served), request, caller, reply)
+        self.groups.of(served).ask(request, reply, by=caller.name)
         return None
 
     async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:
@@ -128,8 +121,6 @@ class ClusterGateway:
         Raises:
             FairlaneError: the request was refused.
         """
-        if context.lease_name is not None and isinstance(request, (Lease, Nack)):
-            return await self._call_named(request, caller, context, context.lease_name)
         verb = VERB_OF[type(request)]
         begun_s, rest = asyncio.get_running_loop().time(), request
         for _ in range(_ROUNDS):
@@ -164,15 +155,6 @@ class ClusterGateway:
         if split is None:
             return self.router.at(queue, request, caller, context)
         return self._spread[verb.name](self.whole(queue, split, caller, context), request)
-
-    async def _call_named(self, request: Lease | Nack, caller: Caller, context: CallContext, lease_name: str) -> Answer:
-        """Lease for another node, or withdraw what is leased for it under this name."""
-        give_back = partial(self.give_back, caller=caller)
-        if isinstance(request, Nack):
-            self._withdrawals.withdraw(lease_name, give_back=give_back)
-            return Results(results=[])
-        leasing = self.call(request, caller, msgspec.structs.replace(context, lease_name=None))
-        return await self._withdrawals.leased(lease_name, request.queue, leasing, give_back=give_back)
 
     # ------------------------------------------------------------------------------------------------------ partitions
 

@@ -279,11 +279,11 @@ class Groups:
         self._config().check()
         return (await self._config().list_config(key)).get(key)
 
-    async def list_config(self, prefix: str = "") -> dict[str, str]:
+    async def list_private_config(self, prefix: str) -> dict[str, str]:
         """Return config values of the cluster."""
         return await self._config().list_config(prefix)
 
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+    async def set_private_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
         """Set a config value for all groups."""
         await self._config().set_config_many({key: value}, by=by)
 

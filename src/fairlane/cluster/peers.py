@@ -1,95 +1,200 @@
-"""Asking other nodes, and taking back what they lease for somebody who is gone before they answer."""
+"""The other nodes of a cluster, as this one asks them.
+
+A request goes over the stream, as a client would send it: many share one connection, and nothing waits for a request
+before it. A connection belongs to one caller, because the other node checks the caller's API key again. Where many
+requests of a caller wait at once, they get further connections, so that they stay below the other node's limits.
+
+A lease whose caller leaves while it waits is withdrawn on the same connection, so the other node either ends the wait
+or has answered before. What it had leased then is given back.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
-from collections.abc import Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
-from fairlane.cluster.forwarding import Forwarder
-from fairlane.errors import Disconnected, FairlaneError
+import httpx
+
+from fairlane.client.retrying import Retries
+from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
+from fairlane.errors import Disconnected, QueueMoving
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
-from fairlane.gateway.protocol import RemoteAnswer
-from fairlane.verbs.leases import Lease, Nack
+from fairlane.gateway.protocol import Answer, RemoteAnswer
+from fairlane.model.message import Delivery
 from fairlane.verbs.table import VERB_OF
-from fairlane.wire.headers import LEASE_NAME
+from fairlane.verbs.verb import Request
+from fairlane.wire.headers import FORWARDED
 
-if TYPE_CHECKING:
-    import msgspec
+_ANSWER_S: Final = 10.0
+"""How long an answer may take, besides what the request itself may wait."""
+_CONNECT_S: Final = 2.0
+_PING_S: Final = 5.0
+"""How often a connection is checked, so that a node that is cut off is noticed within its heartbeat timeout."""
+_SHARED_MAX: Final = 128
+"""Requests in flight on one connection before another is opened."""
+_KEPT_MAX: Final = 64
+"""Connections that are kept while they are idle."""
+_RETRY_AFTER_MS: Final = 250
 
-_LAST_WORD_S: Final = 2.0
-"""So long a node may take to answer a lease that was withdrawn; its connection is of use again then."""
+
+class _Line:
+    """A connection to another node for one caller."""
+
+    __slots__ = ("in_flight", "transport")
+
+    def __init__(self, transport: WebSocketTransport) -> None:
+        self.transport = transport
+        self.in_flight = 0
 
 
 class Peers:
-    """The other nodes, as this one asks them."""
+    """Connections to other nodes."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
-        """Ask nobody yet.
+    def __init__(self, node: str, *, tls: ssl.SSLContext | None = None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """Connect to no node yet.
 
         Args:
-            forwarder: has the connections to them.
+            node: the name of this node.
+            tls: verifies nodes at ``https``, and identifies this one; by default the system's authorities verify them.
+            frame_bytes_max: bytes in one request.
         """
-        self._forwarder = forwarder
+        self._node = node
+        self._tls = tls
+        self._frame_bytes_max = frame_bytes_max
+        self._lines: dict[tuple[str, str | None], list[_Line]] = {}
+        self._http: httpx.AsyncClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self.on_late: Callable[[str, list[Delivery], Caller], None] = lambda _queue, _deliveries, _caller: None
+        """Called with messages that another node leased for a caller who is gone."""
 
-    async def ask(self, address: str, request: Any, caller: Caller, context: CallContext) -> msgspec.Struct:  # noqa: ANN401 - by verb
-        """Return what the node at an address answers.
-
-        Who is cancelled while it waits for a lease leaves nothing leased: see ``withdrawals``.
+    async def ask(self, address: str, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
+        """Return the answer of the node at an address.
 
         Raises:
-            FairlaneError: it was refused there, or nobody knows.
+            QueueMoving: the node can't be reached; nothing was done.
+            Disconnected: the node did not answer; the request may or may not have been carried out.
+            FairlaneError: the node refused the request.
         """
-        name, headers = VERB_OF[type(request)].name, _headers_of(caller, context)
-        if not isinstance(request, Lease):
-            return await self._forwarder.ask(address, name, request, headers)
-        headers = headers | {LEASE_NAME.decode(): secrets.token_hex(16)}
-        asking = asyncio.ensure_future(self._forwarder.ask(address, name, request, headers))
+        line = self._line(address, caller)
+        line.in_flight += 1
         try:
-            return await asyncio.shield(asking)
-        except (asyncio.CancelledError, Disconnected):
-            self.start(self._withdraw(address, request.queue, headers, asking))
-            raise
+            if not line.transport.is_live:
+                await _connected(line.transport)
+            wait_ms = getattr(request, "wait_ms", 0)
+            verb = VERB_OF[type(request)]
+            answer: Answer = await line.transport.call(verb.name, request, wait_ms=wait_ms, trace=context.trace)
+            return answer
+        finally:
+            line.in_flight -= 1
 
-    async def _withdraw(
-        self, address: str, queue: str, headers: dict[str, str], asking: asyncio.Future[msgspec.Struct]
-    ) -> None:
-        """Let another node take back what it leases, or has leased, under the name that is among the headers."""
-        with contextlib.suppress(FairlaneError):  # then it goes back when its lease ends
-            await self._forwarder.ask(address, "nack", Nack(queue=queue, receipts=[]), headers)
-        with contextlib.suppress(FairlaneError, TimeoutError):
-            await asyncio.wait_for(asking, _LAST_WORD_S)
+    def _line(self, address: str, caller: Caller) -> _Line:
+        """Return the connection to use: the least busy, or another one if all are busy."""
+        lines = self._lines.setdefault((address, caller.authorization), [])
+        line = min(lines, key=lambda line: line.in_flight, default=None)
+        if line is None or line.in_flight >= _SHARED_MAX:
+            self._close_idle()
+            line = _Line(self._transport(address, caller))
+            lines.append(line)
+        return line
 
-    def listen(
-        self, address: str, target: str, headers: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[RemoteAnswer]:
-        """Lend what another node answers bit by bit; see ``Forwarder.listening``."""
-        return self._forwarder.listen(address, target, headers)
+    def _transport(self, address: str, caller: Caller) -> WebSocketTransport:
+        headers = {FORWARDED.decode(): self._node}
+        if caller.authorization is not None:
+            headers["authorization"] = caller.authorization
 
-    def start(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for."""
-        task = asyncio.create_task(doing)
+        def on_late(deliveries: list[Delivery]) -> None:
+            self.on_late(deliveries[0].queue, deliveries, caller)
+
+        transport = WebSocketTransport(
+            address,
+            timeout=_ANSWER_S,
+            retries=Retries(patience_s=0.0),
+            tls=self._tls if address.startswith("https") else None,
+            frame_bytes_max=self._frame_bytes_max,
+            headers=headers,
+            on_late=on_late,
+        )
+        transport.hasten(connect_s=_CONNECT_S, ping_s=_PING_S)
+        return transport
+
+    def _close_idle(self) -> None:
+        """Close the connections that are idle, if there are too many: every API key that was ever used has one."""
+        if sum(map(len, self._lines.values())) < _KEPT_MAX:
+            return
+        for key, lines in list(self._lines.items()):
+            for line in [line for line in lines if not line.in_flight]:
+                lines.remove(line)
+                self.start(line.transport.close())
+            if not lines:
+                del self._lines[key]
+
+    @asynccontextmanager
+    async def listen(self, address: str, target: str, headers: Mapping[str, str]) -> AsyncIterator[RemoteAnswer]:
+        """Return the answer of the node at an address to a GET, in pieces.
+
+        Args:
+            address: the address of the node.
+            target: the path and the query.
+            headers: what it is told about the caller.
+
+        Raises:
+            QueueMoving: the node can't be reached.
+            Disconnected: the answer broke off.
+        """
+        told = {**headers, FORWARDED.decode(): self._node}
+        client = self._client()
+        request = client.build_request("GET", address + target, headers=told)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                response = await client.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _unreachable(address, error) from error
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise _unanswered(address, error) from error
+        try:
+            yield RemoteAnswer(response.status_code, response.headers, response.aiter_raw())
+        except httpx.HTTPError as error:
+            raise _unanswered(address, error) from error
+        finally:
+            await response.aclose()
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            timeout = httpx.Timeout(None, connect=_CONNECT_S)
+            self._http = httpx.AsyncClient(verify=self._tls or True, timeout=timeout, trust_env=False)
+        return self._http
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that no caller waits for."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Finish what nobody waits for, and let all connections go."""
+        """Finish what no caller waits for, and close all connections."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._forwarder.close()
+        lines = [line for lines in self._lines.values() for line in lines]
+        self._lines.clear()
+        await asyncio.gather(*(line.transport.close() for line in lines), return_exceptions=True)
+        if self._http is not None:
+            await self._http.aclose()
 
 
-def _headers_of(caller: Caller, context: CallContext) -> dict[str, str]:
-    """Return what another node is told of the caller."""
-    headers: dict[str, str] = {}
-    if caller.authorization is not None:
-        headers["authorization"] = caller.authorization
-    if context.correlation_id is not None:
-        headers["x-correlation-id"] = context.correlation_id
-    if context.trace is not None:
-        headers |= context.trace.headers()
-    return headers
+async def _connected(transport: WebSocketTransport) -> None:
+    """Connect to a node, or say that nothing was done."""
+    try:
+        await transport.ready()
+    except Disconnected as error:
+        raise _unreachable(transport.address, error) from error
+
+
+def _unreachable(address: str, error: BaseException) -> QueueMoving:
+    return QueueMoving(f"The node at {address} can't be reached: {error}", retry_after_ms=_RETRY_AFTER_MS)
+
+
+def _unanswered(address: str, error: BaseException) -> Disconnected:
+    return Disconnected(f"The node at {address} did not answer: {type(error).__name__}.")

@@ -17,7 +17,6 @@ from fairlane.cluster.peers import Peers
 from fairlane.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, StoreFenced
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
-from fairlane.gateway.dispatch import Dispatch
 from fairlane.gateway.protocol import Answer
 from fairlane.model.partitions import served_name
 from fairlane.verbs.verb import Request
@@ -31,11 +30,10 @@ _RETRY_AFTER_MS: Final = 200
 class Router:
     """Finds the broker or the node that serves a queue, and asks it."""
 
-    def __init__(self, node: Node, peers: Peers, dispatch: Dispatch) -> None:
+    def __init__(self, node: Node, peers: Peers) -> None:
         self._node = node
         self._groups = node.groups
         self._peers = peers
-        self._dispatch = dispatch
 
     async def at(
         self,
@@ -65,7 +63,7 @@ class Router:
             try:
                 if broker is None:
                     return await self.ask(address, request, caller, context)
-                return await self._dispatch.call(broker, _as_served(request, queue), caller)
+                return await broker.call(_as_served(request, queue), by=caller.name)
             except (QueueElsewhere, QueueMoving, StoreFenced, Closed) as error:
                 # Each of these means that nothing was done: the queue has moved since it was found. The exception is a
                 # broker that is closed but still ours, which only happens while the server itself shuts down.
@@ -118,7 +116,7 @@ class Router:
         Raises:
             FairlaneError: one of them can't be asked, so that something would be missing.
         """
-        answers: list[Any] = [await self._dispatch.call(broker, request, caller) for broker in self._groups.brokers()]
+        answers: list[Any] = [await broker.call(request, by=caller.name) for broker in self._groups.brokers()]
         if context.is_forwarded:
             return answers
         asked = (self.ask(address, request, caller, context) for address in self._node.other_addresses())

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.verbs.checking import require
+from fairlane.broker.handlers.checks import require
 from fairlane.cluster.budgets import totals
 from fairlane.cluster.entries import CONFIG, BoardView, ConfigEntry, Share, encode
 from fairlane.cluster.shared_board import SharedBoard
@@ -17,6 +16,7 @@ from fairlane.core.checks import text_fault
 from fairlane.core.decide.queues import value_fault
 from fairlane.errors import StoreFailed
 from fairlane.model import limits
+from fairlane.verbs.config import PRIVATE_PREFIX
 
 OWN_PREFIX: Final = "cluster:"
 _OWN: Final = f"What begins with {OWN_PREFIX} belongs to the cluster."

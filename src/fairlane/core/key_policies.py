@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlane.core.ledger import Message, Queue
+from fairlane.core.ledger import Queue, ScheduledItem
 from fairlane.model.message import Key
 from fairlane.model.partitions import queue_of
 from fairlane.scheduler.policy import KeyPolicy
@@ -28,7 +28,7 @@ class KeyPolicies:
         self._known: dict[tuple[int, int | None], KeyPolicy] = {}
         self.told: dict[Key, tuple[int, int | None]] = {}
 
-    def learn(self, messages: Iterable[Message]) -> list[Key]:
+    def learn(self, messages: Iterable[ScheduledItem]) -> list[Key]:
         """Take note of the weights and caps that messages came with, and return the keys for which that is news."""
         told = self.told
         changed: dict[Key, None] = {}

@@ -61,32 +61,41 @@ class Aftermath:
         self.cap: int | None = None
 
 
-class Message(Item):
-    """A message without its body. What it has as an ``Item`` is the schedule's, the rest is the ledger's.
+class ScheduledItem(Item):
+    """What the schedule of a queue has to know of a message beyond what the kernel does.
 
     Attributes:
+        number: the message's number for life.
         weight: the weight it brought for its key, 0 for none.
-        line: the sequence at which it joined its line; the order of recovery. 0 while it is staged.
+        joined: the sequence at which it last began to wait, which is the order of recovery; 0 while it is staged.
+        size: the size of its payload.
         since_ms: when it last began to wait: at its enqueue, or when it was returned, dead-lettered or redriven.
+        after: what few messages have; the cap that it brought is there.
+    """
+
+    __slots__ = ("after", "joined", "number", "since_ms", "size", "weight")
+
+    number: int
+    weight: int
+    joined: int
+    size: int
+    since_ms: int
+    after: Aftermath | None
+
+    @property
+    def ready_ms(self) -> int:
+        """The instant from which on the message can be delivered, as far as its own terms go."""
+        return self.since_ms if self.due_ms is None else max(self.since_ms, self.due_ms)
+
+
+class Message(ScheduledItem):
+    """A message without its body. What it has as an ``Item`` belongs to the schedule, the rest to the ledger.
+
+    Attributes:
         token: the fencing token of its lease, 0 when it has none.
     """
 
-    __slots__ = (
-        "after",
-        "attempts",
-        "chunk",
-        "enqueued_ms",
-        "expires_ms",
-        "failures",
-        "line",
-        "number",
-        "owner",
-        "queue",
-        "since_ms",
-        "size",
-        "token",
-        "weight",
-    )
+    __slots__ = ("attempts", "chunk", "enqueued_ms", "expires_ms", "failures", "owner", "queue", "token")
 
     def __init__(self, number: int, queue: Queue, chunk: ChunkHome, size: int, enqueued_ms: int, terms: Row) -> None:
         # Not through Item.__init__: what comes from a record has been checked before it became one.
@@ -107,24 +116,19 @@ class Message(Item):
         self.chunk = chunk
         self.size = size
         self.enqueued_ms = self.since_ms = enqueued_ms
-        self.line = number
+        self.joined = number
         self.attempts = 0
         self.failures = 0
         self.token = 0
         self.expires_ms = 0
         self.owner: str | None = None
-        self.after: Aftermath | None = None
+        self.after = None
 
     def set_times(self, *, due_ms: int | None, deadline_ms: int | None) -> None:
         """Give the message other instants. It must not be waiting, or its kernel would not know."""
         self.due_ms = due_ms
         self.deadline_ms = deadline_ms
         self.plain = self._is_plain()
-
-    @property
-    def ready_ms(self) -> int:
-        """The instant from which on the message can be delivered, as far as its own terms go."""
-        return self.since_ms if self.due_ms is None else max(self.since_ms, self.due_ms)
 
     @property
     def is_claimed(self) -> bool:
@@ -345,6 +349,18 @@ class Ledger:
     def counts_from(self) -> int:
         """What the sequences of this journal begin after."""
         return self.partition << NUMBER_BITS
+
+    def limits_waiting_in(self, queue: Queue) -> bool:
+        """Tell whether anything limits what may wait in a queue: its policy, or the broker as a whole."""
+        policy, limits = queue.policy, self.limits
+        return not (
+            policy.waiting_max is None
+            and policy.waiting_bytes_max is None
+            and policy.key_waiting_max is None
+            and policy.key_waiting_bytes_max is None
+            and limits.waiting_max is None
+            and limits.waiting_bytes_max is None
+        )
 
     def settle_base(self) -> int:
         """Let the latest baseline be the base if nothing alive has an older home, and return the base."""

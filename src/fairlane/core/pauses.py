@@ -1,8 +1,8 @@
 """When a queue and its keys were paused, so that a wait can be told from a pause.
 
 The log is part of the ledger: it follows from the journal's ``QueuePaused`` records, and a baseline repeats it, so a
-pause that spans a restart is measured like any other. It is bounded: of pauses that are over, the oldest are forgotten,
-and all of them once the queue is empty, since they can no longer explain anybody's wait.
+pause that spans a restart is measured like any other. It is bounded: of the pauses that are over, the oldest are
+forgotten.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.journal.records import PauseImage
-from fairlane.model.message import Key, canonical
+from fairlane.model.message import NEVER_MS, Key, canonical
 
 _KEPT_MAX = 1_024
 """The number of pauses remembered for one queue, besides those that are still on."""
@@ -22,10 +22,11 @@ PauseSpan = tuple[int, int | None]
 class PauseLog:
     """The pauses of one queue: of the queue as a whole under None, and of its keys."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_spans", "_until_ms")
 
     def __init__(self) -> None:
         self._spans: dict[Key | None, list[PauseSpan]] = {}
+        self._until_ms = 0  # when the last of all pauses ended: most waits begin after that, and need no look
 
     def __bool__(self) -> bool:
         return bool(self._spans)
@@ -41,6 +42,11 @@ class PauseLog:
         else:
             spans[-1] = (spans[-1][0], at_ms)
         self._forget_oldest()
+        self._note_end()
+
+    def _note_end(self) -> None:
+        ends = [NEVER_MS if until_ms is None else until_ms for spans in self._spans.values() for _, until_ms in spans]
+        self._until_ms = max(ends, default=0)
 
     def _forget_oldest(self) -> None:
         over = [(until_ms, str(key), key) for key, spans in self._spans.items() for _, until_ms in spans if until_ms]
@@ -52,13 +58,10 @@ class PauseLog:
         if not self._spans[key]:
             del self._spans[key]
 
-    def forget_ended(self) -> None:
-        """Forget all pauses that are over."""
-        on = {key: spans[-1] for key, spans in self._spans.items() if spans[-1][1] is None}
-        self._spans = {key: [span] for key, span in on.items()}
-
     def within(self, key: Key, since_ms: int, until_ms: int) -> int:
         """Return how long of a wait the queue, the message's key or a key above it was paused."""
+        if since_ms >= self._until_ms:
+            return 0
         path = (key,) if isinstance(key, str) else key
         places: list[Key | None] = [None, *(canonical(path[:depth]) for depth in range(1, len(path) + 1))]
         spans = sorted(
@@ -86,4 +89,5 @@ class PauseLog:
         log = cls()
         for image in images:
             log._spans.setdefault(image.key, []).append((image.from_ms, image.until_ms))
+        log._note_end()
         return log

@@ -25,14 +25,12 @@ class CallContext(msgspec.Struct, frozen=True):
         follows: whether the caller goes to the node that owns a queue by itself, and only needs to be told which.
         is_forwarded: whether another node asks on behalf of a caller. It is answered from here only, so that no request
             goes round in circles.
-        lease_name: the name by which such a node may withdraw a lease; see ``fairlane.cluster.withdrawals``.
     """
 
     correlation_id: str | None = None
     trace: TraceContext | None = None
     follows: bool = False
     is_forwarded: bool = False
-    lease_name: str | None = None
 
 
 PLAIN = CallContext()
@@ -52,8 +50,6 @@ def check_correlation_id(given: str, name: str) -> str:
 
 def with_context(request: Request[Any], context: CallContext) -> Request[Any]:
     """Return a request whose new messages carry the correlation id and trace of the call, or their own."""
-    if context.correlation_id is None and context.trace is None:
-        return request
     if isinstance(request, (Enqueue, Stage)):
         return msgspec.structs.replace(request, messages=_marked(request.messages, context))
     if isinstance(request, Forward):

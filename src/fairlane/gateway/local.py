@@ -12,7 +12,6 @@ from fairlane.broker.requests import Reply
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
-from fairlane.gateway.dispatch import Dispatch
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.verb import Request
@@ -21,19 +20,18 @@ from fairlane.verbs.verb import Request
 class LocalGateway:
     """The entrance to one broker; see ``Gateway``."""
 
-    def __init__(self, broker: AsyncBroker, dispatch: Dispatch) -> None:
+    def __init__(self, broker: AsyncBroker) -> None:
         self.observed: Observed = broker
         self.node: str | None = None
         self._broker = broker
-        self._dispatch = dispatch
 
     def call(self, request: Request[Any], caller: Caller, _context: CallContext) -> Awaitable[Answer]:
         """Return the answer of the broker."""
-        return self._dispatch.call(self._broker, request, caller)
+        return self._broker.call(request, by=caller.name)
 
     def ask(self, request: Request[Any], caller: Caller, _context: CallContext, reply: Reply) -> None:
         """Send the answer of the broker to a reply."""
-        self._dispatch.ask(self._broker, request, caller, reply)
+        self._broker.ask(request, reply, by=caller.name)
 
     async def served(self, queue: str) -> ServedQueue:
         """Return the broker, whatever the queue."""

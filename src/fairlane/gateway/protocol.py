@@ -91,11 +91,11 @@ class Observed(Protocol):
     async def get_config(self, key: str) -> str | None:
         """Return a config value. This answers only while the store does."""
 
-    async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return config values."""
+    async def list_private_config(self, prefix: str) -> dict[str, str]:
+        """Return config values by prefix, those included that no verb shows."""
 
-    async def set_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
-        """Set a config value."""
+    async def set_private_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+        """Set a config value that no verb shows, or with None remove it."""
 
     def add_tap(self, tap: Tap) -> None:
         """Call a function with every record once it is durable."""

@@ -330,8 +330,8 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
     deadline_ms: int | None
     cap: int | None
     enqueued_ms: int
-    line: int
-    """0 for one that is staged: it has not joined its line."""
+    joined: int
+    """The sequence at which it last began to wait; 0 for one that is staged."""
     attempts: int
     failures: int
     token: int

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.report.histograms import Histogram
+from fairlane.model.histogram import LogHistogram
 from fairlane.report.reading import Tables
 from fairlane.report.sections import Cell, Heading, Report, Section
 
@@ -140,13 +140,16 @@ def waits(tables: Tables) -> Section:
 
 def neighbours(tables: Tables) -> Section:
     """Who made whom wait."""
-    columns = ("queue", "victim", "neighbour", "delay_ms")
+    columns = ("queue", "hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms")
     delays: dict[tuple[str, str, str], int] = defaultdict(int)
+    waited: dict[tuple[str, str, int], int] = {}
     for row in tables.rows("noisy_neighbours", columns):
         delays[row["queue"], row["victim"], row["neighbour"]] += row["delay_ms"]
+        waited[row["queue"], row["victim"], row["hour_ms"]] = row["victim_waited_ms"]
+    # The table keeps only the worst pairs of an hour, so their delays don't add up to what the victim waited.
     whole: dict[tuple[str, str], int] = defaultdict(int)
-    for (queue, victim, _), delay_ms in delays.items():
-        whole[queue, victim] += delay_ms
+    for (queue, victim, _), waited_ms in waited.items():
+        whole[queue, victim] += waited_ms
     rows: list[tuple[Cell, ...]] = [
         (queue, victim, neighbour, delay_ms, _part(delay_ms, whole[queue, victim]))
         for (queue, victim, neighbour), delay_ms in delays.items()
@@ -335,8 +338,8 @@ def _summed(
     }
 
 
-def _waited(tables: Tables, who: Callable[[Row], Any]) -> dict[Any, Histogram]:
-    found: dict[Any, Histogram] = defaultdict(Histogram)
+def _waited(tables: Tables, who: Callable[[Row], Any]) -> dict[Any, LogHistogram]:
+    found: dict[Any, LogHistogram] = defaultdict(LogHistogram)
     for row in tables.rows("latency", ("queue", "top_key", "wait_histogram", "wait_max_ms")):
         found[who(row)].add(row["wait_histogram"], most=row["wait_max_ms"])
     return found

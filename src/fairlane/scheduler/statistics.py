@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from fairlane.model.histogram import bucket_of, greatest_in
 from fairlane.scheduler.item import Key
 
 _LOOK_PAST = 8
@@ -217,11 +218,9 @@ class Tallies:
 
 def step_of(wait_ns: int) -> int:
     """Return the step of the scale that a wait falls on."""
-    shift = max(0, wait_ns.bit_length() - _STEP_BITS - 1)
-    return (shift << _STEP_BITS) + (wait_ns >> shift)
+    return bucket_of(wait_ns, _STEP_BITS)
 
 
 def bound_of(step: int) -> int:
     """Return the longest wait on a step of the scale."""
-    shift = max(0, (step >> _STEP_BITS) - 1)
-    return ((step - (shift << _STEP_BITS) + 1) << shift) - 1
+    return greatest_in(step, _STEP_BITS)

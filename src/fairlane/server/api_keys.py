@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.errors import InvalidArgument, RouteNotFound, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_grant
 from fairlane.gateway.protocol import Observed
+from fairlane.verbs.config import PRIVATE_PREFIX
 from fairlane.verbs.keys import CreatedKey, CreateKey, Grant, KeyList, KeyShown, ListKeys, RevokeKey
 from fairlane.verbs.verb import Done
 
@@ -48,7 +48,7 @@ class ApiKeys:
 
     async def load(self) -> None:
         """Load all API keys from the config."""
-        self.replace(await self._broker.list_config(PREFIX))
+        self.replace(await self._broker.list_private_config(PREFIX))
 
     def replace(self, values: Mapping[str, str]) -> None:
         """Replace all API keys; connections of removed ones end."""
@@ -138,7 +138,7 @@ class ApiKeys:
             created_ms=self._broker.now_ms(),
             expires_ms=request.expires_ms,
         )
-        await self._broker.set_config(PREFIX + key_id, msgspec.json.encode(kept).decode(), by=caller.name)
+        await self._broker.set_private_config(PREFIX + key_id, msgspec.json.encode(kept).decode(), by=caller.name)
         self._keys[key_id] = kept
         return CreatedKey(id=key_id, key=f"fl_{key_id}_{secret}")
 
@@ -150,7 +150,7 @@ class ApiKeys:
         """
         if request.id not in self._keys:
             raise RouteNotFound(f"API key {request.id!r:.100} does not exist.")
-        await self._broker.set_config(PREFIX + request.id, None, by=caller.name)
+        await self._broker.set_private_config(PREFIX + request.id, None, by=caller.name)
         self._keys.pop(request.id, None)
         self._end_if_invalid(request.id)
         return Done()

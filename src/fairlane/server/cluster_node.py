@@ -14,7 +14,6 @@ from typing import Final
 from fairlane import __version__
 from fairlane.assembly import AsyncBroker, BrokerConfig, SystemClock, group_url, open_board, open_group, open_hooks
 from fairlane.cluster.cluster_verbs import SPECIAL
-from fairlane.cluster.forwarding import Forwarder
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.groups import Groups
 from fairlane.cluster.node import Node, NodeTerms
@@ -24,7 +23,6 @@ from fairlane.cluster.peers import Peers
 from fairlane.model.partitions import first_number
 from fairlane.server.api_keys import PREFIX, ApiKeys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.settings import ServerSettings
 from fairlane.wire.tls import client_context
 
@@ -74,13 +72,13 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
 @asynccontextmanager
 async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[ClusterGateway]:
     """Open the gateway of a node for as long as the context lasts."""
-    peers = Peers(Forwarder(node.terms.name, tls=_tls(settings)))
+    peers = Peers(node.terms.name, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
 
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)
 
     keys = PartitionKeys(open_hooks(config_value), splits=lambda: node.board.view.splits, now_ms=node.groups.now_ms)
-    gateway = ClusterGateway(node, peers, dispatch=DISPATCH, special=SPECIAL, spread=SPREAD, keys=keys)
+    gateway = ClusterGateway(node, peers, special=SPECIAL, spread=SPREAD, keys=keys)
     try:
         yield gateway
     finally:

@@ -24,7 +24,7 @@ from fairlane.server.live.viewers import Viewers
 from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RateLimits
-from fairlane.server.tracing.spans import CallSpan, Spans
+from fairlane.server.tracing.spans import Spans
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request, Verb
@@ -99,6 +99,8 @@ class ServerContext:
         """
         verb = VERB_OF[type(request)]
         try:
+            if self.spans is not None:
+                return await self._traced(self.spans, verb, request, caller, context)
             return await self._begin(verb, request, caller, context)
         except Exception as error:
             refusal = self.refusal(verb.name, error)
@@ -121,7 +123,9 @@ class ServerContext:
             return asyncio.create_task(self._reply(verb, request, caller, context, reply))
         try:
             self._check(verb, request, caller)
-            return self.gateway.ask(with_context(request, context), caller, context, reply)
+            if context.correlation_id is not None or context.trace is not None:
+                request = with_context(request, context)
+            return self.gateway.ask(request, caller, context, reply)
         except Exception as error:
             refusal = self.refusal(verb.name, error)
             if refusal is error:
@@ -133,7 +137,10 @@ class ServerContext:
     ) -> None:
         """Answer a call that is traced, or that the server answers itself."""
         try:
-            answer = await self._begin(verb, request, caller, context)
+            if self.spans is not None:
+                answer = await self._traced(self.spans, verb, request, caller, context)
+            else:
+                answer = await self._begin(verb, request, caller, context)
         except Exception as error:  # noqa: BLE001 - the reply passes it on
             if not reply.done():
                 reply.set_exception(error)
@@ -143,16 +150,12 @@ class ServerContext:
         elif isinstance(answer, LeasedMessages):
             self.give_back(caller, answer)
 
-    def _begin(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
-        if self.spans is not None:
-            return self._traced(self.spans.begin(verb.name, request, context), verb, request, caller, context)
-        return self._checked(verb, request, caller, context)
-
     async def _traced(
-        self, span: CallSpan, verb: Verb, request: Request[Any], caller: Caller, context: CallContext
+        self, spans: Spans, verb: Verb, request: Request[Any], caller: Caller, context: CallContext
     ) -> Answer:
+        span = spans.begin(verb.name, request, context)
         try:
-            answer = await self._checked(verb, request, caller, context)
+            answer = await self._begin(verb, request, caller, context)
         except Exception as error:
             span.refused(self._explained(verb.name, error))
             raise
@@ -162,19 +165,20 @@ class ServerContext:
         finally:
             span.end()
 
-    def _checked(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
+    def _begin(self, verb: Verb, request: Request[Any], caller: Caller, context: CallContext) -> Awaitable[Answer]:
         self._check(verb, request, caller)
         own = self._own.get(verb.name)
         if own is not None:
             return own(request, caller)
-        request = with_context(request, context)
+        if context.correlation_id is not None or context.trace is not None:
+            request = with_context(request, context)
         if caller.id is not None and isinstance(request, Lease) and request.wait_ms:
             return self._lease_while_valid(request, caller, context)
         return self.gateway.call(request, caller, context)
 
     def _check(self, verb: Verb, request: Request[Any], caller: Caller) -> None:
         self.tally.calls[verb.name] += 1
-        if verb.is_new_work:
+        if verb.is_new_work and self.draining.is_set():
             self.check_open()
         if caller.grants is not None:
             check_rights(verb, request, caller)

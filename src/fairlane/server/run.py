@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fairlane import __version__
-from fairlane.assembly import BrokerConfig, open_async_broker, shown_url
+from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
@@ -32,8 +31,8 @@ from fairlane.gateway.protocol import Gateway
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.http import HttpInterface
+from fairlane.server.listener import BACKLOG, address_of, listen, print_banner
 from fairlane.server.logs import set_up_logs
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
@@ -51,7 +50,6 @@ from fairlane.server.interfaces.request_head import BoundedHeadProtocol
 
 STORE: Final = "store"
 FIRST_KEY_FILE: Final = "admin.key"
-_BACKLOG: Final = 2048
 _CLOSE_S: Final = 5
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _MALLOC_OPTIONS: Final = ((-1, 64 << 20), (-2, 4 << 20), (-3, 16 << 20))
@@ -103,7 +101,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
-    with _listening(settings) as listener:
+    with listen(settings) as listener:
         async with _opened(settings, listener) as gateway:
             context = await _server_context(gateway, settings, echo)
             server = _Server(_uvicorn(HttpInterface(context), settings))
@@ -117,7 +115,7 @@ async def _serve(settings: ServerSettings, echo: Callable[[str], None]) -> None:
                     _grpc(context, settings) as grpc_address,
                     _in_background(_watch_node(node, _advertised(grpc_address, node), server)),
                 ):
-                    _print_banner(settings, listener, grpc_address, echo)
+                    print_banner(settings, listener, grpc_address, echo)
                     await server.serve(sockets=[listener])
     _log.info("The server has shut down.")
 
@@ -127,7 +125,7 @@ async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIte
     """Open the broker of a server on its own, or join the cluster."""
     if settings.node is not None:
         async with (
-            joined(settings, _address_of(settings, listener)) as node,
+            joined(settings, address_of(settings, listener)) as node,
             opened_gateway(node, settings) as gateway,
         ):
             yield gateway
@@ -135,7 +133,7 @@ async def _opened(settings: ServerSettings, listener: socket.socket) -> AsyncIte
     path = _store_of(settings)
     config = BrokerConfig(path=path, durability=settings.durability, settings=settings.broker, owns_process=True)
     async with await open_async_broker(config) as broker:
-        yield LocalGateway(broker, DISPATCH)
+        yield LocalGateway(broker)
 
 
 def _advertised(grpc_address: str | None, node: Node | None) -> str | None:
@@ -217,22 +215,7 @@ def _write_secret(folder: Path, key: str) -> Path:
     return file
 
 
-# ------------------------------------------------------------------------------------------------------------ listening
-
-
-def _listening(settings: ServerSettings) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)  # connections queue up here and are served once everything is open
-    except OSError as error:
-        raise InvalidArgument(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
-    listener.setblocking(False)  # noqa: FBT003 - its only argument
-    return listener
+# ----------------------------------------------------------------------------------------------------------- interfaces
 
 
 def _grpc(context: ServerContext, settings: ServerSettings) -> contextlib.AbstractAsyncContextManager[str | None]:
@@ -266,53 +249,13 @@ def _uvicorn(app: HttpInterface, settings: ServerSettings) -> uvicorn.Config:
         ws_max_size=settings.limits.body_bytes_max,
         ws_per_message_deflate=False,  # compression takes longer than a fast network
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=_CLOSE_S,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         ssl_ca_certs=settings.tls_client_ca,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca is not None else ssl.CERT_NONE,
     )
-
-
-def _print_banner(
-    settings: ServerSettings, listener: socket.socket, grpc_address: str | None, echo: Callable[[str], None]
-) -> None:
-    address = _address_of(settings, listener)
-    stream = address.replace("http", "ws", 1)
-    lines = {
-        "stream": f"{stream}/v1/stream",
-        "gRPC": grpc_address,
-        "dashboard": f"{address}/",
-        "API docs": f"{address}/docs",
-        "metrics": f"{address}/metrics",
-        "traces": settings.otlp_endpoint,
-        "data": _data_of(settings),
-        "node": settings.node and f"{settings.node}, advertised as {settings.advertise or address}",
-        "auth": _auth_of(settings),
-    }
-    echo(f"Fairlane {__version__} listens on {address}")
-    for name, value in lines.items():
-        if value is not None:
-            echo(f"  {name:<10} {value}")
-
-
-def _auth_of(settings: ServerSettings) -> str:
-    if settings.requires_auth:
-        return "API keys required"
-    return f"authentication disabled ({'loopback only' if settings.is_loopback else 'insecure'})"
-
-
-def _address_of(settings: ServerSettings, listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"{'https' if settings.has_tls else 'http'}://{at}"
-
-
-def _data_of(settings: ServerSettings) -> str:
-    if settings.store is not None:
-        return shown_url(settings.store)
-    return "in memory; lost when the process ends" if settings.data == MEMORY else settings.data
 
 
 # ----------------------------------------------------------------------------------------------------------- shutdown

@@ -229,14 +229,32 @@ def check(settings: ServerSettings) -> None:
     Raises:
         InvalidArgument: the error says what to change.
     """
-    if not 0 <= settings.port <= _PORT_MAX:
-        raise InvalidArgument(f"port must be 0 to {_PORT_MAX}, not {settings.port}.")
-    if settings.grpc_port is not None and not 0 <= settings.grpc_port <= _PORT_MAX:
-        raise InvalidArgument(f"grpc_port must be 0 to {_PORT_MAX}, not {settings.grpc_port}.")
+    _check_ports(settings)
     _check_store(settings)
     _check_node(settings)
+    _check_files(settings)
+    _check_endpoint(settings.otlp_endpoint)
+    _check_metrics(settings)
     if settings.grace_ms < 0:
         raise InvalidArgument(f"grace_ms must be at least 0, not {settings.grace_ms}.")
+    if settings.is_loopback or settings.insecure:
+        return
+    if not settings.requires_auth:
+        raise InvalidArgument(f"{settings.host} is not a loopback address: require API keys (auth), or set insecure.")
+    if not settings.has_tls:
+        raise InvalidArgument(
+            f"{settings.host} is not a loopback address: set tls_certificate and tls_key, or set insecure."
+        )
+
+
+def _check_ports(settings: ServerSettings) -> None:
+    for name in ("port", "grpc_port"):
+        port = getattr(settings, name)
+        if port is not None and not 0 <= port <= _PORT_MAX:
+            raise InvalidArgument(f"{name} must be 0 to {_PORT_MAX}, not {port}.")
+
+
+def _check_files(settings: ServerSettings) -> None:
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise InvalidArgument("tls_certificate and tls_key must be set together.")
     if settings.tls_client_ca is not None and not settings.has_tls:
@@ -245,20 +263,8 @@ def check(settings: ServerSettings) -> None:
         file = getattr(settings, name)
         if file is not None and not Path(file).is_file():
             raise InvalidArgument(f"{name}: file {file!r} does not exist.")
-    _check_endpoint(settings.otlp_endpoint)
     if settings.reports is not None and not Path(settings.reports).expanduser().is_dir():
         raise InvalidArgument(f"reports: folder {settings.reports!r:.200} does not exist.")
-    _check_metrics(settings)
-    if settings.is_loopback or settings.insecure:
-        return
-    if not settings.requires_auth:
-        raise InvalidArgument(
-            f"{settings.host} is not a loopback address: require API keys with auth, or set insecure."
-        )
-    if not settings.has_tls:
-        raise InvalidArgument(
-            f"{settings.host} is not a loopback address: set tls_certificate and tls_key, or set insecure."
-        )
 
 
 def _check_metrics(settings: ServerSettings) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from fairlane.errors import FairlaneError
 from fairlane.journal.records import AnyRecord
 from fairlane.server.context import ServerContext
+from fairlane.verbs.leases import LeasedMessages
 
 QUIET_S: Final = 2.0
 """The time without a call after which clients without a stream connection count as gone."""
@@ -43,7 +44,7 @@ def dismiss_waiters(server: ServerContext) -> None:
     """Answer every waiting consumer with no messages."""
     for waiter in [waiter for broker in server.gateway.brokers() for waiter in broker._engine.consumers.everybody()]:
         if not waiter.reply.done():
-            waiter.reply.set_result([])
+            waiter.reply.set_result(LeasedMessages(deliveries=[]))
 
 
 async def _leased(server: ServerContext) -> int:

@@ -8,6 +8,9 @@ from typing import Final, Literal
 from fairlane.model.views import HookStatistics, HookTrial, ThrottleView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
 
+PRIVATE_PREFIX: Final = "auth:"
+"""Config keys that begin with it belong to the server: no verb shows or sets them, and no hook sees them."""
+
 
 class SetConfig(Request[Done], frozen=True, kw_only=True):
     """Set config values in one commit.
@@ -103,7 +106,7 @@ TRY_HOOK: Final = Verb(
     right="admin",
     repeat="always",
     spread="all",
-    command="hook try",
+    command="hook test",
 )
 
 

@@ -7,6 +7,9 @@ from typing import Any, Final
 from fairlane.model.views import ReaderView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
 
+EVENTS_MAX: Final = 100_000
+"""The most events in one answer."""
+
 
 class Events(Shape, frozen=True, kw_only=True):
     """Events of the journal, and the position that they reach."""
@@ -36,7 +39,6 @@ READ_JOURNAL: Final = Verb(
     about="group",
     repeat="always",
     is_look=True,
-    command="journal read",
 )
 
 

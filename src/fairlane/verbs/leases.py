@@ -179,5 +179,5 @@ SET_STATE: Final = Verb(
     right="consume",
     spread="by_id",
     service="Broker",
-    command="state set",
+    command="state put",
 )

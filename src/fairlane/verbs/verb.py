@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-A = TypeVar("A", bound=msgspec.Struct)
+A_co = TypeVar("A_co", covariant=True)
 Right = Literal["produce", "consume", "admin"]
 """What an API key may do. ``admin`` includes the others."""
 About = Literal["queue", "group", "every"]
@@ -35,7 +35,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The base of requests and answers: fields have names, and unknown ones are refused."""
 
 
-class Request(Shape, Generic[A], frozen=True, kw_only=True):
+class Request(Shape, Generic[A_co], frozen=True, kw_only=True):
     """The base of requests. The type parameter is the answer."""
 
 

@@ -24,7 +24,7 @@ from fairlane.wire.trace import TraceContext
 VERSION = 1
 SUBPROTOCOL = "fairlane.v1"
 """The name of the stream in the handshake of the WebSocket, at ``/v1/stream``."""
-CONSUME, STOP = "consume", "stop"
+CONSUME, STOP, WITHDRAW = "consume", "stop", "withdraw"
 """The verbs that only the stream has."""
 
 
@@ -49,6 +49,16 @@ class Stop(Shape, frozen=True, kw_only=True):
     channel: int
     unseen: tuple[str, ...] = ()
     received: int | None = None
+
+
+class Withdraw(Shape, frozen=True, kw_only=True):
+    """End a lease that still waits. It is answered without messages, unless it was answered before.
+
+    Attributes:
+        call: the number of the call.
+    """
+
+    call: int
 
 
 class WatchQueue(Shape, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))
 _KEY: Final = "fairlane.v1.Key"
+_GRANT: Final = "fairlane.v1.Grant"
 _FAILED_ATTEMPT: Final = "fairlane.v1.FailedAttempt"
 """It is an array in all other encodings, so its fields have an order."""
 
@@ -62,6 +63,8 @@ def _told_message(message: Message) -> Any:  # noqa: ANN401 - depends on the mes
     if name == _KEY:
         return _key(getattr(message, "names"))  # noqa: B009 - types know nothing of it
     fields = told(message)
+    if name == _GRANT:
+        fields["keys"] = fields["keys"] or None  # without patterns any fairness key matches
     return tuple(fields.values()) if name == _FAILED_ATTEMPT else fields
 
 

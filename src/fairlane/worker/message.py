@@ -6,9 +6,9 @@ import asyncio
 import threading
 from typing import Final, Literal, Protocol
 
-from fairlane.client.conversions import Held
 from fairlane.client.message_fields import MessageFields
 from fairlane.model.message import Delivery
+from fairlane.verbs.methods.conversions import Held
 
 WAITING: Final = 0
 RUNNING: Final = 1

@@ -271,7 +271,13 @@ def _picture(message: Message) -> tuple[object, ...]:
     return (
         *(message.number, message.queue.name, message.chunk.number, message.size, path_of(message.key)),
         *(message.weight, message.cost, int(message.priority), message.throttles, message.due_ms, message.deadline_ms),
-        *(None if after is None else after.cap, message.enqueued_ms, message.line, message.attempts, message.failures),
+        *(
+            None if after is None else after.cap,
+            message.enqueued_ms,
+            message.joined,
+            message.attempts,
+            message.failures,
+        ),
         *(message.token, message.expires_ms, message.owner, errors, None if after is None else after.origin),
         *(None if after is None else after.dead_reason, 0 if after is None else after.dead_ms),
         None if after is None else after.state,

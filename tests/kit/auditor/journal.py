@@ -197,6 +197,6 @@ def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
     return (
         *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),
         *(image.priority, tuple(image.throttles), image.due_ms, image.deadline_ms, image.cap, image.enqueued_ms),
-        *(image.line, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
+        *(image.joined, image.attempts, image.failures, image.token, image.expires_ms, image.owner, errors),
         *(image.origin, image.dead_reason, image.dead_ms, image.state),
     )

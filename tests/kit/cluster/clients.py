@@ -10,15 +10,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from fairlane.broker.requests import Request, Waiter
-from fairlane.core import commands
+from fairlane.broker.requests import Call, Waiter
 from fairlane.errors import FairlaneError, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.policy import QueuePolicy
 from fairlane.testing.stepped import Pending
+from fairlane.verbs.leases import Ack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.queues import CreateQueue
+from fairlane.verbs.verb import Request
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import violated
 from tests.kit.cluster.node import OpenGroup, SimulatedNode
+from tests.kit.simulation.answers import outcome_of
 
 QUEUES = ("alpha", "beta", "gamma", "delta")
 THROTTLE = "api"
@@ -65,12 +69,12 @@ class ClusterClients:
             policy = QueuePolicy(
                 visibility_timeout_ms=self.chance.choice((3_000, 20_000)), max_attempts=0, backoff_ms=0
             )
-            self._submit(group, commands.CreateQueue(queue=queue, policy=policy), lambda _outcome: None)
+            self._submit(group, CreateQueue(queue=queue, policy=policy), lambda _outcome: None)
             return
         self.chance.choice((self._enqueue, self._lease, self._lease, self._ack, self._ack))(queue, group)
 
-    def _submit(self, group: OpenGroup, command: commands.Command, judge: Callable[[Any], None]) -> None:
-        group.engine.submit(Request(command, Judged(self, judge)))
+    def _submit(self, group: OpenGroup, request: Request[Any], judge: Callable[[Any], None]) -> None:
+        group.engine.submit(Call(request, Judged(self, judge)))
 
     def _enqueue(self, queue: str, group: OpenGroup) -> None:
         self._sent += 1
@@ -83,7 +87,7 @@ class ClusterClients:
             auditor.told_enqueued(queue, [message], outcome)
             self._counts["enqueued"] += isinstance(outcome, list)
 
-        self._submit(group, commands.Enqueue(queue=queue, messages=[message]), judge)
+        self._submit(group, Enqueue(queue=queue, messages=[message]), judge)
 
     def _lease(self, queue: str, group: OpenGroup) -> None:
         waiter = Waiter(
@@ -124,7 +128,7 @@ class ClusterClients:
                 self._held.remove(pair)
 
         receipts = [Receipt(delivery.id, delivery.token)]
-        self._submit(group, commands.Ack(queue=queue, receipts=receipts), judge)
+        self._submit(group, Ack(queue=queue, receipts=receipts), judge)
 
     def answer(self, judge: Callable[[Any], None], outcome: Any) -> None:
         """Let an answer reach its client, or be lost on the way."""
@@ -134,7 +138,7 @@ class ClusterClients:
         judge(outcome)
 
 
-class Judged(Pending):
+class Judged(Pending[Any]):
     """An answer that is judged when it reaches its client."""
 
     def __init__(self, simulation: ClusterClients, judge: Callable[[Any], None]) -> None:
@@ -145,7 +149,7 @@ class Judged(Pending):
     def set_result(self, result: Any, /) -> None:
         """Give the answer."""
         super().set_result(result)
-        self._simulation.answer(self._judge, result)
+        self._simulation.answer(self._judge, outcome_of(result))
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Refuse."""

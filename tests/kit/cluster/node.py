@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.broker.engine.engine import Engine
-from fairlane.broker.requests import Read, Request, Submission
+from fairlane.broker.requests import Call, Read, Submission
 from fairlane.cluster.budgets import OPENING_KEY, config_of, owner_step, share_in, steward_step, totals
 from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, encode, view_of
 from fairlane.cluster.liveness import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
-from fairlane.core.commands import SetConfig
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.testing.stepped import Pending
+from fairlane.verbs.config import SetConfig
 from tests.kit.cluster.links import Line, LinedBoard
 from tests.kit.cluster.store import SharedLog, SharedStore
 from tests.kit.simulation.hooks import SimulatedHooks
@@ -215,8 +216,10 @@ class SimulatedNode:
             group.is_serving |= is_settled
             yield
 
-    def _asked(self, group: OpenGroup, make: Callable[[Pending], Submission]) -> Generator[None, None, Pending]:
-        pending = Pending()
+    def _asked(
+        self, group: OpenGroup, make: Callable[[Pending[Any]], Submission]
+    ) -> Generator[None, None, Pending[Any]]:
+        pending: Pending[Any] = Pending()
         group.engine.submit(make(pending))
         while not pending.done():
             yield
@@ -235,7 +238,7 @@ class SimulatedNode:
     def _set(self, group: OpenGroup, values: dict[str, str]) -> Generator[None, None, bool]:
         """Set config values of a group; return whether they are durable."""
         command = SetConfig(values=dict(values))
-        pending = yield from self._asked(group, lambda reply: Request(command, reply))
+        pending = yield from self._asked(group, lambda reply: Call(command, reply))
         try:
             return not isinstance(pending.get(), FairlaneError)
         except FairlaneError:

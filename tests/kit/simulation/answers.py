@@ -9,6 +9,11 @@ from typing import Any, Protocol
 from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.model.message import Delivery, NewMessage
+from fairlane.verbs.leases import Etag, ForwardedIds, LeasedMessages
+from fairlane.verbs.messages import EnqueueResults, Results
+from fairlane.verbs.methods.conversions import errors_of, ids_of
+from fairlane.verbs.queues import MessageCount
+from fairlane.verbs.verb import Done
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import violated
 from tests.kit.simulation.workload import Workload
@@ -31,6 +36,29 @@ class World(Protocol):
         """Come by before each answer, for the process may die there."""
 
 
+def outcome_of(answer: Any) -> Any:
+    """Return what an answer says, without the struct around it: for batches an error, or what came of it, for each."""
+    match answer:
+        case EnqueueResults():
+            return ids_of(answer.results)
+        case Results():
+            return [
+                result.expires_ms if result.error is None else error
+                for result, error in zip(answer.results, errors_of(answer.results), strict=True)
+            ]
+        case LeasedMessages():
+            return answer.deliveries
+        case ForwardedIds():
+            return answer.ids
+        case MessageCount():
+            return answer.count
+        case Etag():
+            return answer.etag
+        case Done():
+            return None
+    return answer
+
+
 class Answer:
     """Where an answer goes: it is judged at once."""
 
@@ -50,6 +78,7 @@ class Answer:
         """Give the answer."""
         self._world.answering()
         self._is_done = True
+        result = outcome_of(result)
         self._world.note(f"  {self.label} -> {result!r:.200}")
         if isinstance(result, InternalError):
             violated(f"{self.label} was answered {result!r}")

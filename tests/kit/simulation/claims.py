@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlane.broker.waiting.claims import read_claim
-from fairlane.core import commands
 from fairlane.errors import FairlaneError
 from fairlane.model.claims import Claim, Claimed, ConsumerView
+from fairlane.verbs.batches import MakeClaim, ReadClaim, RegisterConsumer, ReleaseConsumer
 from tests.kit.auditor.books import violated
 from tests.kit.auditor.claims import told_claim, told_claimed
 from tests.kit.simulation.answers import Holding
@@ -48,7 +48,7 @@ class Claimants(Holders):
                 self.drivers.append(Driver(queue, name, outcome.epoch, outcome.claimed, outcome.done))
                 del self.drivers[:-_DRIVERS_MAX]
 
-        command = commands.RegisterConsumer(queue=queue, consumer=name, idle_ms=idle_ms)
+        command = RegisterConsumer(queue=queue, consumer=name, idle_ms=idle_ms)
         self.do(f"register {name} at {queue}, idle {idle_ms}", command, judge)
 
     def claim(self) -> None:
@@ -69,7 +69,7 @@ class Claimants(Holders):
             if isinstance(outcome, Claim):
                 driver.claimed, driver.done = max(outcome.number, driver.claimed), max(done, driver.done)
 
-        command = commands.Claim(
+        command = MakeClaim(
             queue=driver.queue,
             consumer=driver.name,
             epoch=driver.epoch,
@@ -91,9 +91,8 @@ class Claimants(Holders):
 
         def ask() -> Claimed:
             engine.schedule.presence.hear(queue, name, engine.now_ms())
-            return read_claim(
-                engine.ledger, engine.bodies, queue=queue, consumer=name, claim=number, start=start, count=count
-            )
+            request = ReadClaim(queue=queue, consumer=name, claim=number, start=start, count=count)
+            return read_claim(engine.ledger, engine.bodies, request)
 
         def judge(outcome: Any) -> None:
             world.auditor.heard[queue, name] = world.now_ms()
@@ -115,4 +114,4 @@ class Claimants(Holders):
     def release(self, queue: str, name: str) -> None:
         """Forget a consumer."""
         label = f"release {name} of {queue}"
-        self.do(label, commands.ReleaseConsumer(queue=queue, consumer=name), lambda _outcome: None)
+        self.do(label, ReleaseConsumer(queue=queue, consumer=name), lambda _outcome: None)

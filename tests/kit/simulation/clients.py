@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.broker.requests import Attach, Consumer, Read, Request, Submission, Waiter
-from fairlane.core import commands
+from fairlane.broker.requests import Attach, Call, Consumer, Read, Submission, Waiter
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
+from fairlane.verbs.messages import Cancel, Enqueue
+from fairlane.verbs.verb import Request
 from tests.kit.auditor.books import violated
 from tests.kit.simulation.answers import Answer, Holding, Unclear, World
 from tests.kit.simulation.workload import QUEUES
@@ -42,10 +43,10 @@ class Clients:
         self.world.engine.submit(make(answer))
         return answer
 
-    def do(self, label: str, command: commands.Command, judge: Callable[[Any], None], *, wait_ms: int = 0) -> Answer:
-        """Submit a command."""
+    def do(self, label: str, request: Request[Any], judge: Callable[[Any], None], *, wait_ms: int = 0) -> Answer:
+        """Submit a request."""
         until_ms = self.world.now_ms() + wait_ms
-        return self.ask(label, lambda answer: Request(command, answer, wait_ms), judge, until_ms=until_ms)
+        return self.ask(label, lambda answer: Call(request, answer), judge, until_ms=until_ms)
 
     def read(self, label: str, ask: Callable[[], Any], judge: Callable[[Any], None]) -> None:
         """Submit a question."""
@@ -107,8 +108,7 @@ class Clients:
 
         wait_ms = self.world.workload.one_of(0, 0, 500, 10_000)
         label = f"enqueue {len(messages)} {[message.payload[:8] for message in messages]} to {queue}, wait {wait_ms}"
-        command = commands.Enqueue(queue=queue, messages=messages)
-        self.do(label, command, judge, wait_ms=wait_ms)
+        self.do(label, Enqueue(queue=queue, messages=messages, wait_ms=wait_ms), judge, wait_ms=wait_ms)
 
     def repeat_enqueue(self) -> None:
         """Repeat what may have happened or not, as far as it has dedup ids."""
@@ -131,7 +131,7 @@ class Clients:
         def judge(outcome: Any) -> None:
             self.world.auditor.told_cancelled(queue, ids, outcome)
 
-        self.do(f"cancel {ids} of {queue}", commands.Cancel(queue=queue, ids=ids), judge)
+        self.do(f"cancel {ids} of {queue}", Cancel(queue=queue, ids=ids), judge)
 
     # ------------------------------------------------------------------------------------------------------- consuming
 

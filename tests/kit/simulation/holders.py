@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlane.core import commands
 from fairlane.errors import FairlaneError
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Delivery
+from fairlane.verbs.leases import Ack, Extend, Forward, Nack, SetState
+from fairlane.verbs.methods.conversions import receipt_of, receipts_of
 from tests.kit.auditor.books import violated
 from tests.kit.simulation.answers import Holding
 from tests.kit.simulation.clients import Clients
@@ -40,36 +41,36 @@ class Holders(Clients):
     def _ack(self, queue: str, deliveries: list[Delivery]) -> None:
         draw = self.world.workload
         costs = [draw.one_of(None, 0, 1, 20) for _ in deliveries] if draw.happens(0.3) else None
-        command = commands.Ack(queue=queue, receipts=_receipts(deliveries), costs=costs)
+        request = Ack(queue=queue, receipts=receipts_of(deliveries, costs))
 
         def judge(outcome: Any) -> None:
             self.world.auditor.told_ended(deliveries, outcome, self.world.now_ms(), "acked")
 
-        self.do(f"ack {_ids(deliveries)} of {queue}", command, judge)
+        self.do(f"ack {_ids(deliveries)} of {queue}", request, judge)
 
     def ack_and_forward(self) -> None:
-        """Ack some messages and enqueue others in the same commit."""
+        """Ack a message and enqueue others in the same commit."""
         if not self.held:
             return
         queue, holdings = self._some()
-        self._let_go(holdings)
-        deliveries = [holding.delivery for holding in holdings]
+        self._let_go(holdings[:1])
+        deliveries = [holding.delivery for holding in holdings[:1]]
         auditor, draw = self.world.auditor, self.world.workload
         targets = {self._queue(): draw.messages() for _ in range(draw.one_of(1, 1, 2))}
         for target, messages in targets.items():
             for message in messages:
                 auditor.note_sent(target, message)
-        parts = [commands.Enqueue(queue=target, messages=messages) for target, messages in targets.items()]
 
         def judge(outcome: Any) -> None:
             if isinstance(outcome, FairlaneError):
                 return
             auditor.told_ended(deliveries, [None] * len(deliveries), self.world.now_ms(), "acked")
-            for (target, messages), ids in zip(targets.items(), outcome, strict=True):
-                auditor.told_enqueued(target, messages, ids)
+            ids = iter(outcome)
+            for target, messages in targets.items():
+                auditor.told_enqueued(target, messages, [next(ids) for _ in messages])
 
         label = f"ack {_ids(deliveries)} of {queue}, forward to {list(targets)}"
-        self.do(label, commands.Ack(queue=queue, receipts=_receipts(deliveries), forward=parts), judge)
+        self.do(label, Forward(queue=queue, receipt=receipt_of(deliveries[0]), messages=targets), judge)
 
     def nack(self) -> None:
         """Give some messages back."""
@@ -106,10 +107,8 @@ class Holders(Clients):
                         f"{delivery.id} was to wait {delay_ms} ms from {note.ended_ms}, and waits to {note.due_ms}"
                     )
 
-        command = commands.Nack(
-            queue=queue, receipts=_receipts(deliveries), intent=intent, delay_ms=delay_ms, error=error
-        )
-        self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", command, judge)
+        request = Nack(queue=queue, receipts=receipts_of(deliveries), intent=intent, delay_ms=delay_ms, error=error)
+        self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", request, judge)
 
     def extend(self) -> None:
         """Hold on to some messages."""
@@ -119,12 +118,12 @@ class Holders(Clients):
 
     def _extend(self, queue: str, deliveries: list[Delivery]) -> None:
         span_ms = self.world.workload.one_of(None, self.world.workload.span_ms(60_000))
-        command = commands.Extend(queue=queue, receipts=_receipts(deliveries), visibility_ms=span_ms)
+        request = Extend(queue=queue, receipts=receipts_of(deliveries), visibility_ms=span_ms)
 
         def judge(outcome: Any) -> None:
             self.world.auditor.told_extended(deliveries, outcome, self.world.now_ms())
 
-        self.do(f"extend {_ids(deliveries)} of {queue} by {span_ms}", command, judge)
+        self.do(f"extend {_ids(deliveries)} of {queue} by {span_ms}", request, judge)
 
     def set_state(self) -> None:
         """Write workflow state."""
@@ -141,9 +140,8 @@ class Holders(Clients):
             if outcome is None or isinstance(outcome, str):
                 holding.etag = outcome
 
-        receipt = Receipt(delivery.id, delivery.token)
-        command = commands.SetState(queue=delivery.queue, receipt=receipt, state=state, etag=etag)
-        self.do(f"state of {_ids([delivery])} of {delivery.queue} with etag {etag}", command, judge)
+        request = SetState(queue=delivery.queue, receipt=receipt_of(delivery), state=state, etag=etag)
+        self.do(f"state of {_ids([delivery])} of {delivery.queue} with etag {etag}", request, judge)
 
     def use_stale(self) -> None:
         """Use a lease that is over, as far as its holder could know, or an old one of a consumer that was slow."""
@@ -167,7 +165,3 @@ class Holders(Clients):
 
 def _ids(deliveries: list[Delivery]) -> str:
     return ", ".join(f"{int(delivery.id, 16)}/{delivery.token}" for delivery in deliveries)
-
-
-def _receipts(deliveries: list[Delivery]) -> list[Receipt]:
-    return [Receipt(delivery.id, delivery.token) for delivery in deliveries]

@@ -7,10 +7,13 @@ from typing import Any
 
 from fairlane.broker.views import queues as views
 from fairlane.broker.views.journal import read_journal
-from fairlane.core import commands
 from fairlane.errors import FairlaneError, QueueExists
 from fairlane.model.message import MessageView
 from fairlane.model.views import DeadLetterFilter, Explained, QueueView, RedriveView
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.journal import RemoveReader, SetReader
+from fairlane.verbs.methods.conversions import fields_of
+from fairlane.verbs.queues import CreateQueue, DeleteQueue, PauseQueue, PurgeQueue, ResumeQueue, UpdateQueue
 from tests.kit.auditor.books import violated
 from tests.kit.simulation.sinks import BatchWriters
 from tests.kit.simulation.workload import QUEUES
@@ -70,7 +73,7 @@ class Everybody(BatchWriters):
             if (outcome is None or isinstance(outcome, QueueExists)) and queue not in self.world.auditor.books.queues:
                 self._check_gone(queue)
 
-        self.do(f"create {queue}", commands.CreateQueue(queue=queue, policy=draw.policy()), judge)
+        self.do(f"create {queue}", CreateQueue(queue=queue, policy=draw.policy()), judge)
 
     def _check_gone(self, queue: str) -> None:
         if not self.world.auditor.books.counts["QueueRemoved"]:
@@ -81,17 +84,17 @@ class Everybody(BatchWriters):
         book = self.world.auditor.books.queues.get(self._queue())
         if book is not None:
             policy = self.world.workload.policy(before=book.policy)
-            self.do(f"update {book.name}", commands.UpdateQueue(queue=book.name, policy=policy), _believe)
+            self.do(f"update {book.name}", UpdateQueue(queue=book.name, policy=fields_of(policy)), _believe)
 
     def delete(self) -> None:
         """Remove a queue with everything in it."""
         queue = self._queue()
-        self.do(f"delete {queue}", commands.DeleteQueue(queue=queue), _believe)
+        self.do(f"delete {queue}", DeleteQueue(queue=queue), _believe)
 
     def purge(self) -> None:
         """Empty a queue."""
         queue = self._any_queue()
-        self.do(f"purge {queue}", commands.Purge(queue=queue), _believe)
+        self.do(f"purge {queue}", PurgeQueue(queue=queue), _believe)
 
     def pause_or_resume(self) -> None:
         """Pause a queue or a key, or resume one that is paused."""
@@ -101,7 +104,7 @@ class Everybody(BatchWriters):
         is_paused = draw.happens(0.35)
         if not is_paused and book is not None and book.paused and draw.happens(0.7):
             key = draw.one_of(*sorted(book.paused))
-        command = commands.Pause(queue=queue, is_paused=is_paused, key=key)
+        command = PauseQueue(queue=queue, key=key) if is_paused else ResumeQueue(queue=queue, key=key)
         self.do(f"{'pause' if is_paused else 'resume'} {queue}, key {key}", command, _believe)
 
     def configure(self) -> None:
@@ -113,7 +116,7 @@ class Everybody(BatchWriters):
             if isinstance(outcome, FairlaneError) and outcome.code != "store_failed":
                 violated(f"{values} was refused: {outcome!r}")
 
-        self.do(f"config {values}", commands.SetConfig(values=values), judge)
+        self.do(f"config {values}", SetConfig(values=values), judge)
 
     def redrive(self) -> None:
         """Move dead letters back, some of them, at a rate at times, or only count them."""
@@ -156,7 +159,8 @@ class Everybody(BatchWriters):
         draw, books = self.world.workload, self.world.auditor.books
         position = draw.one_of(None, books.next_sequence - 1, draw.chance.randint(0, books.next_sequence))
         name = draw.one_of("spark", "audit")
-        self.do(f"reader {name} at {position}", commands.SetReader(name=name, position=position), _believe)
+        request = RemoveReader(name=name) if position is None else SetReader(name=name, position=position)
+        self.do(f"reader {name} at {position}", request, _believe)
 
     # --------------------------------------------------------------------------------------------------------- looking
 

@@ -12,9 +12,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from fairlane.core import commands
 from fairlane.testing.faulty_store import Fault
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.methods.conversions import fields_of
+from fairlane.verbs.queues import ResumeQueue, UpdateQueue
+from fairlane.verbs.verb import Request
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.simulation.process import DEATH_POINTS, SimulatedProcess
 
@@ -162,7 +166,7 @@ class Simulation(SimulatedProcess):
 
     # --------------------------------------------------------------------------------------------------------- draining
 
-    def _do(self, command: commands.Command, judge: Callable[[object], None] = lambda _outcome: None) -> None:
+    def _do(self, command: Request[Any], judge: Callable[[object], None] = lambda _outcome: None) -> None:
         self.clients.do(f"{command!r:.100}", command, judge)
 
     def _heal(self) -> None:
@@ -176,16 +180,16 @@ class Simulation(SimulatedProcess):
         books = self.auditor.books
         for key in sorted(books.config):
             if key.startswith(("throttle:", "cap:")):
-                self._do(commands.SetConfig(values={key: None}))
+                self._do(SetConfig(values={key: None}))
         for book in books.queues.values():
-            self._do(commands.Pause(queue=book.name, is_paused=False))
+            self._do(ResumeQueue(queue=book.name))
             for path in sorted(book.paused):
-                self._do(commands.Pause(queue=book.name, is_paused=False, key=path))
+                self._do(ResumeQueue(queue=book.name, key=path))
             if not book.is_dlq:
                 policy = self.workload.policy(before=book.policy)
                 while policy.caps or policy.deadline_ms is not None:
                     policy = self.workload.policy(before=book.policy)
-                self._do(commands.UpdateQueue(queue=book.name, policy=policy))
+                self._do(UpdateQueue(queue=book.name, policy=fields_of(policy)))
         for _ in range(len(self.clients.consumers)):
             self.clients.detach()
         for book in books.queues.values():

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from fairlane.core import commands
 from fairlane.errors import FairlaneError, StageMismatch, StoreFailed
 from fairlane.model.message import NewMessage
 from fairlane.model.staging import Published, Staged
+from fairlane.verbs.batches import DropSink, Publish, Stage
 from tests.kit.auditor.books import violated
 from tests.kit.auditor.sinks import known_of, told_published, told_staged
 from tests.kit.simulation.claims import Claimants
@@ -68,10 +68,16 @@ class BatchWriters(Claimants):
             elif isinstance(outcome, StageMismatch) and at == task.staged:
                 self._give_up(task)  # what it had staged is gone: the batch was published without it
 
-        command = commands.Stage(
-            queue=task.queue, sink=task.sink, batch=task.batch, part=task.part, at=at, messages=messages
-        )
         wait_ms = draw.one_of(0, 0, 500, 10_000)
+        command = Stage(
+            queue=task.queue,
+            sink=task.sink,
+            batch=task.batch,
+            part=task.part,
+            at=at,
+            messages=messages,
+            wait_ms=wait_ms,
+        )
         self.do(f"stage {len(messages)} at {at} of {place}, wait {wait_ms}", command, judge, wait_ms=wait_ms)
 
     def _give_up(self, task: Task) -> None:
@@ -104,7 +110,7 @@ class BatchWriters(Claimants):
             if isinstance(outcome, FairlaneError) and outcome.code == "invalid_argument":
                 violated(f"publishing {parts} was refused: {outcome!r}")
 
-        command = commands.Publish(queue=queue, sink=sink, batch=batch, parts=parts)
+        command = Publish(queue=queue, sink=sink, batch=batch, parts=parts)
         self.do(f"publish {parts} as batch {batch} of {sink} of {queue}", command, judge)
 
     def drop_sink(self) -> None:
@@ -114,4 +120,4 @@ class BatchWriters(Claimants):
 
     def drop(self, queue: str, sink: str) -> None:
         """Forget a sink."""
-        self.do(f"drop {sink} of {queue}", commands.DropSink(queue=queue, sink=sink), lambda _outcome: None)
+        self.do(f"drop {sink} of {queue}", DropSink(queue=queue, sink=sink), lambda _outcome: None)

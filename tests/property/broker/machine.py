@@ -58,9 +58,9 @@ class BrokerMachine(SinkRules):
     @rule(queue=queues, data=st.data())
     def decide_only(self, queue: str, data: st.DataObject) -> None:
         ledger, now_ms = self.broker.engine.ledger, self.model.now_ms
-        command = data.draw(commands_about(ledger, queue))
+        command, given = data.draw(commands_about(ledger, queue))
         before, asked = picture(ledger), repr(command)
-        decisions = [repr(decide(ledger, command, now_ms)) for _ in range(2)]
+        decisions = [repr(decide(ledger, command, now_ms, given)) for _ in range(2)]
         assert decisions[0] == decisions[1]
         assert (picture(ledger), ledger.dropped, repr(command)) == (before, [], asked)
 

@@ -18,7 +18,7 @@ def message_picture(message: Message) -> dict[str, Any]:
         "chunk": message.chunk.number,
         "size": message.size,
         "terms": (message.key, message.weight, message.cost, int(message.priority), tuple(message.throttles)),
-        "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.line),
+        "times": (message.enqueued_ms, message.due_ms, message.deadline_ms, message.joined),
         "lease": (message.token, message.expires_ms, message.owner),
         "attempts": (message.attempts, message.failures),
         "errors": tuple(after.errors),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.errors import (
     FairlaneError,
@@ -18,7 +19,7 @@ from fairlane.errors import (
     StateMismatch,
 )
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
 def test_a_true_cost_above_the_estimate_is_charged_to_the_key() -> None:
@@ -63,7 +64,7 @@ def test_an_ack_forwards_in_the_same_commit() -> None:
     held = lease_one(broker)
     after = broker.engine.ledger.next_sequence - 1
     ids = broker.ack(held, forward={"next": [message(b"a"), message(b"b")], "q": [message(b"c")]})
-    pages = broker.read_journal(after).pages
+    pages = broker.call(ReadSlice(after=after)).pages
     assert [type(record).__name__ for record in pages[0].records] == ["Acked", "Enqueued", "Enqueued"]
     assert all(getattr(record, "cause", held_number(held.id)) == held_number(held.id) for record in pages[0].records)
     broker.reopen()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.requests import Attach, Consumer
 from fairlane.broker.settings import Settings
 from fairlane.journal.events import rows
 from fairlane.model.message import Delivery
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, message
+from tests.unit.broker.stepping import broker_with, message
 
 MOST = 1_000
 
@@ -77,7 +78,7 @@ def test_a_consumer_that_stays_gets_all_of_its_credit_in_several_deliveries() ->
     broker = broker_of(300, 301, 302, 303, 304, 305)
     got: list[list[int]] = []
     consumer = Consumer(queue="q", credit=10, deliver=lambda deliveries: got.append(sizes_of(deliveries)))
-    broker.start(lambda reply: Attach(consumer, reply))
+    broker.submit(lambda reply: Attach(consumer, reply))
     broker.step()
     assert got == [[300, 301, 302, 303], [304, 305]]
 
@@ -100,5 +101,5 @@ def test_what_held_messages_up_is_told_of_each() -> None:
     assert len(broker.lease("q", 4)) == 2
     broker.advance(500)
     assert len(broker.lease("q", 4)) == 2
-    told = [row for page in broker.read_journal(0).pages for row in rows(page) if row["kind"] == "leased"]
+    told = [row for page in broker.call(ReadSlice(after=0)).pages for row in rows(page) if row["kind"] == "leased"]
     assert [row.get("throttled_ms", 0) for row in told] == [0, 0, 100, 100]

@@ -11,7 +11,8 @@ import pytest
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, GlobalFull, KeyFull, QueueFull, QueueNotFound, StoreFailed, UnavailableError
 from fairlane.testing.faulty_store import FaultyStore
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_enqueue
+from fairlane.verbs.methods.conversions import only
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_enqueue
 
 LIMITS: list[tuple[dict[str, Any], Settings, type[FairlaneError]]] = [
     ({"waiting_max": 2}, Settings(), QueueFull),
@@ -156,7 +157,7 @@ def test_a_raised_limit_and_a_deleted_queue_answer_those_who_wait() -> None:
     broker.delete_queue("q")
     assert doomed.done()
     with pytest.raises(QueueNotFound):
-        raise doomed.get()[0]
+        only(doomed.get())
 
 
 def test_a_failed_commit_gives_no_id_to_a_producer_that_waits() -> None:

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from fairlane.broker.requests import Request
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.settings import Settings
-from fairlane.core import commands
 from fairlane.errors import (
     ClaimNotFound,
     ConsumerFenced,
@@ -24,7 +23,8 @@ from fairlane.model.limits import BATCH_MAX, CLAIM_MAX, CONSUMERS_MAX
 from fairlane.model.message import NEVER_MS, NewMessage
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message
+from fairlane.verbs.batches import MakeClaim
+from tests.unit.broker.stepping import broker_with, lease_one, message
 
 YEAR_MS = 366 * 24 * 3600 * 1000
 
@@ -66,7 +66,7 @@ def test_ending_one_claim_makes_the_next_in_one_commit() -> None:
     broker.enqueue("q", b"2")
     before = broker.store.recover().next_sequence
     assert broker.claim("q", "c", epoch=epoch, done=1).number == 2
-    pages = [page for page in broker.read_journal(before - 1).pages if page.records[0].sequence >= before]
+    pages = [page for page in broker.call(ReadSlice(after=before - 1)).pages if page.records[0].sequence >= before]
     assert [[row["kind"] for row in rows(page)] for page in pages] == [["acked", "claims_ended", "leased"]]
     lease = rows(pages[0])[-1]
     assert (lease["owner"], lease["claim"], "expires_ms" in lease) == ("c", 2, False)
@@ -253,10 +253,9 @@ def test_two_claims_in_one_turn_are_one() -> None:
     assert [one.get() for one in asked] == [Claim(number=1, count=2, size_bytes=2)] * 2
 
 
-def start_claim(broker: SteppedBroker, epoch: int, consumer: str = "c") -> Pending:
+def start_claim(broker: SteppedBroker, epoch: int, consumer: str = "c") -> Pending[Claim]:
     """Ask for a claim, without waiting for it."""
-    command = commands.Claim(queue="q", consumer=consumer, epoch=epoch, done=0, count=10)
-    return broker.start(lambda reply: Request(command, reply))
+    return broker.start(MakeClaim(queue="q", consumer=consumer, epoch=epoch, done=0, count=10))
 
 
 def test_waiters_go_before_claims_of_the_same_turn() -> None:
@@ -276,7 +275,7 @@ def test_a_large_claim_is_one_commit_and_others_wait_their_turn() -> None:
     broker.enqueue_many("q", [NewMessage(payload=b"x") for _ in range(25)])
     epochs = {name: broker.register_consumer("q", name).epoch for name in "ab"}
     asked = [start_claim(broker, epoch, name) for name, epoch in epochs.items()]
-    broker.turn()
+    broker.cycle()
     assert [one.done() for one in asked] == [True, False]
     broker.step()
     assert [one.get().count for one in asked] == [10, 10]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import InvalidArgument
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
 def test_values_are_set_read_listed_removed_and_survive() -> None:
@@ -182,7 +183,7 @@ def test_a_throttle_is_set_and_lifted_in_one_commit() -> None:
     broker = broker_with()
     after = broker.engine.ledger.next_sequence - 1
     broker.set_throttle("t", rate=0.5, burst=3, by="me")
-    assert len(broker.read_journal(after).pages) == 1
+    assert len(broker.call(ReadSlice(after=after)).pages) == 1
     assert [(view.name, view.rate, view.burst) for view in broker.throttles()] == [("t", 0.5, 3.0)]
     broker.reopen()
     broker.set_throttle("t", rate=None)

@@ -8,7 +8,7 @@ import pytest
 
 from fairlane.errors import InvalidArgument
 from fairlane.model.views import DeadLetterFilter
-from tests.unit.broker.desk import broker_with, buried, bury, lease_one, message
+from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, message
 
 
 def test_a_dead_letter_keeps_where_it_came_from_and_what_went_wrong() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message
+from tests.unit.broker.stepping import broker_with, lease_one, message
 
 DECLARED: dict[str, Any] = {
     "fairness_key_from": ("header:tenant", "header:app"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.journal.records import AnyRecord, Carried
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
 def test_a_repeated_dedup_id_is_answered_with_the_first_id() -> None:

@@ -10,7 +10,7 @@ from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, InvalidArgument, MessageNotFound, PayloadTooLarge
 from fairlane.model.message import NewMessage
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads
 
 
 def wrong_numbers(least: int, most: int) -> list[Any]:

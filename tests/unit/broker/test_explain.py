@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.errors import MessageNotFound
-from tests.unit.broker.desk import broker_with, lease_one, message, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, start_lease
 
 
 def test_leased() -> None:

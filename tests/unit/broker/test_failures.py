@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlane.errors import InvalidArgument
-from tests.unit.broker.desk import Die, broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import Die, broker_with, lease_one, message, payloads, start_lease
 
 
 def test_expiry_counts_as_a_failure_and_is_remembered() -> None:

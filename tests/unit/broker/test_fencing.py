@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from fairlane.adapters.postgres.store import PostgresStore
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.assembly import open_async_broker, open_broker
-from fairlane.broker.requests import Request, Waiter
-from fairlane.core.commands import Enqueue, Stage
 from fairlane.errors import StoreCorrupt, StoreFenced, StoreLocked
 from fairlane.model.message import NewMessage
-from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.testing.store_samples import commit_of
+from fairlane.verbs.batches import Stage
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.messages import Enqueue
 from tests.contract.owned_stores import KINDS, HandClock, Place, place_on
 from tests.kit.servers.stores import PostgresServer, S3Server
 
@@ -58,12 +60,10 @@ def test_everybody_who_waits_is_told(place: Place) -> None:
     old.create_queue("full", {"waiting_max": 1, "backpressure": "wait"})
     old.enqueue("full", b"first")
     news = [NewMessage(payload=b"second")]
-    enqueue = Enqueue(queue="full", messages=news)
-    stage = Stage(queue="full", sink="s", batch=1, part="p", at=0, messages=news)
-    pending = [
-        old.start(lambda reply: Waiter(queue="mail", count=1, wait_ms=60_000, reply=reply)),
-        old.start(lambda reply: Request(enqueue, reply, 60_000)),
-        old.start(lambda reply: Request(stage, reply, 60_000)),
+    pending: list[Pending[Any]] = [
+        old.start(Lease(queue="mail", count=1, wait_ms=60_000)),
+        old.start(Enqueue(queue="full", messages=news, wait_ms=60_000)),
+        old.start(Stage(queue="full", sink="s", batch=1, part="p", at=0, messages=news, wait_ms=60_000)),
     ]
     old.step()
     assert not any(each.done() for each in pending)

@@ -12,7 +12,7 @@ from fairlane.model.message import Delivery
 from fairlane.scheduler.tree import KeyNode
 from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.counting_store import CountingStore
-from tests.unit.broker.desk import broker_with, codes, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message, payloads, start_lease
 
 
 def keys_of(deliveries: list[Delivery]) -> list[Any]:

@@ -10,7 +10,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import HookInvalid, StoreCorrupt
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message
+from tests.unit.broker.stepping import broker_with, lease_one, message
 from tests.unit.hooks.scripts import SEED_ON_ENQUEUE, SEED_ON_FAILURE
 
 BROKEN = 'function on_enqueue(msg) error("always") end'

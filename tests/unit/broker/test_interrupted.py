@@ -21,13 +21,13 @@ def test_a_thread_that_is_interrupted_in_a_turn_leaves_nobody_waiting() -> None:
         answers: list[object] = []
         execute, is_armed = broker._engine.execute, threading.Event()
 
-        def interrupted(command: object, cycle: object) -> object:
+        def interrupted(command: object, cycle: object, *given: object) -> object:
             if is_armed.is_set():
                 is_armed.clear()
                 raise KeyboardInterrupt
-            return execute(command, cycle)  # type: ignore[arg-type] # handed on as it came
+            return execute(command, cycle, *given)  # type: ignore[arg-type] # handed on as it came
 
-        broker._engine.execute = interrupted  # type: ignore[method-assign] # Ctrl-C at the worst moment
+        broker._engine.execute = interrupted  # type: ignore[assignment, method-assign] # Ctrl-C at the worst moment
 
         def enqueue() -> None:
             try:

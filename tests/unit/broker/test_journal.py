@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from fairlane.broker.handlers.internal import ListSegments, ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed, ReaderNotFound
 from fairlane.journal.records import AnyRecord, Leased, Picking, Sealed, Trimmed
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=10_000)
 
@@ -27,7 +28,7 @@ def busy(broker: SteppedBroker, rounds: int, *, ms: int = 10) -> None:
 def records_after(broker: SteppedBroker, after: int) -> list[AnyRecord]:
     """Read to the end, page by page."""
     found: list[AnyRecord] = []
-    while (part := broker.read_journal(after, count=3)).pages:
+    while (part := broker.call(ReadSlice(after=after, count=3))).pages:
         found += [record for page in part.pages for record in page.records if record.sequence > after]
         after = part.position
     return found
@@ -47,14 +48,14 @@ def test_the_journal_tells_all_that_happened_in_order() -> None:
     for record in records:
         assert record.sequence == sequence
         sequence += record.count
-    assert broker.read_journal(sequence - 1).pages == []
+    assert broker.call(ReadSlice(after=sequence - 1)).pages == []
 
 
 def test_reading_goes_on_from_the_position_returned() -> None:
     """Small reads give the same as one large; the end is where nothing more comes."""
     broker = broker_with()
     busy(broker, 20)
-    everything = [r for page in broker.read_journal(0).pages for r in page.records]
+    everything = [r for page in broker.call(ReadSlice(after=0)).pages for r in page.records]
     assert records_after(broker, 0) == everything
     assert records_after(broker, 17)[0].sequence <= 18
 
@@ -74,7 +75,7 @@ def test_readers_are_registered_moved_listed_and_removed() -> None:
     broker.set_reader("audit", end)
     broker.set_reader("spark", 2)
     broker.reopen()
-    last = broker.read_journal(0).position
+    last = broker.call(ReadSlice(after=0)).position
     assert [(r.name, r.position, r.behind, r.is_passed) for r in broker.readers()] == [
         ("audit", end, last - end, False),
         ("spark", 2, last - 2, False),
@@ -93,16 +94,16 @@ def test_segments_are_sealed_by_events_and_by_age() -> None:
     """Sealed segments follow on one another without a gap and end where the next begins."""
     broker = broker_with(settings=Settings(segment_events=10, segment_ms=60_000))
     busy(broker, 20)
-    segments = broker.segments()
+    segments = broker.call(ListSegments())
     assert len(segments) >= 4
     assert segments[0].first == 1
     assert all(one.end == two.first for one, two in itertools.pairwise(segments))
     broker.advance(61_000)
     busy(broker, 1)
-    after = broker.segments()
+    after = broker.call(ListSegments())
     assert len(after) > len(segments)
     broker.reopen()
-    assert broker.segments() == after
+    assert broker.call(ListSegments()) == after
 
 
 def test_the_journal_is_trimmed_by_age_in_whole_segments() -> None:
@@ -112,11 +113,11 @@ def test_the_journal_is_trimmed_by_age_in_whole_segments() -> None:
     trimmed = broker.engine.ledger.trimmed
     assert trimmed > 1
     with pytest.raises(JournalTrimmed, match=str(trimmed - 1)):
-        broker.read_journal(0)
-    first = broker.read_journal(trimmed - 1).pages[0]
+        broker.call(ReadSlice(after=0))
+    first = broker.call(ReadSlice(after=trimmed - 1)).pages[0]
     assert broker.clock.now_ms() - first.at_ms <= 2_500
     assert records_after(broker, trimmed - 1)
-    for segment in broker.segments():
+    for segment in broker.call(ListSegments()):
         assert segment.end > trimmed
     broker.reopen()
     assert broker.engine.ledger.trimmed == trimmed
@@ -128,14 +129,14 @@ def test_the_journal_is_trimmed_by_size() -> None:
     broker = broker_with(settings=settings, carry_floor=10)
     busy(broker, 300)
     assert broker.engine.ledger.trimmed > 1
-    assert sum(segment.size for segment in broker.segments()) <= 10_000
+    assert sum(segment.size for segment in broker.call(ListSegments())) <= 10_000
 
 
 def test_a_queue_can_ask_for_longer_retention() -> None:
     """The longest retention of all queues counts."""
     broker = broker_with({"journal_retention_ms": 3_600_000}, settings=SMALL, carry_floor=10)
     busy(broker, 300)
-    assert broker.read_journal(0).pages
+    assert broker.call(ReadSlice(after=0)).pages
 
 
 def test_nothing_is_trimmed_past_a_reader_that_is_waited_for() -> None:
@@ -145,7 +146,7 @@ def test_nothing_is_trimmed_past_a_reader_that_is_waited_for() -> None:
     broker.set_reader("slow", position)
     for _ in range(8):
         busy(broker, 80)
-        part = broker.read_journal(position, count=10)
+        part = broker.call(ReadSlice(after=position, count=10))
         assert part.pages
         position = part.position
         broker.set_reader("slow", position)
@@ -162,7 +163,7 @@ def test_a_reader_that_is_passed_is_named() -> None:
     named = [record.passed for record in records_after(broker, begin) if isinstance(record, Trimmed)]
     assert ["lost"] in named
     with pytest.raises(JournalTrimmed):
-        broker.read_journal(3)
+        broker.call(ReadSlice(after=3))
 
 
 def test_a_moved_base_and_a_trimmed_journal_lose_no_message() -> None:
@@ -191,7 +192,7 @@ def test_a_seal_names_what_it_covers() -> None:
     broker = broker_with(settings=Settings(segment_events=10))
     busy(broker, 10)
     seals = [record for record in records_after(broker, 0) if isinstance(record, Sealed)]
-    assert [(seal.first, seal.sequence) for seal in seals] == [(s.first, s.end) for s in broker.segments()]
+    assert [(seal.first, seal.sequence) for seal in seals] == [(s.first, s.end) for s in broker.call(ListSegments())]
 
 
 def test_a_lease_tells_what_held_its_message_up() -> None:

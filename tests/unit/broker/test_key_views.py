@@ -11,7 +11,7 @@ from fairlane.core.ledger import Message
 from fairlane.errors import InvalidArgument
 from fairlane.model.views import KeyView
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message
+from tests.unit.broker.stepping import broker_with, lease_one, message
 
 
 def keys_of(broker: SteppedBroker, **how: Any) -> dict[object, KeyView]:

@@ -11,7 +11,7 @@ from fairlane.core.ledger import Message
 from fairlane.errors import InvalidArgument, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with, codes, lease_one, message
+from tests.unit.broker.stepping import broker_with, codes, lease_one, message
 
 
 def as_delivery(message_id: Any, token: Any, queue: str = "q") -> Delivery:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from fairlane.adapters.lua.hooks import LuaHooks
+from fairlane.broker.requests import Read
 from fairlane.errors import InternalError
 from fairlane.model.answers import EnqueueAnswer
 from fairlane.ports.hooks import EnqueueQuestion
-from tests.unit.broker.desk import broker_with
+from tests.unit.broker.stepping import broker_with
 
 
 class BuggyHooks(LuaHooks):
@@ -58,5 +59,5 @@ def test_a_bug_in_a_view_is_an_internal_error_too(caplog: pytest.LogCaptureFixtu
         raise KeyError("our own bug")
 
     with caplog.at_level(logging.ERROR, logger="fairlane.broker"), pytest.raises(InternalError):
-        broker._read(look)
+        broker.wait(broker.submit(lambda reply: Read(look, reply)))
     assert len(caplog.records) == 1

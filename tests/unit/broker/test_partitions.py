@@ -10,10 +10,11 @@ import pytest
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.adapters.numbered_store import NumberedStore
 from fairlane.assembly import export_events
+from fairlane.broker.handlers.internal import ListSegments, ReadSlice
 from fairlane.broker.settings import Settings
 from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import message, payloads
+from tests.unit.broker.stepping import message, payloads
 
 FIRST = 3 << 47
 """What the journal of the third partition after the first begins after."""
@@ -39,7 +40,7 @@ def busy(broker: SteppedBroker, rounds: int) -> None:
 def sequences_after(broker: SteppedBroker, after: int) -> list[int]:
     """Read the journal to its end, in small slices."""
     found: list[int] = []
-    while (part := broker.read_journal(after, count=3)).pages:
+    while (part := broker.call(ReadSlice(after=after, count=3))).pages:
         found += [record.sequence for page in part.pages for record in page.records if record.sequence > after]
         after = part.position
     return found
@@ -83,7 +84,7 @@ def test_a_new_journal_is_neither_sealed_nor_trimmed_before_it_is_long_enough() 
     broker = partition_with()
     busy(broker, 20)
     ledger = broker.engine.ledger
-    assert broker.segments() == []
+    assert broker.call(ListSegments()) == []
     assert (ledger.base, ledger.trimmed) == (FIRST + 1, FIRST + 1)
 
 
@@ -91,7 +92,7 @@ def test_the_journal_is_read_from_its_beginning_by_zero() -> None:
     """Who knows nothing of partitions reads all of it, without gaps; so does who begins where it does."""
     broker = partition_with()
     busy(broker, 5)
-    part = broker.read_journal(0)
+    part = broker.call(ReadSlice(after=0))
     assert (part.beginning, part.end) == (FIRST, part.position)
     found = sequences_after(broker, 0)
     assert found[0] == FIRST + 1
@@ -119,9 +120,9 @@ def test_a_trimmed_journal_says_so() -> None:
     assert FIRST + 20 < trimmed < FIRST + 2_000
     for gone in (0, FIRST, trimmed - 2):
         with pytest.raises(JournalTrimmed, match=str(trimmed - 1)):
-            broker.read_journal(gone)
+            broker.call(ReadSlice(after=gone))
     assert sequences_after(broker, trimmed - 1)[0] == trimmed
-    assert all(trimmed <= segment.first for segment in broker.segments())
+    assert all(trimmed <= segment.first for segment in broker.call(ListSegments()))
     broker.reopen()
     assert broker.engine.ledger.trimmed == trimmed
 
@@ -135,7 +136,7 @@ def test_a_reader_at_zero_is_at_the_beginning() -> None:
     assert reader.behind == 4  # opened, the queue and its dead letters, and the reader
     busy(broker, 80)
     assert sequences_after(broker, reader.position)[0] == FIRST + 1
-    broker.set_reader("spark", broker.read_journal(0).position)
+    broker.set_reader("spark", broker.call(ReadSlice(after=0)).position)
     with pytest.raises(InvalidArgument):
         broker.set_reader("spark", FIRST * 2)
 

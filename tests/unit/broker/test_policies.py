@@ -9,7 +9,7 @@ import pytest
 from fairlane.errors import InvalidArgument
 from fairlane.model.policy import QueuePolicy
 from fairlane.testing.stepped import SteppedBroker
-from tests.unit.broker.desk import broker_with
+from tests.unit.broker.stepping import broker_with
 
 
 @pytest.mark.parametrize(

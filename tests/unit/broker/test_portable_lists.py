@@ -9,7 +9,7 @@ import pytest
 from fairlane.errors import LeaseMismatch, MessageNotFound
 from fairlane.testing.stepped import SteppedBroker
 from tests.unit.broker.counting_store import CountingStore
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
 def test_enqueue_lease_ack_and_then_there_is_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fairlane.adapters.memory.store import MemoryStore
 from fairlane.errors import InvalidArgument, MessageNotFound, NotADlq, QueueExists, QueueNotFound
-from tests.unit.broker.desk import broker_with, bury, codes, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, bury, codes, lease_one, message, payloads, start_lease
 
 
 def test_a_queue_comes_with_its_dead_letter_queue() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fairlane.errors import InvalidArgument, QueueNotFound, RedriveNotFound
 from fairlane.model.views import DeadLetterFilter
 from fairlane.testing.faulty_store import FaultyStore
-from tests.unit.broker.desk import broker_with, buried, bury, lease_one, payloads
+from tests.unit.broker.stepping import broker_with, buried, bury, lease_one, payloads
 
 
 def test_redrive_brings_all_back_with_their_attempts_forgotten() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.requests import Request
-from fairlane.core.commands import Stage
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import (
     InvalidArgument,
     KeyFull,
@@ -26,7 +25,8 @@ from fairlane.model.limits import PARTS_MAX, SINK_SILENCE_MS_MAX, SINKS_MAX
 from fairlane.model.staging import Published, Staged
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads
+from fairlane.verbs.batches import Stage
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads
 
 
 def stage(broker: SteppedBroker, *bodies: bytes, part: str = "p", batch: int = 1, at: int = 0, **more: Any) -> int:
@@ -39,11 +39,10 @@ def publish(broker: SteppedBroker, *parts: str, batch: int = 1) -> Published:
     return broker.publish("q", "s", batch=batch, parts=parts)
 
 
-def start_stage(broker: SteppedBroker, *bodies: bytes, part: str, batch: int = 1) -> Pending:
+def start_stage(broker: SteppedBroker, *bodies: bytes, part: str, batch: int = 1) -> Pending[Staged]:
     """Stage messages, without waiting for it."""
     news = [message(body) for body in bodies]
-    command = Stage(queue="q", sink="s", batch=batch, part=part, at=0, messages=news)
-    pending = broker.start(lambda reply: Request(command, reply, 10_000))
+    pending = broker.start(Stage(queue="q", sink="s", batch=batch, part=part, at=0, messages=news, wait_ms=10_000))
     broker.step()
     return pending
 
@@ -105,7 +104,7 @@ def test_publishing_drops_what_is_left_behind() -> None:
     assert payloads(broker.lease("q", 10)) == [b"good"]
     (view,) = broker.sinks("q")
     assert (view.name, view.batch, view.staged_messages, view.staged_bytes) == ("s", 1, 1, 5)
-    kinds = [(row["kind"], row.get("reason")) for page in broker.read_journal().pages for row in rows(page)]
+    kinds = [(row["kind"], row.get("reason")) for page in broker.call(ReadSlice()).pages for row in rows(page)]
     assert [kind for kind in kinds if kind[0] == "removed"] == [("removed", "unstaged")] * 2
     assert publish(broker, "p", batch=2).count == 1
 
@@ -207,7 +206,7 @@ def test_the_journal_tells_a_published_message_whole() -> None:
     news = [message(b"12", fairness_key="acme", cost=4, correlation_id="c")]
     broker.stage("q", "s", batch=6, part="p", at=0, messages=news)
     publish(broker, "p", batch=6)
-    found = {row["kind"]: row for page in broker.read_journal().pages for row in rows(page)}
+    found = {row["kind"]: row for page in broker.call(ReadSlice()).pages for row in rows(page)}
     common = {"queue": "q", "size_bytes": 2, "fairness_key": ["acme"], "cost": 4, "name": "s", "position": 6}
     assert found["staged"].items() >= (common | {"value": "p", "correlation_id": "c"}).items()
     assert found["published"].items() >= common.items()

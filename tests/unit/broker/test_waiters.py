@@ -11,7 +11,7 @@ from fairlane.broker.requests import Attach, Consumer
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.testing.faulty_store import FaultyStore
-from tests.unit.broker.desk import broker_with, lease_one, message, payloads, start_lease
+from tests.unit.broker.stepping import broker_with, lease_one, message, payloads, start_lease
 
 
 def test_waiters_are_served_in_the_order_they_came() -> None:
@@ -166,7 +166,7 @@ def test_a_consumer_that_leaves_its_messages_untouched_has_failed_none() -> None
     broker = broker_with({"max_attempts": 1})
     broker.enqueue_many("q", [message(b"1"), message(b"2")])
     consumer, got = broker.attach("q")
-    leaving = broker.start(lambda reply: Attach(consumer, reply, is_closing=True, unseen=got))
+    leaving = broker.submit(lambda reply: Attach(consumer, reply, is_closing=True, unseen=got))
     broker.step()
     assert leaving.done()
     assert [(d.payload, d.failures, d.attempt) for d in broker.lease("q", 9)] == [(b"1", 0, 2), (b"2", 0, 2)]

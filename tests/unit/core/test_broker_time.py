@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlane.broker.engine.broker_time import BrokerTime
+from fairlane.broker.engine.life import BrokerTime
 
 
 @given(st.integers(0, 10**13), st.lists(st.integers(-(10**9), 10**9), max_size=50))

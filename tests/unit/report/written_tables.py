@@ -100,7 +100,7 @@ def write_all(folder: Path) -> None:
     message = {"queue": "orders", "top_key": "acme"} | waits
     write(folder, "messages", FIRST, [message, message], is_open=False)
     write(folder, "messages", SECOND, [message], is_open=True)
-    pair = {"queue": "orders", "victim": HOSTILE}
+    pair = {"queue": "orders", "victim": HOSTILE, "hour_ms": 0, "victim_waited_ms": 1_200}
     write(
         folder,
         "noisy_neighbours",

@@ -20,7 +20,6 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import DISPATCH
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.limits import CallLimits
@@ -75,7 +74,7 @@ async def opened(
     """Open a house with one queue, ``orders``; its time is the machine's unless a clock is given."""
     async with await _broker(clock) as broker:
         keys = ApiKeys(broker, is_required=requires_auth)
-        server = ServerContext(LocalGateway(broker, DISPATCH), api_keys=keys, limits=limits, hosts=hosts)
+        server = ServerContext(LocalGateway(broker), api_keys=keys, limits=limits, hosts=hosts)
         await broker.create_queue("orders")
         transport = httpx.ASGITransport(app=HttpInterface(server))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -175,6 +174,10 @@ class Way:
     @property
     def has_capacity(self) -> bool:
         return self._socket.may_write.is_set()
+
+    @property
+    def is_sending(self) -> bool:
+        return False
 
     @property
     def is_open(self) -> bool:

@@ -7,12 +7,9 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
-import pytest
 
-from fairlane.cluster.withdrawals import ANSWERED_S, WITHDRAWN_S, Withdrawals
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import PLAIN
-from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import partition_of_key
 from fairlane.verbs.leases import Lease, LeasedMessages
 from tests.kit.waiting import until
@@ -87,82 +84,5 @@ def test_who_is_cancelled_at_any_moment_leaves_nothing_leased() -> None:
                 await until(lambda: counts(cluster, 3) == (3, len(got)), f"nothing is leased, {passes}")  # noqa: B023 - now
                 acking = {"queue": "orders", "receipts": receipts([*got, *await taken(cluster["c"], "orders")])}
                 assert (await cluster["b"].done("queue/ack", acking))["results"] == [{}] * 3
-
-    run(main())
-
-
-def delivery(number: int) -> Delivery:
-    return Delivery(
-        id=str(number),
-        queue="orders",
-        token=number,
-        payload=b"",
-        headers={},
-        fairness_key="x",
-        attempt=1,
-        expires_ms=0,
-        enqueued_ms=0,
-        correlation_id="",
-    )
-
-
-class Recorder:
-    """What was given back."""
-
-    def __init__(self) -> None:
-        self.given_back: list[tuple[str, list[Receipt]]] = []
-
-    def __call__(self, queue: str, receipts: list[Receipt]) -> None:
-        self.given_back.append((queue, receipts))
-
-
-def test_what_is_withdrawn_goes_back_and_is_forgotten_later() -> None:
-    """A lease that was answered goes back once; after a while nobody remembers it, nor that it was withdrawn."""
-    now_s, back = [0.0], Recorder()
-    withdrawals = Withdrawals(monotonic=lambda: now_s[0])
-    leased = LeasedMessages(deliveries=[delivery(7)])
-
-    async def leasing() -> LeasedMessages:
-        return leased
-
-    async def main() -> None:
-        assert await withdrawals.leased("after", "orders~1", leasing(), give_back=back) is leased
-        assert back.given_back == []
-        withdrawals.withdraw("after", give_back=back)
-        withdrawals.withdraw("after", give_back=back)
-        assert back.given_back == [("orders~1", [Receipt("7", 7)])]
-        withdrawals.withdraw("before", give_back=back)
-        assert (await withdrawals.leased("before", "orders~2", leasing(), give_back=back)).deliveries == []
-        await withdrawals.leased("kept", "orders~1", leasing(), give_back=back)
-        now_s[0] += max(ANSWERED_S, WITHDRAWN_S) + 1
-        await withdrawals.leased("another", "orders~1", leasing(), give_back=back)
-        withdrawals.withdraw("kept", give_back=back)
-        assert len(back.given_back) == 1
-        assert (len(withdrawals._answered.by_name), len(withdrawals._withdrawn.by_name)) == (1, 1)
-
-    run(main())
-
-
-@pytest.mark.parametrize("passes", range(16))
-def test_a_withdrawal_at_any_moment_leaves_nothing_leased(passes: int) -> None:
-    """After so many passes of the loop it is withdrawn: what was leased by then, or is leased since, goes back."""
-    back, leased = Recorder(), list[LeasedMessages]()
-
-    async def leasing() -> LeasedMessages:
-        for _ in range(4):
-            await asyncio.sleep(0)
-        leased.append(LeasedMessages(deliveries=[delivery(7)]))
-        return leased[0]
-
-    async def main() -> None:
-        withdrawals = Withdrawals(monotonic=lambda: 0.0)
-        waiting = asyncio.create_task(withdrawals.leased("x", "orders~1", leasing(), give_back=back))
-        for _ in range(passes):
-            await asyncio.sleep(0)
-        withdrawals.withdraw("x", give_back=back)
-        await waiting
-        for _ in range(8):
-            await asyncio.sleep(0)
-        assert back.given_back == ([("orders~1", [Receipt("7", 7)])] if leased else [])
 
     run(main())

@@ -11,7 +11,6 @@ import pytest
 from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.leases import leased_unless
 from fairlane.model.message import NewMessage
-from fairlane.server.verbs.messages import lease
 from fairlane.verbs.leases import Lease
 from tests.unit.server.house import opened, run
 
@@ -31,7 +30,7 @@ def test_whoever_is_cancelled_at_any_moment_leaves_nothing_leased(passes: int) -
         async with opened() as house:
             await house.broker.enqueue_many("orders", [NewMessage()])
             racing = asyncio.create_task(
-                leased_unless(partial(house.server.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), never())
+                leased_unless(partial(house.server.give_back, ANYBODY), house.broker.call(WAIT), never())
             )
             for _ in range(passes):
                 await asyncio.sleep(0)
@@ -59,9 +58,7 @@ def test_an_ending_at_any_moment_leaves_nothing_leased(passes: int) -> None:
                 for _ in range(passes):
                     await asyncio.sleep(0)
 
-            leased = await leased_unless(
-                partial(house.server.give_back, ANYBODY), lease(house.broker, WAIT, ANYBODY), ending()
-            )
+            leased = await leased_unless(partial(house.server.give_back, ANYBODY), house.broker.call(WAIT), ending())
             if leased is None:
                 while (await house.broker.queue("orders")).leased:
                     pass

@@ -29,14 +29,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def write_and_die(folder: Path, *, commits: int, durability: str = "fsync") -> int:
-    """Write commits with a body each in another process, which syncs and is killed; return how it ended."""
+    """Write commits with a body each in another process, which syncs and is killed. Return its exit code."""
     arguments = [str(folder), durability, str(commits)]
     return subprocess.run([sys.executable, "-c", _PRELUDE + _WRITE_AND_DIE, *arguments], check=False).returncode
 
 
 @contextmanager
 def held_open(folder: Path) -> Iterator[None]:
-    """Have another process hold a store open."""
+    """Keep a store open in another process."""
     command = [sys.executable, "-c", _PRELUDE + _HOLD, str(folder), "fsync"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -30,8 +30,8 @@ def check_is_first_few(store: FaultyStore, extent: Extent) -> None:
     assert store.bodies([kept, kept + 1]) == [b"%d" % kept if kept else None, None]
 
 
-def test_a_crash_keeps_what_was_synced_and_some_first_few_of_the_rest() -> None:
-    """Over many seeds each number of unsynced commits survives, from none to all, and always whole."""
+def test_a_crash_keeps_synced_commits_and_a_prefix_of_the_rest() -> None:
+    """Over many seeds every number of unsynced commits survives, from none to all, and always whole ones."""
     survivors = set()
     for seed in range(60):
         store = store_of(seed)
@@ -58,7 +58,7 @@ def test_what_recovery_has_returned_is_never_lost() -> None:
 
 
 def test_a_crashed_store_refuses_all_but_recover() -> None:
-    """Nobody works on with a process that is gone."""
+    """A crashed process does not continue."""
     store = store_of()
     write_from(store, 1, 1)
     store.crash()
@@ -69,8 +69,8 @@ def test_a_crashed_store_refuses_all_but_recover() -> None:
 
 
 @pytest.mark.parametrize(("fault", "survives"), [("before_write", False), ("after_write", True)])
-def test_a_failed_write_is_there_or_not_as_armed(fault: Fault, survives: bool) -> None:
-    """The same error tells of a write that was never made and of one that was."""
+def test_a_failed_write_survives_or_not_as_armed(fault: Fault, survives: bool) -> None:
+    """A write that was never made and one that was made raise the same error."""
     store = store_of()
     write_from(store, 1, 1)
     store.sync()
@@ -80,15 +80,15 @@ def test_a_failed_write_is_there_or_not_as_armed(fault: Fault, survives: bool) -
     assert (store.volatile_count == 1) is survives
 
 
-def test_after_a_failure_nothing_is_taken_until_recovery() -> None:
+def test_after_a_failure_nothing_is_accepted_until_recovery() -> None:
     """Writes and syncs are refused, reads are not."""
     store = store_of()
     write_from(store, 1, 1)
     store.faults.arm("sync")
-    with pytest.raises(StoreFailed, match="simulation"):
+    with pytest.raises(StoreFailed, match="injected fault"):
         store.sync()
     for call in (store.sync, lambda: store.write(commit_of(2, 1))):
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="call recover"):
             call()
     assert store.bodies([1]) == [b"1"]
     extent = store.recover()
@@ -96,8 +96,8 @@ def test_after_a_failure_nothing_is_taken_until_recovery() -> None:
     store.sync()
 
 
-def test_a_failed_sync_may_keep_any_first_few() -> None:
-    """Over many seeds each number of the commits that a failed sync was to cover is there afterwards."""
+def test_a_failed_sync_may_keep_any_prefix() -> None:
+    """Over many seeds every number of the commits that a failed sync should cover exists afterwards."""
     survivors = set()
     for seed in range(60):
         store = store_of(seed)
@@ -124,7 +124,7 @@ def test_a_full_disk_stays_full_until_freed() -> None:
     store.sync()
 
 
-def test_a_failed_read_hinders_nothing_else() -> None:
+def test_a_failed_read_affects_nothing_else() -> None:
     """A read that fails once can be repeated, and writing goes on."""
     store = store_of()
     write_from(store, 1, 1)
@@ -149,8 +149,8 @@ def test_a_failed_recovery_can_be_repeated() -> None:
     assert store.recover() == Extent(first=1, base=1, next_sequence=3)
 
 
-def test_faults_by_chance_repeat_with_the_seed() -> None:
-    """The same seed and the same calls fail at the same places and keep the same."""
+def test_random_faults_repeat_with_the_seed() -> None:
+    """The same seed and the same calls fail in the same way and keep the same commits."""
 
     def history(seed: int) -> list[object]:
         store = store_of(seed, before_write=0.1, after_write=0.1, sync=0.2, read=0.0)
@@ -171,7 +171,7 @@ def test_faults_by_chance_repeat_with_the_seed() -> None:
 
 
 def test_disarming_ends_all_faults() -> None:
-    """Neither what was armed nor what was likely happens any more."""
+    """Neither armed nor random faults happen any more."""
     store = store_of(sync=1.0)
     store.faults.arm("before_write", times=5)
     store.faults.disarm()

@@ -1,4 +1,4 @@
-"""What a board in PostgreSQL does that no contract tells."""
+"""Behaviour of the PostgreSQL board beyond the contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def database(server: PostgresServer) -> Iterator[str]:
-    """Lend a database with nothing in it."""
+    """Provide an empty database."""
     name = f"boards{next(_numbers)}"
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -35,9 +35,9 @@ def database(server: PostgresServer) -> Iterator[str]:
 
 @contextmanager
 def boards(url: str, count: int = 1) -> Iterator[list[PostgresBoard]]:
-    """Lend nodes' boards of one cluster."""
+    """Provide the boards of several nodes of one cluster."""
     chance = random.Random(1)
-    made = [PostgresBoard(url, namespace="x", patience_ms=10_000, chance=chance) for _ in range(count)]
+    made = [PostgresBoard(url, namespace="x", network_timeout_ms=10_000, chance=chance) for _ in range(count)]
     try:
         yield made
     finally:
@@ -46,7 +46,7 @@ def boards(url: str, count: int = 1) -> Iterator[list[PostgresBoard]]:
 
 
 def heard(board: PostgresBoard, name: str) -> threading.Thread:
-    """Return a thread that ends once a board has an entry, which it only looks for when it is woken."""
+    """Return a thread that ends once a board has an entry; it reads the board only when it is woken."""
 
     def has() -> bool:
         try:
@@ -64,7 +64,7 @@ def heard(board: PostgresBoard, name: str) -> threading.Thread:
 
 
 def test_a_board_comes_back_after_its_sessions_have_ended(postgres: PostgresServer) -> None:
-    """Where the server ends the sessions, calls fail until they connect anew, and who waits hears again."""
+    """When the server ends the sessions, calls fail until they reconnect, and waiting threads are woken again."""
     with database(postgres) as url, boards(url, 2) as (board, other):
         entry = board.put("x", b"1", version=None)
         waiting = heard(other, "late")
@@ -81,8 +81,8 @@ def test_a_board_comes_back_after_its_sessions_have_ended(postgres: PostgresServ
         assert not waiting.is_alive()
 
 
-def test_without_a_word_from_the_server_changes_are_still_seen(postgres: PostgresServer) -> None:
-    """Where nothing can be told, as in engines without NOTIFY, a board changes as ever, and who waits looks."""
+def test_without_notifications_changes_are_still_seen(postgres: PostgresServer) -> None:
+    """In engines without NOTIFY, changes work as usual, and a waiting thread polls."""
     with database(postgres) as url, boards(url) as (maker,):
         maker.read()
         with psycopg.connect(url, autocommit=True) as connection:
@@ -101,7 +101,7 @@ def test_without_a_word_from_the_server_changes_are_still_seen(postgres: Postgre
 
 
 def test_a_database_from_before_there_were_boards_gets_one(postgres: PostgresServer) -> None:
-    """Tables of the first version get the new one, once, whoever comes first, and stores in them stay as they are."""
+    """Tables of the first version are migrated once, by the first process to come, and their stores stay unchanged."""
     with database(postgres) as url:
         store = PostgresStore(url, namespace="old")
         store.recover()
@@ -122,23 +122,23 @@ def test_a_database_from_before_there_were_boards_gets_one(postgres: PostgresSer
             assert connection.execute("SELECT version FROM fairlane_schema").fetchone() == (VERSION,)
 
 
-def test_clusters_in_one_database_are_apart(postgres: PostgresServer) -> None:
+def test_clusters_in_one_database_are_separate(postgres: PostgresServer) -> None:
     """Two namespaces have two boards."""
     with database(postgres) as url, boards(url) as (board,):
         assert board.put("x", b"1", version=None) is not None
-        other = PostgresBoard(url, namespace="y", patience_ms=10_000)
+        other = PostgresBoard(url, namespace="y", network_timeout_ms=10_000)
         assert other.read() == {}
         other.close()
 
 
-def test_a_namespace_leaves_room_for_its_groups() -> None:
-    """What is too long for the stores of the longest names of groups is refused at once."""
+def test_a_namespace_leaves_space_for_its_groups() -> None:
+    """A namespace too long for the stores of groups with the longest names is refused at once."""
     with pytest.raises(InvalidArgument, match="1 to 64"):
-        PostgresBoard("", namespace="n" * 65, patience_ms=10_000)
+        PostgresBoard("", namespace="n" * 65, network_timeout_ms=10_000)
 
 
-def test_a_server_that_is_not_there_is_a_failure_and_waiting_is_not() -> None:
-    """A database that can't be reached fails who reads, without any secret; who waits waits, and does not spin."""
+def test_an_unreachable_server_fails_reads_and_not_waits() -> None:
+    """A read of an unreachable database fails without showing any secret; a wait waits, and does not spin."""
     with boards("postgresql://fairlane:hidden@/postgres?host=/nowhere/at/all") as (board,):
         for _ in range(2):
             with pytest.raises(StoreFailed, match="could not be reached") as caught:

@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL does that no contract tells."""
+"""Behaviour of the PostgreSQL store beyond the contract."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def starts(store: PostgresStore) -> list[int]:
     return [page.sequence for page in store.pages(0)]
 
 
-def test_namespaces_are_apart(postgres: PostgresServer, namespace: str) -> None:
-    """Two stores of one database are open at the same time, and neither sees anything of the other."""
+def test_namespaces_are_separate(postgres: PostgresServer, namespace: str) -> None:
+    """Two stores of one database are open at the same time, and neither sees data of the other."""
     with opened(postgres.url, namespace) as one, opened(postgres.url, f"{namespace}-other") as other:
         one.write(commit_of(1, 1, bodies=[(1, b"one")]))
         one.sync()
@@ -76,7 +76,7 @@ def test_namespaces_are_apart(postgres: PostgresServer, namespace: str) -> None:
 
 
 def test_several_writes_are_one_transaction(postgres: PostgresServer, namespace: str) -> None:
-    """What is written before a sync becomes visible to others all at once, with the sync."""
+    """Commits written before a sync become visible to others all at once, with the sync."""
     with opened(postgres.url, namespace) as store, psycopg.connect(postgres.url, autocommit=True) as other:
 
         def seen() -> list[tuple[int, str]]:
@@ -91,8 +91,8 @@ def test_several_writes_are_one_transaction(postgres: PostgresServer, namespace:
         assert len({made_by for _, made_by in seen()}) == 1
 
 
-def test_a_lost_connection_is_a_failure_and_recovery_mends_it(postgres: PostgresServer, namespace: str) -> None:
-    """After its session was ended the store refuses everything, then opens anew with what was synced."""
+def test_a_lost_connection_is_a_failure_and_recovery_repairs_it(postgres: PostgresServer, namespace: str) -> None:
+    """After its session was ended the store refuses everything, then reopens with the synced commits."""
     with opened(postgres.url, namespace) as store:
         store.write(commit_of(1, 1))
         store.sync()
@@ -108,7 +108,7 @@ def test_a_lost_connection_is_a_failure_and_recovery_mends_it(postgres: Postgres
         assert starts(store) == [1, 2]
 
 
-def test_who_lost_its_connection_learns_that_it_was_taken_over(postgres: PostgresServer, namespace: str) -> None:
+def test_an_owner_that_lost_its_connection_learns_of_a_takeover(postgres: PostgresServer, namespace: str) -> None:
     """Recovery after a failure does not take the store back from another process."""
     with opened(postgres.url, namespace) as store:
         end_sessions(postgres)
@@ -121,10 +121,10 @@ def test_who_lost_its_connection_learns_that_it_was_taken_over(postgres: Postgre
             other.sync()
 
 
-def test_who_never_heard_that_it_got_the_store_still_has_it(
+def test_an_opening_whose_answer_was_lost_still_owns_the_store(
     postgres: PostgresServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
+    """When the answer to an opening is lost, first or later, the next attempt is not locked out by the one before."""
     store = PostgresStore(postgres.url, namespace=namespace, ownership=Ownership(sends_heartbeats=False))
     take = PostgresLog.take
 
@@ -143,10 +143,10 @@ def test_who_never_heard_that_it_got_the_store_still_has_it(
     store.close()
 
 
-def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
+def test_a_process_stopped_in_the_middle_of_a_transaction_locks_no_one_out(
     postgres: PostgresServer, namespace: str
 ) -> None:
-    """Who takes over ends the session of an owner whose half-sent transaction locks the log."""
+    """A takeover ends the session of an owner whose half-sent transaction locks the log."""
     with opened(postgres.url, namespace), psycopg.connect(postgres.url) as stopped:
         row = stopped.execute("SELECT session FROM fairlane_logs WHERE namespace = %s", (namespace,)).fetchone()
         assert row is not None
@@ -159,8 +159,8 @@ def test_a_process_stopped_in_the_midst_of_a_transaction_keeps_nobody_out(
             stopped.execute("COMMIT")
 
 
-def test_another_writer_is_noticed(postgres: PostgresServer, namespace: str) -> None:
-    """A log that does not end where we left it is a failure, even under our own epoch, and nothing is committed."""
+def test_another_writer_is_detected(postgres: PostgresServer, namespace: str) -> None:
+    """A log with an unexpected end is a failure, even under our own epoch, and nothing is committed."""
     with opened(postgres.url, namespace) as store:
         with psycopg.connect(postgres.url, autocommit=True) as other:
             other.execute("UPDATE fairlane_logs SET next_sequence = 5 WHERE namespace = %s", (namespace,))
@@ -171,8 +171,8 @@ def test_another_writer_is_noticed(postgres: PostgresServer, namespace: str) -> 
         assert store.bodies([1]) == [None]
 
 
-def test_a_commit_that_only_lost_a_race_is_sent_again(postgres: PostgresServer, namespace: str) -> None:
-    """Where the engine resolves conflicts by rolling one side back, the store repeats its transaction by itself."""
+def test_a_commit_that_lost_a_race_is_repeated(postgres: PostgresServer, namespace: str) -> None:
+    """If the engine resolves conflicts by rolling one side back, the store repeats its transaction."""
     with new_database(postgres) as url:
         strict = make_conninfo(url, options="-c default_transaction_isolation=serializable")
         with opened(strict, namespace) as store, psycopg.connect(url) as other:
@@ -193,7 +193,7 @@ def test_a_commit_that_only_lost_a_race_is_sent_again(postgres: PostgresServer, 
 
 @pytest.mark.parametrize("_time", range(12))
 def test_many_may_make_the_tables_at_the_same_time(postgres: PostgresServer, _time: int) -> None:
-    """Processes that meet an empty database together all get their stores; they get in each other's way variously."""
+    """Processes that open stores in an empty database at the same time all succeed, however they collide."""
     with new_database(postgres) as url:
         stores = [
             PostgresStore(url, namespace=f"n{at}", ownership=Ownership(sends_heartbeats=False)) for at in range(8)
@@ -219,18 +219,18 @@ def test_many_may_make_the_tables_at_the_same_time(postgres: PostgresServer, _ti
 
 
 def test_a_later_version_of_the_tables_is_refused(postgres: PostgresServer, namespace: str) -> None:
-    """Tables that a later Fairlane has made are left alone, with an error that tells both versions."""
+    """Tables of a later version of Fairlane are left unchanged, with an error that names both versions."""
     with new_database(postgres) as url:
         with opened(url, namespace):
             pass
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE fairlane_schema SET version = 99")
-        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlane knows {schema.VERSION}"):
+        with pytest.raises(StoreCorrupt, match=f"version 99; this version of Fairlane supports {schema.VERSION}"):
             PostgresStore(url).recover()
 
 
-def test_tables_that_are_there_need_no_right_to_make_some(postgres: PostgresServer, namespace: str) -> None:
-    """A user who may only read and write rows can open a store once somebody has made the tables."""
+def test_existing_tables_need_no_right_to_create_tables(postgres: PostgresServer, namespace: str) -> None:
+    """A user that may only read and write rows can open a store once the tables exist."""
     with new_database(postgres) as url:
         with opened(url, namespace):
             pass
@@ -255,8 +255,8 @@ def test_durability_is_that_of_the_session(postgres: PostgresServer, namespace: 
         store.close()
 
 
-def test_a_server_that_is_not_there_is_a_failure() -> None:
-    """A database that can't be reached is told as such, without any secret."""
+def test_an_unreachable_server_is_a_failure() -> None:
+    """The error for an unreachable database says so, and shows no secret."""
     store = PostgresStore("postgresql://fairlane:hidden@/postgres?host=/nowhere/at/all")
     with pytest.raises(StoreFailed, match="could not be reached") as caught:
         store.recover()
@@ -264,13 +264,13 @@ def test_a_server_that_is_not_there_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("options", [{"namespace": ""}, {"namespace": "a\nb"}, {"durability": "fsnyc"}])
-def test_what_makes_no_sense_is_refused(options: dict[str, str]) -> None:
-    """Bad options are told when the store is named, before anything is connected."""
+def test_invalid_options_are_refused(options: dict[str, str]) -> None:
+    """Invalid options are refused when the store is created, before it connects."""
     with pytest.raises(InvalidArgument):
         PostgresStore("postgresql:///x", **options)  # type: ignore[arg-type] # that is the mistake
 
 
-def test_an_address_that_makes_no_sense_is_refused() -> None:
-    """What libpq can't understand is told as the caller's mistake."""
-    with pytest.raises(InvalidArgument, match="can't be found"):
+def test_an_invalid_address_is_refused() -> None:
+    """An address that libpq cannot parse is an invalid argument."""
+    with pytest.raises(InvalidArgument, match="Invalid PostgreSQL connection string"):
         PostgresStore("postgresql:///x?nonsense=1").recover()

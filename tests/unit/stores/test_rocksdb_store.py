@@ -1,4 +1,4 @@
-"""What RocksDB must do beyond the contract: keep its promises through kills and failures, and say what is wrong."""
+"""Behaviour of the RocksDB store beyond the contract: durability through kills and failures, and clear errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(folder: Path, **options: Any) -> Iterator[RocksDbStore]:
 
 @contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
-    """Let the operating system refuse to make files larger than this, as if the disk were full."""
+    """Limit the size of files in the operating system, as if the disk were full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -58,7 +58,7 @@ def check_holds(store: RocksDbStore, commits: int) -> None:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-def test_what_was_synced_outlives_a_killed_process(tmp_path: Path, durability: str) -> None:
+def test_synced_commits_survive_a_killed_process(tmp_path: Path, durability: str) -> None:
     """A process that is killed right after a sync leaves every commit, with either durability."""
     assert write_and_die(tmp_path, commits=40, durability=durability) == -signal.SIGKILL
     with opened(tmp_path) as store:
@@ -79,8 +79,8 @@ def test_a_torn_log_opens_with_the_first_commits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", [bytes(3000), b"\xa5" * 3000])
-def test_a_log_with_rubbish_at_its_end_opens(tmp_path: Path, rest: bytes) -> None:
-    """What a file system may append to a log that was being written is passed over."""
+def test_a_log_with_garbage_at_its_end_opens(tmp_path: Path, rest: bytes) -> None:
+    """Bytes that a file system may append to a log that was being written are ignored."""
     write_and_die(tmp_path, commits=5)
     with largest(tmp_path, ".log").open("ab") as log:
         log.write(rest)
@@ -89,7 +89,7 @@ def test_a_log_with_rubbish_at_its_end_opens(tmp_path: Path, rest: bytes) -> Non
 
 
 def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
-    """RocksDB can't tell it from a torn end, so what comes after is lost; what comes before is whole."""
+    """RocksDB cannot tell it from a torn end, so the commits after it are lost; those before are complete."""
     write_and_die(tmp_path, commits=40)
     log = largest(tmp_path, ".log")
     damage(log, log.stat().st_size // 2)
@@ -101,16 +101,16 @@ def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
 
 
 def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
-    """One process writes at a time, and the other is told; afterwards it can open."""
+    """One process writes at a time, and the other gets an error; afterwards it can open the store."""
     store = RocksDbStore(tmp_path)
-    with held_open(tmp_path), pytest.raises(StoreLocked, match="open elsewhere"):
+    with held_open(tmp_path), pytest.raises(StoreLocked, match="Another process has the store open"):
         store.recover()
     assert store.recover() == Extent(first=1, base=1, next_sequence=1)
     store.close()
 
 
 def test_a_store_open_in_this_process_is_refused(tmp_path: Path) -> None:
-    """A second store on the folder is refused, and the first goes on."""
+    """A second store on the folder is refused, and the first continues."""
     with opened(tmp_path) as store:
         with pytest.raises(StoreLocked, match="This process has the store open already"):
             RocksDbStore(tmp_path).recover()
@@ -138,12 +138,12 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "FAIRLANE").write_text("fairlane store, format 2\n")
-    with pytest.raises(StoreCorrupt, match=r"has format 2.*knows 1"):
+    with pytest.raises(StoreCorrupt, match=r"has format 2.*supports 1"):
         RocksDbStore(tmp_path).recover()
 
 
-def test_a_mark_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """A mark that names no format is damage, not a folder of someone else."""
+def test_an_unreadable_mark_is_reported(tmp_path: Path) -> None:
+    """A mark that names no format is damage, not a foreign folder."""
     with opened(tmp_path):
         pass
     (tmp_path / "FAIRLANE").write_bytes(b"\xff\x00")
@@ -151,10 +151,10 @@ def test_a_mark_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         RocksDbStore(tmp_path).recover()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """A path through a file can't be a folder."""
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    """A path through a file cannot be a folder."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreFailed, match="can't be used"):
+    with pytest.raises(StoreFailed, match="Cannot use the folder"):
         RocksDbStore(tmp_path / "file" / "store").recover()
 
 
@@ -165,8 +165,8 @@ def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST"])
-def test_a_damaged_root_is_told(tmp_path: Path, name: str) -> None:
-    """Where RocksDB finds its root damaged, the store is corrupt."""
+def test_a_damaged_root_is_reported(tmp_path: Path, name: str) -> None:
+    """If RocksDB finds its root damaged, the store is corrupt."""
     write_and_die(tmp_path, commits=3)
     root = next(tmp_path.rglob(f"{name}*"))
     root.write_bytes(b"damaged" + root.read_bytes()[7:-1])
@@ -175,15 +175,15 @@ def test_a_damaged_root_is_told(tmp_path: Path, name: str) -> None:
 
 
 def test_a_lost_root_is_not_replaced_by_a_new_store(tmp_path: Path) -> None:
-    """Where RocksDB would begin anew and forget what is there, the store is corrupt."""
+    """If RocksDB would create a new database and ignore the existing data, the store is corrupt."""
     write_and_die(tmp_path, commits=3)
     next(tmp_path.rglob("CURRENT")).unlink()
-    with pytest.raises(StoreCorrupt, match="lacks the file CURRENT"):
+    with pytest.raises(StoreCorrupt, match="the file CURRENT is missing"):
         RocksDbStore(tmp_path).recover()
 
 
-def test_a_damaged_page_is_told_and_the_store_can_be_recovered_at_once(tmp_path: Path) -> None:
-    """A read that finds damage says so, and what it held of the database does not keep it locked."""
+def test_a_damaged_page_is_reported_and_the_store_can_be_recovered_at_once(tmp_path: Path) -> None:
+    """A read that finds damage raises, and its traceback does not keep the database locked."""
     with opened(tmp_path) as store:
         store.write(commit_of(1, 5000))
     with opened(tmp_path):
@@ -196,16 +196,16 @@ def test_a_damaged_page_is_told_and_the_store_can_be_recovered_at_once(tmp_path:
     store.close()
 
 
-def test_a_failed_write_is_told_and_recovery_mends_it(tmp_path: Path) -> None:
-    """When the disk takes no more, the write fails, nothing more is taken, and recovery finds whole commits."""
+def test_a_failed_write_is_reported_and_recovery_repairs_it(tmp_path: Path) -> None:
+    """When the disk is full, the write fails, no more writes are accepted, and recovery finds complete commits."""
     with opened(tmp_path) as store:
         store.write(commit_of(1, 1, bodies=[(1, b"one")]))
         store.sync()
         with files_limited_to(200_000), pytest.raises(StoreFailed, match="could not write") as caught:
             store.write(commit_of(2, 1, bodies=[(2, bytes(1_000_000))]))
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="not been recovered"):
             store.write(commit_of(2, 1))
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="not been recovered"):
             store.sync()
         assert caught.value.__traceback__ is not None
         assert store.recover() == Extent(first=1, base=1, next_sequence=2)
@@ -214,16 +214,16 @@ def test_a_failed_write_is_told_and_recovery_mends_it(tmp_path: Path) -> None:
         assert store.bodies([1, 2]) == [b"one", b"two"]
 
 
-def test_recovery_without_closing_keeps_what_was_written(tmp_path: Path) -> None:
-    """Opening anew in the same process loses nothing that reached the log."""
+def test_recovery_without_closing_keeps_written_commits(tmp_path: Path) -> None:
+    """Reopening in the same process loses nothing that reached the log."""
     with opened(tmp_path) as store:
         store.write(commit_of(1, 2, bodies=[(1, b"one")]))
         assert store.recover() == Extent(first=1, base=1, next_sequence=3)
         assert store.bodies([1]) == [b"one"]
 
 
-def test_the_place_of_dropped_bodies_is_freed(tmp_path: Path) -> None:
-    """A hundred times what is kept goes through the store, and it does not grow with that."""
+def test_the_space_of_dropped_bodies_is_freed(tmp_path: Path) -> None:
+    """A hundred times as much as is kept passes through the store without making it grow."""
     body = os.urandom(64 * 1024)
     with opened(tmp_path, durability="os") as store:
         for sequence in range(1, 6001):
@@ -236,7 +236,7 @@ def test_the_place_of_dropped_bodies_is_freed(tmp_path: Path) -> None:
 
 
 def test_trimming_many_pages_at_once_leaves_the_rest(tmp_path: Path) -> None:
-    """More pages than are deleted one by one go in one stroke, and are gone after reopening."""
+    """Many pages are deleted as a range, and are gone after reopening."""
     with opened(tmp_path) as store:
         for sequence in range(1, 1001):
             store.write(commit_of(sequence, 1))

@@ -1,4 +1,4 @@
-"""What a board in S3 does that no contract tells."""
+"""Behaviour of the S3 board beyond the contract."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 
 class RepeatingBucket(S3Bucket):
-    """A bucket on a bad line: the answer to each write is lost, and the client sends it again."""
+    """A bucket on a bad network: the answer to each write is lost, and the client repeats it."""
 
     def create(self, name: str, data: bytes) -> str | None:
         if name.startswith("board/"):
@@ -44,8 +44,8 @@ def address() -> str:
     return f"{BUCKET}/s3-board-{next(_numbers)}"
 
 
-def test_a_write_that_was_sent_twice_is_known_as_our_own(s3: S3Server, address: str) -> None:
-    """Where the first sending was carried out and the second is refused, the change is told as made."""
+def test_a_repeated_write_is_recognised_as_our_own(s3: S3Server, address: str) -> None:
+    """When the first request was carried out and the second is refused, the change counts as made."""
     board = S3Board(RepeatingBucket(address, endpoint=s3.endpoint, is_anonymous=True))
     other = S3Board(S3Bucket(address, endpoint=s3.endpoint, is_anonymous=True))
     made = board.put("x", b"1", version=None)
@@ -62,7 +62,7 @@ def test_a_write_that_was_sent_twice_is_known_as_our_own(s3: S3Server, address: 
 
 
 def test_only_what_has_changed_is_read_again(s3: S3Server, address: str) -> None:
-    """Looking at a board costs one listing, and a read for each entry that is new."""
+    """Reading a board costs one listing, and one read per new entry."""
     bucket = CountingBucket(address, endpoint=s3.endpoint, is_anonymous=True)
     board, other = S3Board(bucket), S3Board(S3Bucket(address, endpoint=s3.endpoint, is_anonymous=True))
     entries = {name: other.put(name, b"1", version=None) for name in ("a", "b", "c")}
@@ -76,16 +76,16 @@ def test_only_what_has_changed_is_read_again(s3: S3Server, address: str) -> None
     assert bucket.reads == 4
 
 
-def test_what_is_no_entry_is_told_by_name(s3: S3Server, address: str) -> None:
-    """An object that somebody else has put there is not taken for an entry."""
+def test_a_foreign_object_is_reported_by_name(s3: S3Server, address: str) -> None:
+    """An object that is not ours is not taken for an entry."""
     bucket = S3Bucket(address, endpoint=s3.endpoint, is_anonymous=True)
     bucket.create("board/strange", b"hello")
     with pytest.raises(StoreCorrupt, match="board/strange"):
         S3Board(bucket).read()
 
 
-def test_a_server_that_is_not_there_is_a_failure() -> None:
-    """A bucket that can't be reached fails who reads; who waits waits."""
+def test_an_unreachable_server_fails_reads_and_not_waits() -> None:
+    """A read of an unreachable bucket fails; a wait waits."""
     board = S3Board(S3Bucket("nowhere/x", endpoint="http://127.0.0.1:9", is_anonymous=True))
     with pytest.raises(StoreFailed):
         board.read()

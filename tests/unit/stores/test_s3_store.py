@@ -1,4 +1,4 @@
-"""What a store in S3 does that no contract tells."""
+"""Behaviour of the S3 store beyond the contract."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fill(store: S3Store, sequences: range, *, body: bytes = b"x" * 1_000) -> Non
 
 
 def test_segments_become_one_run(bucket: S3Bucket) -> None:
-    """Many small objects are merged into one, which has all that is needed, also for the next process."""
+    """Many small objects are merged into one, which holds all that is needed, also for the next process."""
     with opened(bucket, segments_max=10) as store:
         fill(store, range(1, 41))
         assert compact(store) == 1
@@ -78,8 +78,8 @@ def test_segments_become_one_run(bucket: S3Bucket) -> None:
         assert again.bodies([1, 40, 41]) == [b"x" * 1_000] * 2 + [None]
 
 
-def test_what_is_not_needed_is_left_out(bucket: S3Bucket) -> None:
-    """Dropped bodies and trimmed pages are gone from the bucket once they were merged away."""
+def test_merging_leaves_out_what_is_not_needed(bucket: S3Bucket) -> None:
+    """Dropped bodies and trimmed pages are gone from the bucket after a merge."""
     with opened(bucket, segments_max=10) as store:
         fill(store, range(1, 31))
         compact(store)
@@ -99,7 +99,7 @@ def test_what_is_not_needed_is_left_out(bucket: S3Bucket) -> None:
 
 
 def test_a_body_that_was_dropped_stays_so_while_its_run_is_too_big_to_merge(bucket: S3Bucket) -> None:
-    """A run that is left alone keeps a dropped body, but no process that opens the store later sees it."""
+    """A run that is not merged keeps a dropped body, but no process that opens the store later sees it."""
     big = bytes(RUN_BYTES_MAX // 4)
     with opened(bucket, segments_max=4) as store:
         store.write(commit_of(1, 1, bodies=[(number, big) for number in range(1, 5)]))
@@ -114,8 +114,8 @@ def test_a_body_that_was_dropped_stays_so_while_its_run_is_too_big_to_merge(buck
         assert [body is not None for body in again.bodies([1, 2, 3, 4, 11])] == [False, True, True, True, True]
 
 
-def test_a_run_of_which_little_is_needed_is_written_anew(bucket: S3Bucket) -> None:
-    """When most of a big run was dropped, its room is given back without waiting for new segments."""
+def test_a_sparse_run_is_rewritten(bucket: S3Bucket) -> None:
+    """When most of a big run was dropped, its space is freed without waiting for new segments."""
     with opened(bucket, segments_max=4) as store:
         store.write(commit_of(1, 1, bodies=[(number, bytes(200_000)) for number in range(1, 11)]))
         store.sync()
@@ -129,7 +129,7 @@ def test_a_run_of_which_little_is_needed_is_written_anew(bucket: S3Bucket) -> No
 
 
 def test_the_number_of_runs_grows_slowly(bucket: S3Bucket) -> None:
-    """Hundreds of segments that are all needed end in a handful of runs."""
+    """Hundreds of segments that are all needed end in a few runs."""
     with opened(bucket, segments_max=8) as store:
         for start in range(1, 401, 8):
             fill(store, range(start, start + 8), body=b"x" * 100)
@@ -138,8 +138,8 @@ def test_the_number_of_runs_grows_slowly(bucket: S3Bucket) -> None:
         assert store.bodies(list(range(1, 401))) == [b"x" * 100] * 400
 
 
-def test_what_an_interrupted_merge_left_is_deleted(bucket: S3Bucket) -> None:
-    """A run that no manifest names, and segments that a run stands for, are gone after the next opening."""
+def test_leftovers_of_an_interrupted_merge_are_deleted(bucket: S3Bucket) -> None:
+    """A run that no manifest names, and segments that a run replaces, are gone after the next opening."""
     with opened(bucket, segments_max=4) as store:
         fill(store, range(1, 10))
         kept = {name: bucket.read(f"segments/{name}") for name in segments(bucket)}
@@ -155,7 +155,7 @@ def test_what_an_interrupted_merge_left_is_deleted(bucket: S3Bucket) -> None:
 
 
 def test_merging_beside_commits_and_reads_is_safe(bucket: S3Bucket) -> None:
-    """While two threads merge all the time, every read finds what was written, and nothing fails."""
+    """While two threads merge continuously, every read finds what was written, and nothing fails."""
     failures: list[BaseException] = []
     over = threading.Event()
     with opened(bucket, segments_max=2) as store:
@@ -186,8 +186,8 @@ def test_merging_beside_commits_and_reads_is_safe(bucket: S3Bucket) -> None:
 # --------------------------------------------------------------------------------------------------------- bad weather
 
 
-def test_a_missing_segment_is_noticed(bucket: S3Bucket) -> None:
-    """A hole among the segments is damage, never silently less."""
+def test_a_missing_segment_is_detected(bucket: S3Bucket) -> None:
+    """A gap among the segments is damage, never silently ignored."""
     with opened(bucket) as store:
         fill(store, range(1, 6))
     bucket.delete([f"segments/{3:016d}"])
@@ -195,8 +195,8 @@ def test_a_missing_segment_is_noticed(bucket: S3Bucket) -> None:
         S3Store(bucket).recover()
 
 
-def test_a_missing_run_is_noticed(bucket: S3Bucket) -> None:
-    """A run that the manifest names must be there."""
+def test_a_missing_run_is_detected(bucket: S3Bucket) -> None:
+    """A run that the manifest names must exist."""
     with opened(bucket, segments_max=2) as store:
         fill(store, range(1, 6))
         compact(store)
@@ -206,8 +206,8 @@ def test_a_missing_run_is_noticed(bucket: S3Bucket) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"FLS1\x00\x00\x00\x05abc", b"something else entirely"])
-def test_a_damaged_segment_is_noticed(bucket: S3Bucket, damage: bytes) -> None:
-    """An object that can't be read is damage."""
+def test_a_damaged_segment_is_detected(bucket: S3Bucket, damage: bytes) -> None:
+    """An object that cannot be decoded is damage."""
     with opened(bucket) as store:
         fill(store, range(1, 4))
     bucket.delete([f"segments/{2:016d}"])
@@ -218,21 +218,21 @@ def test_a_damaged_segment_is_noticed(bucket: S3Bucket, damage: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["{", json.dumps({"format": 99})])
 def test_a_manifest_of_another_version_is_refused(bucket: S3Bucket, text: str) -> None:
-    """A manifest that can't be read, or is of a later format, is left alone."""
+    """A manifest that cannot be decoded, or has a later format, is left unchanged."""
     bucket.create("manifest.json", text.encode())
     with pytest.raises(StoreCorrupt):
         S3Store(bucket).recover()
 
 
-def test_a_server_that_is_not_there_is_a_failure() -> None:
-    """An endpoint that nobody answers at is told as such."""
+def test_an_unreachable_server_is_a_failure() -> None:
+    """The error for an unreachable endpoint says so."""
     store = S3Store(S3Bucket("bucket/prefix", endpoint="http://127.0.0.1:9", is_anonymous=True))
     with pytest.raises(StoreFailed, match="s3://bucket/prefix could not"):
         store.recover()
 
 
 class Careless(BaseHTTPRequestHandler):
-    """An object server that stores what it is sent and heeds no condition, as some do."""
+    """An object server that stores everything and ignores conditions, as some do."""
 
     objects: dict[str, bytes]
 
@@ -256,11 +256,11 @@ class Careless(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_a_server_that_heeds_no_conditions_is_refused() -> None:
-    """Where two processes could overwrite each other, no store is opened, and the error says why."""
+def test_a_server_that_ignores_conditions_is_refused() -> None:
+    """If two processes could overwrite each other, no store is opened, and the error says why."""
     handler = type("Handler", (Careless,), {"objects": {}})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -272,12 +272,12 @@ def test_a_server_that_heeds_no_conditions_is_refused() -> None:
 
 
 class LossyBucket(S3Bucket):
-    """A bucket whose answers can get lost on the way: the client asks again, or gives up."""
+    """A bucket whose answers can get lost: the client repeats the request, or gives up."""
 
     is_repeated = False
     """Whether each write is sent twice, since the first answer was lost."""
     gives_up_on = ""
-    """The object of which the next write is done, but never answered."""
+    """The object whose next write is carried out, but never answered."""
 
     def create(self, name: str, data: bytes) -> str | None:
         if self.is_repeated:
@@ -304,20 +304,20 @@ def lossy(s3: S3Server) -> LossyBucket:
     return LossyBucket(f"{BUCKET}/lossy-{next(_numbers)}", endpoint=s3.endpoint, is_anonymous=True)
 
 
-def test_a_write_that_was_repeated_is_no_failure(lossy: LossyBucket) -> None:
-    """When a write is sent twice because its first answer was lost, the second finds its own work and is content."""
+def test_a_repeated_write_is_no_failure(lossy: LossyBucket) -> None:
+    """When a write is repeated because its first answer was lost, the second attempt recognises its own work."""
     with opened(lossy, segments_max=3) as store:
         lossy.is_repeated = True
         fill(store, range(1, 6))
         store.renew()
         assert compact(store) == 1
         assert [page.sequence for page in store.pages(0)] == list(range(1, 6))
-        lossy.is_repeated = False  # no probe would understand it
+        lossy.is_repeated = False  # the probe of the next opening would not expect repetitions
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "segments/"])
-def test_who_never_heard_that_it_got_the_store_still_has_it(lossy: LossyBucket, name: str) -> None:
-    """When the answer to an opening is lost, first or later, the next try is not kept out by the one before."""
+def test_an_opening_whose_answer_was_lost_still_owns_the_store(lossy: LossyBucket, name: str) -> None:
+    """When the answer to an opening is lost, first or later, the next attempt is not locked out by the one before."""
     store = S3Store(lossy, window_ms=0, ownership=Ownership(sends_heartbeats=False))
     for sequence in (1, 2):
         lossy.gives_up_on = name
@@ -363,7 +363,7 @@ def test_closing_waits_for_no_window(bucket: S3Bucket) -> None:
 
 
 @pytest.mark.parametrize("window_ms", [-1, 60_001])
-def test_a_window_that_makes_no_sense_is_refused(bucket: S3Bucket, window_ms: int) -> None:
-    """A window is from nothing to a minute."""
+def test_an_invalid_window_is_refused(bucket: S3Bucket, window_ms: int) -> None:
+    """A window is 0 to 60 seconds."""
     with pytest.raises(InvalidArgument, match="window_ms"):
         S3Store(bucket, window_ms=window_ms)

@@ -15,8 +15,8 @@ from fairlane.assembly import open_board, open_store
 from fairlane.errors import InvalidArgument
 
 
-def test_the_kind_of_a_store_follows_from_its_name(tmp_path: Path) -> None:
-    """Nothing is memory, a folder is RocksDB, and a URL names the others."""
+def test_the_kind_of_a_store_follows_from_its_path(tmp_path: Path) -> None:
+    """No path is memory, a folder is RocksDB, and a URL names the others."""
     kinds = {
         None: MemoryStore,
         str(tmp_path): RocksDbStore,
@@ -28,8 +28,8 @@ def test_the_kind_of_a_store_follows_from_its_name(tmp_path: Path) -> None:
     assert isinstance(open_store(tmp_path), RocksDbStore)
 
 
-def test_what_is_postgres_own_is_passed_on() -> None:
-    """The options of libpq stay in its URL, and ours don't; hosts, sockets and passwords are left as they are."""
+def test_options_of_postgresql_are_passed_on() -> None:
+    """The options of libpq stay in its URL, and ours don't; hosts, sockets and passwords are unchanged."""
     url = parse_store_url("postgres://ann:pass@/db?host=/run/pg&sslmode=require&namespace=x&owner=a%2Fb")
     assert url.address == "postgresql://ann:pass@/db?host=%2Frun%2Fpg&sslmode=require"
     assert dict(url.options) == {"namespace": "x", "owner": "a/b"}
@@ -38,39 +38,39 @@ def test_what_is_postgres_own_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("url", "cause"),
     [
-        ("mysql://db/x", "not at mysql://"),
+        ("mysql://db/x", "scheme mysql://"),
         ("s3://", "s3://BUCKET/PREFIX"),
-        ("s3://key:secret@bucket/x", "credentials come from elsewhere"),
+        ("s3://key:secret@bucket/x", "without credentials"),
         ("s3://bucket/x?window=5", "no option 'window'"),
-        ("s3://bucket/x?window_ms=soon", "whole number"),
-        ("s3://bucket/x?window_ms=99999999", "window_ms is from"),
+        ("s3://bucket/x?window_ms=soon", "must be an integer"),
+        ("s3://bucket/x?window_ms=99999999", "window_ms must be 0 to"),
         ("s3://bucket/x?anonymous=perhaps", "true or false"),
         ("postgresql:///x?heartbeat_timeout_ms=1", "heartbeat_timeout_ms must be 100 to"),
         ("postgresql:///x?owner=", "owner of a store"),
-        ("postgresql:///x?namespace=", "namespace has"),
-        ("postgresql://[x", "makes no sense"),
+        ("postgresql:///x?namespace=", "namespace must have"),
+        ("postgresql://[x", "Invalid store URL"),
     ],
 )
-def test_what_makes_no_sense_is_refused(url: str, cause: str) -> None:
-    """A URL that no store has is told, with what to change."""
+def test_an_invalid_url_is_refused(url: str, cause: str) -> None:
+    """The error for an invalid URL says what to change."""
     with pytest.raises(InvalidArgument, match=cause):
         open_store(url)
 
 
 def test_secrets_are_not_shown() -> None:
-    """What is shown of a URL has neither the password before the host nor that among the options."""
+    """The shown URL has neither the password before the host nor one among the options."""
     shown = shown_url("postgresql://ann:hidden@db:5432/q?password=hidden&sslmode=require")
     assert shown == "postgresql://ann@db:5432/q?password=***&sslmode=require"
     assert shown_url("s3://bucket/p?endpoint=http://h:1") == "s3://bucket/p?endpoint=http://h:1"
 
 
-def test_a_folder_is_no_url() -> None:
+def test_a_folder_is_not_a_url() -> None:
     """Paths of any kind are folders."""
     assert [is_url(text) for text in ("/var/lib", "data", "./s3:/x", "C:\\data", "s3://b")] == [False] * 4 + [True]
 
 
 def test_a_group_has_a_store_of_its_own_beside_the_board() -> None:
-    """The URL of a cluster gives that of each group: another namespace or prefix, the owner, and all the rest."""
+    """The URL of a group is that of its cluster with another namespace or prefix, and its owner."""
     url = group_url(
         "postgres://ann:pass@/db?host=/run/pg&namespace=x&force=true", "orders", owner="a b", heartbeat_timeout_ms=500
     )
@@ -92,8 +92,8 @@ def test_a_group_has_a_store_of_its_own_beside_the_board() -> None:
 @pytest.mark.parametrize(
     ("url", "group"), [("/folder", "x"), ("mysql://x", "x"), ("s3://bucket", "a/b"), ("s3://b", "")]
 )
-def test_a_group_that_can_be_nowhere_is_refused(url: str, group: str) -> None:
-    """A folder has no groups, and what can't name a queue names no group."""
+def test_an_invalid_group_is_refused(url: str, group: str) -> None:
+    """A folder has no groups, and a group needs a valid queue name."""
     with pytest.raises(InvalidArgument):
         group_url(url, group, owner="a", heartbeat_timeout_ms=500)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.journal.events import rows
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
@@ -32,7 +33,7 @@ def _plain(at_ms: int, service_ms: int, *, failures: int = 0, vanishes: bool = F
 
 
 def _kinds(broker: SteppedBroker) -> Counter[str]:
-    pages = broker.read_journal(after=0, count=100_000).pages
+    pages = broker.call(ReadSlice(after=0, count=100_000)).pages
     return Counter(str(row["kind"]) for page in pages for row in rows(page))
 
 

@@ -1,4 +1,4 @@
-"""Hooks written in Lua: ``on_enqueue`` and ``on_failure``, each in a sandbox of its own, behind a breaker."""
+"""Lua hooks: ``on_enqueue`` and ``on_failure``, each in a sandbox of its own, behind a circuit breaker."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Queue(msgspec.Struct):
 
 
 class LuaHooks:
-    """Runs the scripts of queues in sandboxes of ``lua_sandbox``. Satisfies the ``Hooks`` port.
+    """Runs the scripts of queues in sandboxes. Implements the ``Hooks`` port.
 
-    For one thread at a time; ``check`` and ``try_*`` may run beside it on another. The time limit is measured in
-    processor time of the whole process, the only clock a script's runtime has: other busy threads bring it sooner.
+    For one thread at a time; ``check`` and ``try_*`` may run concurrently on another. The time limit is measured in
+    CPU time of the whole process, the only clock in a Lua runtime, so other busy threads make it end sooner.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class LuaHooks:
         breaker_threshold: int = 3,
         breaker_cooldown_ms: int = 10_000,
     ) -> None:
-        """Prepare to run scripts.
+        """Create a runner without scripts.
 
         Args:
-            config: returns the value of a configuration key for ``fairlane.get``, None if there is none.
+            config: returns the value of a config key for ``fairlane.get``, or None if there is none.
             timeout_ms: how long a script may take for one message.
-            memory_bytes_max: what a script may hold in memory.
-            breaker_threshold: after how many faults in a row the scripts of a queue are bypassed.
-            breaker_cooldown_ms: for how long they are.
+            memory_bytes_max: how much memory a script may use.
+            breaker_threshold: the number of consecutive faults after which the scripts of a queue are bypassed.
+            breaker_cooldown_ms: how long they are bypassed.
 
         Raises:
-            ValueError: a number is not whole, or too small.
+            ValueError: a number is not an integer, or too small.
         """
         _require("timeout_ms", timeout_ms, least=1)
         _require("memory_bytes_max", memory_bytes_max, least=65_536)
@@ -71,7 +71,7 @@ class LuaHooks:
         self._queues: dict[str, _Queue] = {}
 
     def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
-        """Return why these scripts can't be set, or None if they can. Changes nothing."""
+        """Return why these scripts cannot be set, or None if they can. Changes nothing."""
         scripts: tuple[tuple[HookName, str | None], ...] = (("on_enqueue", on_enqueue), ("on_failure", on_failure))
         for hook, script in scripts:
             if script is None:
@@ -83,7 +83,7 @@ class LuaHooks:
         return None
 
     def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
-        """Set the scripts of a queue, which ``check`` has found good. Its breaker closes and its counts go on."""
+        """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
         known = self._queues.get(queue)
         if known is None:
             breaker = Breaker(threshold=self._breaker_threshold, cooldown_ms=self._breaker_cooldown_ms)
@@ -99,36 +99,36 @@ class LuaHooks:
     def on_enqueue(
         self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
     ) -> list[EnqueueAnswer | None] | None:
-        """Ask about messages; None for each without an answer, or at once if the queue has no such script."""
+        """Run the script for messages. Return an answer or None for each, or None if the queue has no such script."""
         known = self._queues.get(queue)
         if known is None or known.on_enqueue is None:
             return None
         return known.hooks.ask(known.on_enqueue, questions, config=self._config, now_ms=now_ms)
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
-        """Ask about a failed attempt; None if there is no script or no answer."""
+        """Run the script for a failed attempt. Return None if there is no script or no answer."""
         known = self._queues.get(queue)
         if known is None or known.on_failure is None:
             return None
         return known.hooks.ask(known.on_failure, (question,), config=self._config, now_ms=now_ms)[0]
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
-        """Run a script on a sample, in a sandbox that is thrown away."""
+        """Run a script on a sample, in a temporary sandbox."""
         return self._try(script, queue, _ON_ENQUEUE, question)
 
     def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
-        """Run a script on a sample, in a sandbox that is thrown away."""
+        """Run a script on a sample, in a temporary sandbox."""
         return self._try(script, queue, _ON_FAILURE, question)
 
     def statistics(self, queue: str) -> HookStatistics:
-        """Return the counts of a queue. Whether the breaker is open is told as of the last call."""
+        """Return the counts of a queue, and whether its breaker was open at the last call."""
         known = self._queues.get(queue)
         if known is None:
             return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
         return known.hooks.statistics()
 
     def timings(self, queue: str) -> Histogram:
-        """Return how many seconds scripts took for a message; of messages that were asked about together the mean."""
+        """Return the distribution of seconds per message; messages of one batch count with their mean."""
         known = self._queues.get(queue)
         return Histogram(TIMES_S) if known is None else known.hooks.timings
 
@@ -157,7 +157,7 @@ class LuaHooks:
             sandbox = self._load(script, hook=dialogue.hook, queue=queue)
         except ScriptFault as fault:
             return HookTrial(answer=None, fault=str(fault), elapsed_us=_us_since(begun_ns))
-        begun_ns = perf_counter_ns()  # what counts is the call: that is what a message will wait for
+        begun_ns = perf_counter_ns()  # only the call counts: loading happens once, and no message waits for it
         sandbox.put(numbers, texts)
         reply = sandbox.ask(self._config)
         elapsed_us = _us_since(begun_ns)
@@ -173,4 +173,4 @@ def _us_since(begun_ns: int) -> int:
 
 def _require(name: str, number: int, *, least: int) -> None:
     if type(number) is not int or number < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r}.")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}.")

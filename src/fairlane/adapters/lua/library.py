@@ -1,8 +1,8 @@
 """The first half of the prelude: the limits of a call, and the functions that a script may use.
 
-What is not named here does not exist for a script. What it has in common with Lua's own libraries is made safe: no
-function takes or makes much more than 64 KiB, runs long without a look at the clock, shows an address, or can be
-replaced. See ``lua_prelude`` for how the parts work together.
+It is an allow-list: a function that is not named here does not exist for a script. Functions of Lua's own libraries are
+made safe: none takes or produces much more than 64 KiB, runs long without checking the clock, shows an address, or can
+be replaced. See ``prelude`` for how the parts work together.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ local byte, find, format, gmatch, gsub, match, rep, sub =
   string.byte, string.find, string.format, string.gmatch, string.gsub, string.match, string.rep, string.sub
 local insert, unpack = table.insert, table.unpack
 
-local TEXT_MAX = 65536          -- bytes a string function takes or makes
+local TEXT_MAX = 65536          -- bytes a string function takes or produces
 local PATTERN_MAX = 64          -- bytes of a pattern
 local STEPS_MAX = 5e6           -- steps a search may take, at worst: about 10 ms
-local STEPS_FREE = 5000         -- steps that need no look at the clock
+local STEPS_FREE = 5000         -- steps that need no check of the clock
 local LIST_MAX = 4096           -- entries a table function moves
 local NUMBER_TEXT_MAX = 128     -- bytes of a string that is read as a number
 local HEAP_SMALL_KB = 256       -- below this no single instruction takes long
-local LOOKS_FREE = 4            -- looks at a small heap that don't cost a look at the clock
-local CONFIG_KEYS_MAX = 32      -- keys one message may have to wait for
+local LOOKS_FREE = 4            -- checks with a small heap that don't read the clock
+local CONFIG_KEYS_MAX = 32      -- config keys that one message may read
 local CONFIG_KEY_MAX = 2048     -- bytes; the host has a limit in characters
 
 -- Limits ------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ local function capped(name, f)
   return function(s, ...) return f(text(s, name), ...) end
 end
 
--- What a pattern's worst case depends on: how many places in the subject it tries, and how many parts may be absent.
+-- What the worst case of a pattern depends on: how many positions it tries, and how many parts are optional.
 local function growth_of(pattern, is_anchor_known)
   local power, factor, at, last = 1, 1, 1, #pattern
   if byte(pattern, 1) == 94 and is_anchor_known then power, at = 0, 2 end        -- ^
@@ -148,7 +148,7 @@ end
 
 local function safe_gmatch(s, pattern)
   s = text(s, "gmatch")
-  local steps = steps_of(s, pattern, false)        -- there ^ is a sign like any other
+  local steps = steps_of(s, pattern, false)        -- gmatch treats ^ as an ordinary character
   local following = gmatch(s, pattern)
   return function()
     if steps > STEPS_FREE then look() end
@@ -299,7 +299,7 @@ for event, f in next, of_strings do
   end
 end
 
--- Functions that read numbers would read a long string through, again and again.
+-- Functions that take numbers would parse a long string again and again.
 local function numeric(f)
   return function(a, ...)
     if type(a) == "string" then a = safe_tonumber(a) end
@@ -324,5 +324,5 @@ kept.fila = kept.fairlane                          -- a script written for Fila 
 local environment = setmetatable({}, { __index = kept, __metatable = false })
 kept._G = environment
 
-for name in next, base do base[name] = nil end     -- nobody looks there any more; an allow-list has no leftovers
+for name in next, base do base[name] = nil end     -- unused from here on; an allow-list leaves nothing behind
 """

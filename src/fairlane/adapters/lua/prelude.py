@@ -1,27 +1,30 @@
-"""The inside of the sandbox, in Lua: how a script is asked, how it is stopped, how its answer leaves.
+"""The inside of the sandbox, in Lua: how a script is called, how it is stopped, and how its answer leaves.
 
-Theory of operation. A runtime holds one script and nothing of Python: strings and numbers go in and come out, and no
-Python object or callable ever enters. The host talks to it in three steps, because lupa moves arguments and results
-outside of Lua's protected mode: a memory limit that is hit there ends the process. So the limit is set only for the
-second step, which takes nothing and returns a number:
+Theory of operation
+-------------------
+A runtime holds one script and nothing of Python: strings and numbers go in and come out, and no Python object or
+callable ever enters. The host talks to it in three steps, because lupa moves arguments and results outside of Lua's
+protected mode, where hitting a memory limit ends the process. So the limit is set only for the second step, which takes
+no arguments and returns a number:
 
-1. ``put`` lays some messages into a table (no limit: these are the host's own bytes),
-2. ``run`` asks the script about one after the other (limits of time and memory),
-3. ``take`` hands out the flat answers, and ``fault`` says why the message behind them has none (no limit: no code of
-   the script runs).
+1. ``put`` stores messages in a table (no limit: these are the host's own bytes),
+2. ``run`` calls the script for one after the other (limits of time and memory),
+3. ``take`` returns the flat answers, and ``fault`` returns why the message after them has none (no limit: no code of
+the
+   script runs).
 
-*Time.* Every 100 instructions a hook looks whether time is up. Reading the clock is dear (a system call), so that a
-message has a few looks free, while the heap is small: most scripts end before. What one instruction or one library
-call can take is kept small instead: strings, patterns and tables have caps. When a limit is hit ``stopped`` is set, and
-``pcall`` passes the error on instead of catching it. A script has no metatables, coroutines or finalisers, so that none
-of its code runs while the error is on its way.
+*Time.* Every 100 instructions a debug hook checks whether time is up. Reading the clock is a system call, so a message
+has a few free checks while the heap is small; most scripts end before. Instead, the cost of a single instruction or
+library call is kept small: strings, patterns and tables have limits. When a limit is hit, ``stopped`` is set, and
+``pcall`` passes the error on instead of catching it. A script has no metatables, coroutines or finalisers, so none of
+its code runs while the error propagates.
 
-*Configuration.* ``fairlane.get`` finds values in a table. When one is missing, the message is given up, the host puts
-the value there, and the message is asked about again within the same time limit. A callable in its place could be made
-to raise, or to return a string at the brim of the memory limit, which would stop the process with the GIL held.
+*Config.* ``fairlane.get`` finds values in a table. If one is missing, the call is abandoned, the host stores the value,
+and the message is run again within the same time limit. A Python callable instead could be made to raise, or to return
+a string just at the memory limit, which would end the process with the GIL held.
 
-*State.* Globals that a script sets while it is loaded stay, but can't be changed: an assignment during a call is
-forgotten when the call ends. Locals and tables of the script live on, until a limit is hit and the sandbox is renewed.
+*State.* Globals that a script sets while it is loaded stay, but cannot be changed: an assignment during a call is
+dropped when the call ends. Locals and tables of the script live until a limit is hit and the sandbox is replaced.
 """
 
 from __future__ import annotations
@@ -33,8 +36,7 @@ from fairlane.adapters.lua.library import LIBRARY
 ALL_ANSWERED: Final = 0
 CONFIG_NEEDED: Final = 1
 FAULT: Final = 2
-ROOM_NEEDED: Final = 3
-"""What ``run`` returns. Room is needed when the answers not yet taken have become long."""
+"""What ``run`` returns. It also returns 3, when the host must take the answers before ``run`` continues."""
 
 TOO_LATE: Final = b"late"
 TOO_LARGE: Final = b"large"
@@ -47,18 +49,18 @@ local ENTRIES_MAX = 64          -- of a list in an answer
 local NAME_MAX = 65536          -- bytes of a string in an answer
 local NAME_SHORT = 64           -- bytes of a string in an answer that are not counted
 local NAME_KEPT = 4096          -- longer than any limit of the host, in bytes
-local OUT_BYTES_MAX = 32768     -- of answers kept back before the host is told to take them
+local OUT_BYTES_MAX = 32768     -- bytes of answers after which the host must take them
 
 local hook                                         -- the script's function
-local given = {}                                   -- what the host has put
-local place, last, texts_at = 1, 0, 1              -- of the next message's numbers, of the last ones, of its texts
-local out, top, out_bytes = {}, 0, 0               -- what the host will take
+local given = {}                                   -- the values that the host has put
+local place, last, texts_at = 1, 0, 1              -- indexes: the next message's numbers, the last numbers, its texts
+local out, top, out_bytes = {}, 0, 0               -- the values that the host will take
 local problem
 
--- Tables are read as they are: a script can't make a metatable, and those it can reach run no code on reading. Short
--- names take the short way, for this runs for every message.
+-- Tables are read directly: a script can't create a metatable, and those it can reach run no code on reading. Short
+-- names take a fast path, since this runs for every message.
 
--- Tells whether a long string may leave. What is too long for the host in any case stays here.
+-- Returns whether a long string may leave. A string that exceeds every limit of the host stays here.
 local function fits(value)
   local length = #value
   if length > NAME_MAX then error("returned a string longer than 64 KiB", 0) end
@@ -70,7 +72,7 @@ local function number_of(value)
   if type(value) == "number" then return value end
 end
 
--- Puts the names of a list behind a place, and returns how many; nil if it is no list of names.
+-- Stores the names of a list after an index and returns how many; nil if it is not a list of names.
 local function put_names(values, at)
   local count = 0
   for key, value in next, values do
@@ -151,7 +153,7 @@ local function put_failure_answer(answer)
   top = top + 2
 end
 
--- A table of the right size from the start is twice as fast as one that grows.
+-- A table created with the right size is twice as fast as one that grows.
 local shapes = {
   [0] = function() return {} end,
   function(g, p) return { [g[p]] = g[p + 1] } end,
@@ -239,7 +241,7 @@ end
 
 local function wanted() return needed, waits end
 
--- Passes the message that has no answer by, and says why: "late", "large" or "error" with a text.
+-- Skips the message that has no answer and returns why: "late", "large", or "error" with a text.
 local function fault()
   if hook then
     texts_at = texts_at + 2 * given[place + 1] + (ask == ask_on_failure and 2 or 0)

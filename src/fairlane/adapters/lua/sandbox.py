@@ -1,4 +1,4 @@
-"""One Lua runtime with one script in it: questions go in as flat values, flat answers or a fault come out."""
+"""One Lua runtime with one script: questions go in as flat values, and flat answers or a fault come out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ FAULT_LENGTH_MAX: Final = 500
 HookName: TypeAlias = Literal["on_enqueue", "on_failure"]
 Config: TypeAlias = Callable[[str], str | None]
 Value: TypeAlias = bytes | int | float | bool | None
-"""What comes out of a runtime."""
+"""The types of values that leave a runtime."""
 
-_VALUE_BYTES = (
-    96  # what a value takes in Lua beside its text: header, slots in table and stack, place among the strings
-)
+_VALUE_BYTES = 96
+"""The overhead of a value in Lua besides its text: header, slots in table and stack, entry in the string table."""
 _CONFIG_BYTES_MAX = 256 * 1024
 _OWN_PLACES = re.compile(r'\[string "[^"\n]*"\]:\d+: ')
 _SCRIPT_PLACES = re.compile(r"\bline:(\d+):")
@@ -35,23 +34,23 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptFault(Exception):
-    """A script can't be loaded. The text is for its author."""
+    """A script cannot be loaded. The text is for its author."""
 
 
 class SandboxReply(msgspec.Struct, frozen=True):
-    """The answers to some of the messages put, in order, and why the one after them has none, if that is so."""
+    """The answers to the next messages, in order, and why the message after them has none, if it failed."""
 
     values: tuple[Value, ...]
     fault: str | None
     is_last: bool
-    """Whether nothing is left to ask about."""
+    """Whether all messages have been processed."""
 
 
 class Sandbox:
-    """A runtime that holds one script of one queue. See ``lua_prelude`` for how it keeps the script inside.
+    """A runtime that holds one script of one queue. See ``prelude`` for how it confines the script.
 
-    For one thread at a time. A sandbox that ``is_spent`` has hit a limit and answers no more: nobody knows what the
-    script has left in its memory.
+    For one thread at a time. A sandbox that ``is_spent`` has hit a limit and cannot be used any more: the state that
+    the script has left in its memory is unknown.
     """
 
     __slots__ = (
@@ -68,12 +67,13 @@ class Sandbox:
         """Load a script.
 
         Raises:
-            ScriptFault: it is not Lua, or its top level fails or hits a limit, or it has no function of that name.
+            ScriptFault: it is not valid Lua, its top level fails or hits a limit, or it does not define the hook
+                function.
         """
         self.is_spent = False
         self._limits = limits
-        # Bytes in, bytes out: a text that is not UTF-8 then concerns one message only. Nothing that a filter could
-        # deny ever enters; the filter is there in case it once does.
+        # Bytes in, bytes out: invalid UTF-8 then concerns one message only. No Python object ever enters that the
+        # filter could deny access to; it is the second line of defence.
         self._runtime = lua54.LuaRuntime(
             encoding=None,
             register_eval=False,
@@ -95,16 +95,16 @@ class Sandbox:
             raise ScriptFault(self._take_fault())
 
     def put(self, numbers: Sequence[int], texts: Sequence[bytes]) -> None:
-        """Put messages there to be asked about: two numbers for each, and the texts of all.
+        """Pass messages in: two numbers for each, and the texts of all.
 
-        Only these two types may enter. Anything else would arrive as a Python object, which a script could take apart.
+        Only these two types may enter. Anything else would arrive as a Python object, which a script could inspect.
         """
         self._calls.put(len(numbers) // 2, *numbers, *texts)
         self._given_bytes = len(b"".join(texts)) + _VALUE_BYTES * (len(numbers) + len(texts))
         self._config_bytes = 0
 
     def ask(self, config: Config) -> SandboxReply:
-        """Ask the script about the messages put and not yet asked about, up to the first fault."""
+        """Run the script for the remaining messages, up to the first fault."""
         calls = self._calls
         try:
             status = self._limited(calls.run)
@@ -119,7 +119,10 @@ class Sandbox:
         return SandboxReply(values, None, is_last=status == ALL_ANSWERED)
 
     def _limited(self, call: Callable[[], object]) -> object:
-        """Make a call that runs code of the script.
+        """Make a call that runs code of the script, under the memory limit.
+
+        The limit counts from what the prelude and the values passed in take, so that a script with large messages has
+        as much memory of its own as any other. It is set only during the call; see ``prelude`` for why.
 
         Raises:
             ScriptFault: an error got past the prelude, which must not happen; if it does, the sandbox is spent.
@@ -138,7 +141,8 @@ class Sandbox:
         key, waits = self._calls.wanted()
         name = _decode_or_none(key)
         value = config(name) if name is not None and len(name) <= CONFIG_KEY_LENGTH_MAX else None
-        # A long batch must not collect the whole configuration. What one message has read stays, or it would never end.
+        # A long batch must not accumulate the whole config, so the cache is dropped between messages when it is large.
+        # What the current message has read stays: it is run again for each missing key and would otherwise never end.
         is_first = waits == 0 and self._config_bytes > _CONFIG_BYTES_MAX
         text = b"" if value is None else encode(value)
         self._config_bytes = (0 if is_first else self._config_bytes) + len(key) + len(text) + 2 * _VALUE_BYTES
@@ -168,12 +172,12 @@ class _Calls(msgspec.Struct, frozen=True):
 
 
 def encode(text: str) -> bytes:
-    """Return a text in UTF-8, with a question mark for what has no place there."""
+    """Return a text in UTF-8, with a question mark for what cannot be encoded."""
     return text.encode("utf-8", "replace")
 
 
 def readable(text: str) -> str:
-    """Return an error's text with places as its author knows them, in one short line."""
+    """Return the text of an error in one short line, with line numbers of the author's script only."""
     text = _SCRIPT_PLACES.sub(r"line \1:", _OWN_PLACES.sub("", text))
     text = "".join(sign if sign.isprintable() else " " for sign in text)
     return text if len(text) <= FAULT_LENGTH_MAX else text[: FAULT_LENGTH_MAX - 1] + "…"
@@ -195,4 +199,4 @@ def _size(count: int) -> str:
 
 
 def _deny(_owner: object, _name: object, _is_setting: object) -> str:
-    raise AttributeError("A script sees nothing of Python.")
+    raise AttributeError("Scripts have no access to Python objects.")

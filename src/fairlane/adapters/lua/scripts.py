@@ -1,4 +1,4 @@
-"""The scripts of one queue: their sandboxes, made when needed, their breaker and their counts."""
+"""The scripts of one queue: their sandboxes, created when needed, their circuit breaker and their counts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fairlane.model.histogram import Histogram
 from fairlane.model.views import HookStatistics
 
 _MESSAGES_MAX: Final = 64
-"""Messages handed to Lua at once. Each crossing gives up the GIL, so that one for each message would be dear."""
+"""Messages passed to Lua at once. Each crossing releases the GIL, so one crossing per message would be expensive."""
 _TEXTS_MAX: Final = 2_048
-"""Texts after which no more messages are handed to Lua at once: those with many headers come in smaller handfuls."""
+"""The number of texts after which a batch is full: messages with many headers are passed in smaller batches."""
 NOT_TEXT: Final = "returned a string that is not UTF-8"
 TIMES_S: Final = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 0.001, 0.0025, 0.005, 0.01, 0.025)
 
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class Dialogue(Generic[Question, Answer]):
-    """How one kind of question becomes flat values, and flat values become answers."""
+    """The conversion of one kind of question to flat values, and of flat values to answers."""
 
     __slots__ = ("flatten", "hook", "read")
 
@@ -39,7 +39,7 @@ class Dialogue(Generic[Question, Answer]):
 
 
 class HookScript(Generic[Question, Answer]):
-    """One script of a queue. Its sandbox is made at the first question, and again after a limit was hit."""
+    """One script of a queue. Its sandbox is created at the first question, and again after a limit was hit."""
 
     __slots__ = ("_limits", "_queue", "_sandbox", "_source", "dialogue")
 
@@ -51,19 +51,19 @@ class HookScript(Generic[Question, Answer]):
         self._sandbox: Sandbox | None = None
 
     def sandbox(self) -> Sandbox:
-        """Return a sandbox that can be asked.
+        """Return a usable sandbox.
 
         Raises:
-            ScriptFault: the script can't be loaded.
+            ScriptFault: the script cannot be loaded.
         """
         if self._sandbox is None or self._sandbox.is_spent:
-            self._sandbox = None  # first let go of the old one, which may be large
+            self._sandbox = None  # free the old one first, which may be large
             self._sandbox = Sandbox(self._source, hook=self.dialogue.hook, queue=self._queue, limits=self._limits)
         return self._sandbox
 
 
 class Breaker:
-    """Bypasses scripts for a while after so many faults in a row."""
+    """A circuit breaker that bypasses scripts for a while after consecutive faults."""
 
     __slots__ = ("_cooldown_ms", "_faults_in_row", "_open_until_ms", "_threshold", "trips")
 
@@ -76,26 +76,26 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether scripts are bypassed, as far as was known at the last call."""
+        """Whether scripts were bypassed at the last call."""
         return self._open_until_ms is not None
 
     def lets_through(self, now_ms: int) -> bool:
-        """Tell whether scripts are run now. When the cooldown is over, they have a fresh allowance of faults."""
+        """Return whether scripts run now. After the cooldown the count of faults starts from zero."""
         if self._open_until_ms is not None and now_ms >= self._open_until_ms:
             self.close()
         return self._open_until_ms is None
 
     def close(self) -> None:
-        """Run scripts again, whatever has been."""
+        """Run scripts again, regardless of earlier faults."""
         self._faults_in_row = 0
         self._open_until_ms = None
 
     def note_answer(self) -> None:
-        """Take note that a script has answered."""
+        """Record that a script has answered."""
         self._faults_in_row = 0
 
     def note_fault(self, now_ms: int) -> None:
-        """Take note that a script has failed, maybe once too often."""
+        """Record that a script has failed, and open the breaker at the threshold."""
         self._faults_in_row += 1
         if self._faults_in_row >= self._threshold:
             self._open_until_ms = now_ms + self._cooldown_ms
@@ -103,7 +103,7 @@ class Breaker:
 
 
 class QueueHooks:
-    """What is kept of one queue: the breaker and the counts that its scripts share."""
+    """The breaker and the counts that the scripts of one queue share."""
 
     def __init__(self, breaker: Breaker) -> None:
         self.breaker = breaker
@@ -129,7 +129,7 @@ class QueueHooks:
     def ask(
         self, script: HookScript[Question, Answer], questions: Sequence[Question], *, config: Config, now_ms: int
     ) -> list[Answer | None]:
-        """Ask a script about messages; None for each without an answer."""
+        """Run a script for messages. Return an answer or None for each."""
         answers: list[Answer | None] = []
         begun_ns = perf_counter_ns()
         while len(answers) < len(questions) and self.breaker.lets_through(now_ms):
@@ -138,7 +138,7 @@ class QueueHooks:
             except ScriptFault as fault:
                 self._note_fault(answers, str(fault), now_ms)
                 continue
-            sandbox.put(*_handful(script.dialogue, questions, len(answers)))
+            sandbox.put(*_batch(script.dialogue, questions, len(answers)))
             self._ask_sandbox(sandbox, script.dialogue, answers, config=config, now_ms=now_ms)
         elapsed_ns = perf_counter_ns() - begun_ns
         self._calls += len(answers)
@@ -158,7 +158,7 @@ class QueueHooks:
         config: Config,
         now_ms: int,
     ) -> None:
-        """Add the answers of a sandbox, until it has no more or the breaker opens."""
+        """Append the answers of a sandbox, until it has no more or the breaker opens."""
         breaker = self.breaker
         is_last = False
         while not (is_last or sandbox.is_spent or breaker.is_open):
@@ -174,7 +174,7 @@ class QueueHooks:
                 self._note_fault(answers, reply.fault, now_ms)
 
     def _add_one_by_one(self, found: list[Answer | None], answers: list[Answer | None], now_ms: int) -> None:
-        """Add answers of which some are bad, up to the one at which the breaker opens."""
+        """Append answers of which some are invalid, up to the one at which the breaker opens."""
         for answer in found:
             if answer is None:
                 self._note_fault(answers, NOT_TEXT, now_ms)
@@ -191,10 +191,10 @@ class QueueHooks:
         self.breaker.note_fault(now_ms)
 
 
-def _handful(
+def _batch(
     dialogue: Dialogue[Question, Answer], questions: Sequence[Question], start: int
 ) -> tuple[list[int], list[bytes]]:
-    """Return as many questions as are handed over at once, as flat values."""
+    """Return the next batch of questions as flat values."""
     numbers: list[int] = []
     texts: list[bytes] = []
     for question in questions[start : start + _MESSAGES_MAX]:

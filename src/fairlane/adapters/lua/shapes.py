@@ -1,6 +1,6 @@
-"""Questions as flat values for a sandbox, and its flat values as answers, checked field by field.
+"""Conversion of questions to flat values for a sandbox, and of its flat values to answers, checked field by field.
 
-A script may return anything. What a field can't hold makes that field None, and its default applies.
+A script may return anything. A value that a field cannot hold makes the field None, and its default applies.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PRIORITIES = {name.encode(): rank for rank, name in enumerate(PRIORITY_NAMES)}
 
 
 def flatten_enqueue(question: EnqueueQuestion, numbers: list[int], texts: list[bytes]) -> None:
-    """Add what ``on_enqueue`` is told of a message."""
+    """Append the values that ``on_enqueue`` receives for a message."""
     headers = question.headers
     numbers += (question.payload_size, len(headers))
     _flatten_headers(headers, texts)
 
 
 def flatten_failure(question: FailureQuestion, numbers: list[int], texts: list[bytes]) -> None:
-    """Add what ``on_failure`` is told of a failed attempt."""
+    """Append the values that ``on_failure`` receives for a failed attempt."""
     headers = question.headers
     numbers += (question.attempts, len(headers))
     texts += (encode(question.id), encode(question.error))
@@ -47,15 +47,15 @@ def _flatten_headers(headers: Mapping[str, str], texts: list[bytes]) -> None:
     begin = len(texts)
     try:
         texts += map(str.encode, chain.from_iterable(headers.items()))
-    except UnicodeEncodeError:  # a lone surrogate: rare, so that it is not looked for in every text
+    except UnicodeEncodeError:  # a lone surrogate: too rare to check every text for it
         texts[begin:] = map(encode, chain.from_iterable(headers.items()))
 
 
 def read_enqueue_answers(values: tuple[Any, ...]) -> tuple[list[EnqueueAnswer | None], int]:
     """Return the answers in these values, None for one that is not UTF-8, and how many are None.
 
-    Each is: the key, or the length of a path and its names; the number of throttles, if any were named, and their
-    names; the weight; whether the other five follow; those. The prelude lets only strings through as names, and only
+    Each answer is: the key, or the length of a path and its names; the number of throttles and their names, or None;
+    the weight; whether the other five fields follow; those fields. The prelude passes only strings as names and only
     numbers as numbers.
     """
     answers: list[EnqueueAnswer | None] = []
@@ -89,7 +89,7 @@ def read_enqueue_answers(values: tuple[Any, ...]) -> tuple[list[EnqueueAnswer | 
 
 
 def read_failure_answers(values: tuple[Any, ...]) -> tuple[list[FailureAnswer | None], int]:
-    """Return the answers in these values, none of them None. Each is: whether the message is dead; the delay."""
+    """Return the answers in these values, none of them None. Each is whether the message is dead, and the delay."""
     answers: list[FailureAnswer | None] = []
     for is_dead, delay_ms in zip(values[::2], values[1::2], strict=True):
         answers.append(FailureAnswer(is_dead=is_dead, delay_ms=None if is_dead else _timespan_ms(delay_ms)))

@@ -1,1 +1,1 @@
-"""A store and a board that live in memory."""
+"""A store and a board in memory."""

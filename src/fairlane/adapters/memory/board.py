@@ -1,4 +1,4 @@
-"""A board in memory, for tests: several nodes in one process hold one each over the same entries."""
+"""A board in memory, for tests: several nodes in one process share its entries, each through an object of its own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Shared:
 
 
 class MemoryBoard:
-    """A ``Board`` that lasts as long as somebody holds it."""
+    """A ``Board`` that lives as long as the objects that share it."""
 
     def __init__(self, shared: _Shared | None = None) -> None:
-        """Begin a new board, unless ``another`` hands over what it shares."""
+        """Create a new board, unless ``another`` passes the entries to share."""
         self._shared = shared if shared is not None else _Shared()
         self._feed = Feed()
         self._is_closed = False
@@ -30,17 +30,17 @@ class MemoryBoard:
             self._shared.feeds.append(self._feed)
 
     def another(self) -> MemoryBoard:
-        """Return one more board over the same entries, as another node would have it."""
+        """Return another board over the same entries, as another node would have it."""
         return MemoryBoard(self._shared)
 
     def read(self) -> dict[str, Entry]:
-        """Return everything on the board."""
+        """Return all entries."""
         self._feed.reading()
         with self._opened().lock:
             return dict(self._shared.entries)
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
-        """Change an entry of a version, or with None make one; return None if it has another by now."""
+        """Change an entry of a version, or create one with None. Return None if it has another version by now."""
         check_name(name)
         with self._opened().lock:
             if self._version_of(name) != version:
@@ -50,7 +50,7 @@ class MemoryBoard:
             return entry
 
     def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another by now."""
+        """Remove an entry of a version. Return False if it has another version by now."""
         with self._opened().lock:
             if self._version_of(name) != version:
                 return False
@@ -59,11 +59,11 @@ class MemoryBoard:
             return True
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something has changed, or after this time."""
+        """Wait until something has changed, or the time is up."""
         self._feed.wait(timeout_s)
 
     def close(self) -> None:
-        """Let go; the entries stay for the others."""
+        """Close this object; the entries stay for the others."""
         self._is_closed = True
         self._feed.close()
         with self._shared.lock:

@@ -1,4 +1,4 @@
-"""A store in memory, for tests and for brokers that need not outlive their process."""
+"""A store in memory, for tests and for brokers that need not survive their process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fairlane.ports.store import Commit, Extent, StoredPage
 
 
 class MemoryStore:
-    """A ``Store`` that keeps everything in memory, and through ``close`` and ``recover`` as long as the object lives.
+    """A ``Store`` that keeps everything in memory, through ``close`` and ``recover``, as long as the object lives.
 
-    So a broker can be closed and another opened on what it left, as on a disk.
+    So a broker can be closed and another opened on the same data, as on a disk.
     """
 
     def __init__(self) -> None:
@@ -26,16 +26,16 @@ class MemoryStore:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was recovered and not closed since."""
+        """Whether it was recovered and has not been closed since."""
         return self._is_open
 
     def recover(self) -> Extent:
-        """Open, and return how far the store reaches."""
+        """Open, and return the extent of the store."""
         self._is_open = True
         return self._extent
 
     def check_owned(self) -> None:
-        """Do nothing: nobody else can reach it."""
+        """Do nothing: no other process can reach it."""
 
     def write(self, commit: Commit) -> None:
         """Add a commit."""
@@ -55,7 +55,7 @@ class MemoryStore:
         self._extent = after
 
     def sync(self) -> None:
-        """Do nothing: memory is as durable as it gets."""
+        """Do nothing: memory has no more durable level."""
         self._check_open()
 
     def pages(self, after: int) -> Iterator[StoredPage]:
@@ -70,21 +70,21 @@ class MemoryStore:
             sequence = page.next_sequence
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked; None for one that is not there."""
+        """Return bodies in the order of their numbers as given; None for one that is missing."""
         self._check_open()
         return [self._bodies.get(number) for number in numbers]
 
     def size(self) -> int:
-        """Return how many bytes pages and bodies have."""
+        """Return the bytes of all pages and bodies."""
         self._check_open()
         return self._size
 
     def close(self) -> None:
-        """Refuse everything but ``recover``; what was written stays."""
+        """Close; the data stays, and only ``recover`` is accepted."""
         self._is_open = False
 
     def copy(self) -> MemoryStore:
-        """Return a store with the same content, not open, that goes its own way from here."""
+        """Return an independent store with the same content, not open."""
         other = MemoryStore()
         other._pages = self._pages.copy()
         other._starts = self._starts.copy()

@@ -1,1 +1,1 @@
-"""Stores and a board in PostgreSQL."""
+"""Stores and a board in PostgreSQL, or in an engine that speaks its protocol."""

@@ -1,8 +1,8 @@
-"""A board in PostgreSQL, or in an engine that speaks like it: rows of one table, and a word to all when one changes.
+"""A board in PostgreSQL, or in a compatible engine: rows of one table, and a notification when one changes.
 
-Each change is one statement that is conditional on the version, and tells a channel of it in the same transaction.
-A thread listens there, over a connection of its own. Where nobody tells, as in engines without ``LISTEN`` or behind
-poolers that lose it, who waits is woken now and then to look.
+Each change is one statement that is conditional on the version, and notifies a channel in the same transaction. A
+thread listens there on a connection of its own. Engines without ``LISTEN`` and poolers that lose it are covered by
+polling: a waiting thread is woken regularly to read again.
 """
 
 from __future__ import annotations
@@ -30,51 +30,58 @@ _CHANGE: Final = (
     "UPDATE fairlane_board SET value = %s, version = %s WHERE namespace = %s AND name = %s AND version = %s"
 )
 _REMOVE: Final = "DELETE FROM fairlane_board WHERE namespace = %s AND name = %s AND version = %s"
-_TELL: Final = "SELECT pg_notify('fairlane_board', %s)"
+_NOTIFY: Final = "SELECT pg_notify('fairlane_board', %s)"
 _LISTEN: Final = "LISTEN fairlane_board"
 
 _NAMESPACE_LENGTH_MAX = 64
-"""The namespace of a group, which has this one in it, has room for the longest name of a queue."""
+"""Short enough that the namespace of a group, which contains this one, can hold the longest queue name."""
 _ATTEMPTS_MAX = 5
-_LOOK_S = 1.0
-"""Who waits looks so often at the latest, in case nobody was told."""
+_POLL_S = 1.0
+"""The longest time between two polls, in case a notification was lost."""
 _LISTEN_S = 0.5
-_UNTOLD = (errors.UndefinedFunction, errors.FeatureNotSupported, errors.SyntaxError, errors.InsufficientPrivilege)
+_NOT_SUPPORTED = (
+    errors.UndefinedFunction,
+    errors.FeatureNotSupported,
+    errors.SyntaxError,
+    errors.InsufficientPrivilege,
+)
 T = TypeVar("T")
 
 
 class PostgresBoard:
-    """A ``Board`` in a database. It connects when it is first used, and anew after each failure."""
+    """A ``Board`` in a database. It connects at first use, and again after each failure."""
 
-    def __init__(self, conninfo: str, *, namespace: str, patience_ms: int, chance: random.Random | None = None) -> None:
-        """Name the board.
+    def __init__(
+        self, conninfo: str, *, namespace: str, network_timeout_ms: int, chance: random.Random | None = None
+    ) -> None:
+        """Create a board.
 
         Args:
-            conninfo: where the database is, as a URL or as libpq's pairs.
-            namespace: which of the boards in the database.
-            patience_ms: how long the network is waited for.
-            chance: how looks of several nodes are kept from coming all at once.
+            conninfo: the database, as a URL or as libpq's key-value pairs.
+            namespace: the name of the board in the database.
+            network_timeout_ms: how long to wait for the network.
+            chance: spreads the polls of several nodes over time.
         """
         if not 0 < len(namespace) <= _NAMESPACE_LENGTH_MAX or not namespace.isprintable():
             raise InvalidArgument(
-                f"The namespace of a cluster has 1 to {_NAMESPACE_LENGTH_MAX} printable characters, not {namespace!r}."
+                f"A cluster namespace must have 1 to {_NAMESPACE_LENGTH_MAX} printable characters, got {namespace!r}."
             )
         self._conninfo = conninfo
         self._namespace = namespace
-        self._patience_ms = patience_ms
-        self._chance = chance if chance is not None else random.Random()  # noqa: S311 - no secret
+        self._network_timeout_ms = network_timeout_ms
+        self._chance = chance if chance is not None else random.Random()  # noqa: S311 - it only spreads polls
         self._lock = threading.RLock()
         self._feed = Feed()
         self._closing = threading.Event()
         self._connection: Connection | None = None
-        self._tells = True
+        self._can_notify = True
         self._own_pid = 0
         self._listener: threading.Thread | None = None
 
     # ------------------------------------------------------------------------------------------------ reading, writing
 
     def read(self) -> dict[str, Entry]:
-        """Return everything on the board, as it was at one instant."""
+        """Return all entries, as they were at one instant."""
         self._feed.reading()
         rows = self._ask(lambda connection: connection.execute(_READ, (self._namespace,)).fetchall(), "read the board")
         return {
@@ -83,7 +90,7 @@ class PostgresBoard:
         }
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
-        """Change an entry of a version, or with None make one; return None if it has another by now."""
+        """Change an entry of a version, or create one with None. Return None if it has another version by now."""
         check_name(name)
         fresh = secrets.token_hex(8)
 
@@ -95,15 +102,15 @@ class PostgresBoard:
         return Entry(value=value, version=fresh) if self._ask(change, "change the board") else None
 
     def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another by now."""
+        """Remove an entry of a version. Return False if it has another version by now."""
         terms = (self._namespace, name, version)
         return self._ask(lambda connection: self._change(connection, _REMOVE, terms), "change the board")
 
     def _change(self, connection: Connection, statement: LiteralString, terms: tuple[object, ...]) -> bool:
         with connection.transaction():
             is_changed = connection.execute(statement, terms).rowcount == 1
-            if is_changed and self._tells:
-                connection.execute(_TELL, (self._namespace,))
+            if is_changed and self._can_notify:
+                connection.execute(_NOTIFY, (self._namespace,))
         if is_changed:
             self._feed.changed()
         return is_changed
@@ -111,30 +118,32 @@ class PostgresBoard:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something may have changed, or after this time. It does not fail: who reads next hears why."""
+        """Wait until something may have changed, or the time is up. It never raises: the next read reports the
+        error.
+        """
         with self._lock:
-            if self._listener is None and self._tells and not self._closing.is_set():
+            if self._listener is None and self._can_notify and not self._closing.is_set():
                 self._listener = threading.Thread(target=self._listen, name="fairlane-board", daemon=True)
                 self._listener.start()
-        self._feed.wait(min(timeout_s, _LOOK_S * self._chance.uniform(0.75, 1.25)))
+        self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
 
     def _listen(self) -> None:
-        """Wake those who wait, until the board is closed; connect anew after a failure."""
+        """Wake waiting threads at each notification until the board is closed; reconnect after a failure."""
         while not self._closing.is_set():
             try:
                 with self._connect("listens") as connection:
                     connection.execute(_LISTEN)
-                    self._feed.changed()  # whatever was told before
-                    self._hear(connection)
-            except _UNTOLD:
+                    self._feed.changed()  # notifications sent before LISTEN are lost, so assume a change
+                    self._receive(connection)
+            except _NOT_SUPPORTED:
                 return
             except (FairlaneError, psycopg.Error):
-                self._closing.wait(_LOOK_S)
+                self._closing.wait(_POLL_S)
 
-    def _hear(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> None:
         while not self._closing.is_set():
-            for told in connection.notifies(timeout=_LISTEN_S):
-                if told.payload == self._namespace and told.pid != self._own_pid:
+            for notification in connection.notifies(timeout=_LISTEN_S):
+                if notification.payload == self._namespace and notification.pid != self._own_pid:
                     self._feed.changed()
                 if self._closing.is_set():
                     return
@@ -145,9 +154,9 @@ class PostgresBoard:
         return connect(
             self._conninfo,
             session=f"fairlane board {what}",
-            patience_ms=self._patience_ms,
+            network_timeout_ms=self._network_timeout_ms,
             is_synchronous=True,
-            answer_ms=self._patience_ms,
+            answer_ms=self._network_timeout_ms,
         )
 
     def _opened(self) -> Connection:
@@ -157,7 +166,7 @@ class PostgresBoard:
             connection = self._connect("changes")
             try:
                 migrate(connection)
-                self._tells = _can_tell(connection)
+                self._can_notify = _supports_notify(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -186,7 +195,7 @@ class PostgresBoard:
             connection.close()
 
     def close(self) -> None:
-        """Let go of the connections; the board stays as it is for others."""
+        """Close the connections; the entries stay for the others."""
         self._closing.set()
         self._feed.close()
         with self._lock:
@@ -196,9 +205,9 @@ class PostgresBoard:
             listener.join()
 
 
-def _can_tell(connection: Connection) -> bool:
+def _supports_notify(connection: Connection) -> bool:
     try:
-        connection.execute(_TELL, ("",))
-    except _UNTOLD:
+        connection.execute(_NOTIFY, ("",))
+    except _NOT_SUPPORTED:
         return False
     return True

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL as Fairlane sets it up, and what its errors mean."""
+"""Connections to PostgreSQL: their settings, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 _CONNECT_TIMEOUT_S = 10
 _CONNECT_TIMEOUT_S_MIN = 2
-"""Less can't be said to libpq."""
+"""libpq accepts no less."""
 _CORRUPT = (errors.DataCorrupted, errors.IndexCorrupted)
 _TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 def failure(error: Exception, doing: str) -> FairlaneError:
-    """Return what an error of PostgreSQL is to a caller; ``doing`` completes "PostgreSQL could not ..."."""
+    """Return the Fairlane error for an error of PostgreSQL; ``doing`` completes "PostgreSQL could not ..."."""
     text = f"PostgreSQL could not {doing}: {' '.join(str(error).split())}."
     return StoreCorrupt(text) if isinstance(error, _CORRUPT) else StoreFailed(text)
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether a transaction was rolled back only because of another, and may be sent again as it was."""
+    """Return whether a transaction was rolled back only because of another one, and may be repeated as it is."""
     return isinstance(error, _TRANSIENT)
 
 
@@ -36,16 +36,16 @@ T = TypeVar("T")
 
 
 class BoundedConnection(psycopg.Connection[tuple[object, ...]]):
-    """A connection that is closed when an answer takes too long, however alive the network looks.
+    """A connection that is closed when an answer takes too long, even if the network looks alive.
 
     Attributes:
-        answer_s: how long an answer may take; None for as long as it takes.
+        answer_s: how long an answer may take; None for no limit.
     """
 
     answer_s: float | None = None
 
-    def wait(self, gen: Generator[Any, Any, T], *terms: Any, **more: Any) -> T:  # noqa: ANN401 - those of psycopg
-        """Wait for what a generator waits for; called by psycopg for everything that is sent."""
+    def wait(self, gen: Generator[Any, Any, T], *terms: Any, **more: Any) -> T:  # noqa: ANN401 - psycopg's signature
+        """Run a psycopg generator with the time limit; psycopg calls this for everything it sends."""
         if self.answer_s is None:
             return super().wait(gen, *terms, **more)
         return super().wait(self._bounded(gen, time.monotonic() + self.answer_s), *terms, **more)
@@ -56,7 +56,8 @@ class BoundedConnection(psycopg.Connection[tuple[object, ...]]):
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() > until_s:
-                    self.pgconn.finish()  # or whatever tidies up would wait as long once more
+                    # Close now: the rollback that follows would otherwise wait for an answer just as long again.
+                    self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer came within {self.answer_s} s")
                 wanted = gen.send(ready)
         except StopIteration as end:
@@ -65,25 +66,25 @@ class BoundedConnection(psycopg.Connection[tuple[object, ...]]):
 
 
 def connect(
-    conninfo: str, *, session: str, patience_ms: int, is_synchronous: bool, answer_ms: int | None = None
+    conninfo: str, *, session: str, network_timeout_ms: int, is_synchronous: bool, answer_ms: int | None = None
 ) -> Connection:
     """Connect.
 
     Args:
-        conninfo: where, as a URL or as libpq's pairs.
-        session: the name under which others find this connection in ``pg_stat_activity``.
-        patience_ms: how long the network is waited for; a lock for a third of that.
+        conninfo: the database, as a URL or as libpq's key-value pairs.
+        session: the name of this connection in ``pg_stat_activity``.
+        network_timeout_ms: how long to wait for the network; locks are waited for a third of that.
         is_synchronous: whether a commit is on disk when it is answered.
-        answer_ms: how long an answer may take; None for as long as it takes.
+        answer_ms: how long an answer may take; None for no limit.
 
     Raises:
-        InvalidArgument: ``conninfo`` makes no sense.
-        StoreFailed: nobody answers there, or we are not let in.
+        InvalidArgument: ``conninfo`` is invalid.
+        StoreFailed: the server does not answer or refuses the connection.
     """
     try:
-        conninfo = make_conninfo(conninfo, **_defaults(conninfo, patience_ms), application_name=session)
+        conninfo = make_conninfo(conninfo, **_defaults(conninfo, network_timeout_ms), application_name=session)
     except psycopg.ProgrammingError as error:
-        raise InvalidArgument(f"PostgreSQL can't be found by this: {error}.") from error
+        raise InvalidArgument(f"Invalid PostgreSQL connection string: {error}.") from error
     try:
         connection = BoundedConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
@@ -91,7 +92,7 @@ def connect(
     connection.answer_s = None if answer_ms is None else answer_ms / 1_000
     try:
         with connection.pipeline():
-            for statement in _session_settings(patience_ms, is_synchronous=is_synchronous):
+            for statement in _session_settings(network_timeout_ms, is_synchronous=is_synchronous):
                 connection.execute(statement)
     except psycopg.Error as error:
         connection.close()
@@ -99,13 +100,13 @@ def connect(
     return connection
 
 
-def _defaults(conninfo: str, patience_ms: int) -> dict[str, int]:
-    """Return settings that notice a server that has vanished, as far as they were not given."""
+def _defaults(conninfo: str, network_timeout_ms: int) -> dict[str, int]:
+    """Return settings that detect a vanished server, except those that were given."""
     given = conninfo_to_dict(conninfo)
-    seconds = max(1, patience_ms // 3_000)
+    seconds = max(1, network_timeout_ms // 3_000)
     wanted = {
-        "connect_timeout": min(_CONNECT_TIMEOUT_S, max(_CONNECT_TIMEOUT_S_MIN, patience_ms // 1_000)),
-        "tcp_user_timeout": patience_ms,
+        "connect_timeout": min(_CONNECT_TIMEOUT_S, max(_CONNECT_TIMEOUT_S_MIN, network_timeout_ms // 1_000)),
+        "tcp_user_timeout": network_timeout_ms,
         "keepalives_idle": seconds,
         "keepalives_interval": seconds,
         "keepalives_count": 2,
@@ -113,12 +114,12 @@ def _defaults(conninfo: str, patience_ms: int) -> dict[str, int]:
     return {name: value for name, value in wanted.items() if name not in given}
 
 
-def _session_settings(patience_ms: int, *, is_synchronous: bool) -> list[LiteralString]:
-    # A whole number is all there is to format: SET takes no parameters.
-    patience: LiteralString = str(int(patience_ms))
-    lock_patience: LiteralString = str(max(1, patience_ms // 3))
+def _session_settings(network_timeout_ms: int, *, is_synchronous: bool) -> list[LiteralString]:
+    # SET takes no parameters, so values are formatted; they are integers.
+    idle_timeout: LiteralString = str(int(network_timeout_ms))
+    lock_timeout: LiteralString = str(max(1, network_timeout_ms // 3))
     return [
         f"SET synchronous_commit = {'on' if is_synchronous else 'off'}",
-        f"SET lock_timeout = {lock_patience}",
-        f"SET idle_in_transaction_session_timeout = {patience}",
+        f"SET lock_timeout = {lock_timeout}",
+        f"SET idle_in_transaction_session_timeout = {idle_timeout}",
     ]

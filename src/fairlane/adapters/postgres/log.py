@@ -1,8 +1,13 @@
-"""One log in PostgreSQL, statement by statement. Only ``postgres_store`` knows when to send which.
+"""One log in PostgreSQL, statement by statement. ``store`` decides when to send which.
 
-Everything that changes something is conditional on the epoch. A commit is one transaction whose statements are sent in
-one go, so it takes one round trip; its first statement breaks it where the log has another owner, or another end, than
-the commit knows of.
+Theory of operation
+-------------------
+Every write is conditional on the epoch. A commit is one transaction whose statements are sent in one pipeline, so it
+takes one round trip. The client cannot look at the first result before it sends the rest, so the condition has to fail
+inside the database: the first statement sets a NOT NULL column to NULL if the log has another epoch or another end than
+the commit expects. That error aborts the transaction and everything after it in the pipeline.
+
+The row of the log also serialises owners. A takeover updates it, so it waits for a commit in flight or makes it fail.
 """
 
 from __future__ import annotations
@@ -44,14 +49,14 @@ _RELEASE: Final = """
 UPDATE fairlane_logs SET owner = NULL, session = NULL, owned_until = CURRENT_TIMESTAMP
 WHERE namespace = %s AND epoch = %s"""
 
-# Where epoch or end differ, the column would become NULL, which it can't, and the transaction breaks.
+# If epoch or end differ, the CASE yields NULL for a NOT NULL column, which aborts the transaction.
 _ADVANCE: Final = """
 UPDATE fairlane_logs
 SET next_sequence = CASE WHEN epoch = %s AND next_sequence = %s THEN CAST(%s AS BIGINT) END,
     first_sequence = %s, base = %s, owned_until = CURRENT_TIMESTAMP + %s * INTERVAL '1 millisecond'
 WHERE namespace = %s"""
 
-# Arrays go as binary (%b): as text, which psycopg would choose, they cost ten times as much.
+# Arrays are sent as binary (%b): as text, psycopg's default, they cost ten times as much.
 _ADD_PAGES: Final = """
 INSERT INTO fairlane_pages (namespace, sequence, next_sequence, page)
 SELECT %s, added.sequence, added.next_sequence, added.page
@@ -81,7 +86,7 @@ SELECT CAST(
   (SELECT COALESCE(SUM(OCTET_LENGTH(page)), 0) FROM fairlane_pages WHERE namespace = %s)
   + (SELECT COALESCE(SUM(OCTET_LENGTH(body)), 0) FROM fairlane_bodies WHERE namespace = %s) AS BIGINT)"""
 
-# A process that was stopped in the midst of sending a transaction keeps its lock for as long as it is connected.
+# A process that was stopped in the middle of a transaction keeps its row lock as long as it is connected.
 _END_SESSION: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s AND pid <> pg_backend_pid()"""
 
@@ -89,7 +94,7 @@ Parameters = Sequence[object]
 
 
 class Holder(NamedTuple):
-    """Who has a log: the epoch, the owner and its session, None for nobody, and for how long it counts as alive."""
+    """The holder of a log: epoch, owner and session (None if there is none), and how long it still counts as alive."""
 
     epoch: int
     owner: str | None
@@ -98,14 +103,14 @@ class Holder(NamedTuple):
 
 
 class PostgresLog:
-    """The log of one namespace, over one connection. Raises what psycopg raises, besides what it says."""
+    """The log of one namespace, over one connection. Its methods also raise psycopg's errors."""
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self._connection = connection
         self._namespace = namespace
 
     def holder(self) -> Holder:
-        """Return who has the log. A log that is not there is made."""
+        """Return the holder of the log, creating the log if needed."""
         row = self._connection.execute(_LOOK, (self._namespace,)).fetchone()
         if row is None:
             self._connection.execute(_MAKE, (self._namespace, EMPTY.first, EMPTY.base, EMPTY.next_sequence))
@@ -113,24 +118,26 @@ class PostgresLog:
         return Holder(*cast("tuple[int, str | None, str | None, int]", row))
 
     def take(self, ownership: Ownership, *, session: str, holder: Holder) -> tuple[int, Extent]:
-        """Become the owner after another, over a session, and return the epoch and how far the log reaches.
+        """Become the owner after a holder, and return the new epoch and the extent of the log.
 
         Raises:
-            StoreLocked: somebody else was quicker.
+            StoreLocked: another process was faster.
         """
         terms = (ownership.owner, session, Int8(ownership.heartbeat_timeout_ms), self._namespace, Int8(holder.epoch))
         try:
             taken = self._connection.execute(_TAKE, terms).fetchone()
         except errors.LockNotAvailable:
+            # The old owner hangs in the middle of a commit and holds the row. Its heartbeat has timed out, so its
+            # session is ended; its transaction is rolled back, as if it had never been sent.
             self._end(holder.session)
             taken = self._connection.execute(_TAKE, terms).fetchone()
         if taken is None:
-            raise StoreLocked(f"Another process took {self._namespace!r} over at the same time.")
+            raise StoreLocked(f"Another process took over the namespace {self._namespace!r} at the same time.")
         epoch, first, base, next_sequence = cast("tuple[int, int, int, int]", taken)
         return epoch, Extent(first=first, base=base, next_sequence=next_sequence)
 
     def _end(self, session: str | None) -> None:
-        """Let the server end a session that keeps its lock on the log."""
+        """Terminate a session that holds its lock on the log, if we have the right to."""
         with contextlib.suppress(errors.InsufficientPrivilege, errors.UndefinedFunction, errors.FeatureNotSupported):
             self._connection.execute(_END_SESSION, (session,))
 
@@ -139,18 +146,17 @@ class PostgresLog:
         return cast("int", self._row(_LOOK, (self._namespace,))[0])
 
     def renew(self, *, epoch: int, heartbeat_timeout_ms: int) -> bool:
-        """Show a sign of life; return whether we are still the owner."""
+        """Send a heartbeat. Return whether we are still the owner."""
         cursor = self._connection.execute(_RENEW, (Int8(heartbeat_timeout_ms), self._namespace, Int8(epoch)))
         return cursor.rowcount == 1
 
     def release(self, *, epoch: int) -> None:
-        """Let go of the log, if it is still ours."""
+        """Give up ownership, if it is still ours."""
         self._connection.execute(_RELEASE, (self._namespace, Int8(epoch)))
 
     def commit(self, change: Unsynced, *, epoch: int, heartbeat_timeout_ms: int) -> bool:
-        """Make a change in one transaction, durable on return; return False if the log is not as the change knows it.
-
-        Then nothing has happened.
+        """Make a change in one transaction, durable on return. Return False, with nothing changed, if the log has
+        another epoch or end than the change expects.
         """
         connection = self._connection
         try:
@@ -161,6 +167,7 @@ class PostgresLog:
                     connection.execute(statement, parameters)
                 connection.execute("COMMIT")
         except (errors.NotNullViolation, errors.PipelineAborted):
+            # The condition in _ADVANCE failed. Which of the two errors surfaces depends on where the pipeline was read.
             connection.rollback()
             return False
         except psycopg.Error:
@@ -190,23 +197,23 @@ class PostgresLog:
         return changes
 
     def bodies(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        """Return bodies by number, as far as they are there."""
+        """Return the bodies that exist, by number."""
         wanted = [Int8(number) for number in numbers]
         cursor = self._connection.cursor(binary=True)
         return dict(cast("list[tuple[int, bytes]]", cursor.execute(_READ_BODIES, (self._namespace, wanted)).fetchall()))
 
     def pages(self, sequence: int, *, count_max: int) -> list[StoredPage]:
-        """Return some pages, beginning with the last that begins at or before a sequence."""
+        """Return some pages, beginning with the last one that starts at or before a sequence."""
         cursor = self._connection.cursor(binary=True)
         cursor.execute(_READ_PAGES, (self._namespace, self._namespace, Int8(sequence), Int8(count_max)))
         return [StoredPage(*row) for row in cast("list[tuple[int, int, bytes]]", cursor.fetchall())]
 
     def page_start(self, sequence: int) -> int:
-        """Return where the last page begins that begins at or before a sequence."""
+        """Return the start of the last page that starts at or before a sequence."""
         return cast("int", self._row(_PAGE_START, (self._namespace, Int8(sequence)))[0])
 
     def size(self) -> int:
-        """Return how many bytes pages and bodies have."""
+        """Return the bytes of all pages and bodies."""
         return cast("int", self._row(_SIZE, (self._namespace, self._namespace))[0])
 
     def _row(self, statement: LiteralString, parameters: Parameters) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
-"""The tables of a store in PostgreSQL, and how they come to be: numbered steps, each taken once.
+"""The tables in PostgreSQL, and their migrations: numbered steps, each taken once.
 
-``fairlane_logs`` has a row for each namespace: who owns its log under which epoch, and how far it reaches.
-``fairlane_pages`` and ``fairlane_bodies`` hold pages by the sequence they begin with, and bodies by their number.
-``fairlane_board`` holds what the nodes of a cluster tell each other.
+``fairlane_logs`` has a row per namespace: the owner and epoch of its log, and its extent.
+``fairlane_pages`` and ``fairlane_bodies`` hold pages by their first sequence, and bodies by their number.
+``fairlane_board`` holds the entries of boards, through which the nodes of a cluster coordinate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from psycopg import errors
 from fairlane.adapters.postgres.connection import Connection, failure
 from fairlane.errors import StoreCorrupt
 
-_LEDGER: LiteralString = """
+_VERSION_TABLE: LiteralString = """
 CREATE TABLE IF NOT EXISTS fairlane_schema (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   version INTEGER NOT NULL
@@ -63,33 +63,34 @@ _BOARD: tuple[LiteralString, ...] = (
 )
 
 _STEPS: tuple[tuple[LiteralString, ...], ...] = (_TABLES, _BOARD)
-"""What leads from each version to the next."""
+"""The statements that lead from each version to the next."""
 
-_COMFORTS: tuple[LiteralString, ...] = (
-    # Payloads are written once and read once: to compress them costs more than it saves.
+_OPTIMISATIONS: tuple[LiteralString, ...] = (
+    # Payloads are written once and read once, so compressing them costs more than it saves.
     "ALTER TABLE fairlane_bodies ALTER COLUMN body SET STORAGE EXTERNAL",
     "ALTER TABLE fairlane_pages ALTER COLUMN page SET STORAGE EXTERNAL",
-    # The row of a log changes with every commit, and that of a node with every beat: in place while there is room.
+    # The row of a log changes with every commit, and that of a node with every heartbeat. Free space in the page allows
+    # heap-only updates, in place.
     "ALTER TABLE fairlane_logs SET (fillfactor = 50)",
     "ALTER TABLE fairlane_board SET (fillfactor = 50)",
 )
-"""What makes PostgreSQL faster, and other engines of its kind may not know."""
+"""Statements that make PostgreSQL faster; compatible engines may not know them."""
 
 VERSION = len(_STEPS)
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables to the version that this code knows. Needs no right to change them if they are.
+    """Migrate the tables to the version of this code. Tables of that version need no right to change them.
 
     Raises:
         StoreCorrupt: they have a later version.
-        StoreFailed: they can't be changed.
+        StoreFailed: they cannot be changed.
     """
     try:
         if _version(connection) < VERSION:
-            _make_ledger(connection)
+            _create_version_table(connection)
             if _take_steps(connection):
-                _add_comforts(connection)
+                _optimise(connection)
     except psycopg.Error as error:
         raise failure(error, "prepare the tables") from error
 
@@ -105,19 +106,19 @@ def _version(connection: Connection) -> int:
 def _known(row: tuple[object, ...] | None) -> int:
     version = 0 if row is None else int(str(row[0]))
     if version > VERSION:
-        raise StoreCorrupt(f"The tables have version {version}; this version of Fairlane knows {VERSION}.")
+        raise StoreCorrupt(f"The tables have version {version}; this version of Fairlane supports {VERSION}.")
     return version
 
 
-def _make_ledger(connection: Connection) -> None:
-    # Two who make the same table at the same time get in each other's way, in spite of IF NOT EXISTS.
+def _create_version_table(connection: Connection) -> None:
+    # Two sessions that create the same table at the same time can collide, in spite of IF NOT EXISTS.
     with contextlib.suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
-        connection.execute(_LEDGER)
+        connection.execute(_VERSION_TABLE)
     connection.execute("INSERT INTO fairlane_schema (one, version) VALUES (1, 0) ON CONFLICT (one) DO NOTHING")
 
 
 def _take_steps(connection: Connection) -> bool:
-    """Take the steps that are missing, while everybody else who wants to waits; return whether there were any."""
+    """Take the missing steps under a row lock, so that others wait. Return whether there were any."""
     with connection.transaction():
         row = connection.execute("SELECT version FROM fairlane_schema WHERE one = 1 FOR UPDATE").fetchone()
         version = _known(row)
@@ -128,7 +129,7 @@ def _take_steps(connection: Connection) -> bool:
     return version < VERSION
 
 
-def _add_comforts(connection: Connection) -> None:
-    for statement in _COMFORTS:
+def _optimise(connection: Connection) -> None:
+    for statement in _OPTIMISATIONS:
         with contextlib.suppress(psycopg.Error):
             connection.execute(statement)

@@ -1,8 +1,8 @@
-"""A store in PostgreSQL, or in an engine that speaks like it.
+"""A store in PostgreSQL, or in a compatible engine.
 
-A database holds any number of stores, each under a *namespace*, and each owned by one process at a time; ``ownership``
-tells how. ``sync`` sends all commits that were written in one transaction, which PostgreSQL keeps whole. Nothing is
-ever left open between two calls, and one connection is all there is.
+A database holds any number of stores, each under a *namespace* and owned by one process at a time; see ``ownership``.
+``sync`` sends all written commits in one transaction. A store uses one connection, and no transaction stays open
+between two calls.
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ class PostgresStore(OwnedStore[PostgresLog]):
         answer_ms: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Name the store; ``recover`` opens it.
+        """Create a store; ``recover`` opens it.
 
         Args:
-            conninfo: where the database is, as a URL or as libpq's pairs.
-            namespace: which of the stores in the database; made if it is not there.
-            durability: with ``"fsync"`` what was synced is on the disk of the server, with ``"os"`` it survives this
-                process, but the server may lose the last moments when it goes down.
-            ownership: on what terms the store is owned.
-            answer_ms: how long the server may take to answer anything, before the store counts as failed; None for as
-                long as it takes.
-            monotonic: the clock by which the owner knows when it must ask whether it still is.
+            conninfo: the database, as a URL or as libpq's key-value pairs.
+            namespace: the name of the store in the database; created if it does not exist.
+            durability: with ``"fsync"`` synced commits are on the server's disk; with ``"os"`` they survive this
+                process, but the server may lose the last moments if it crashes.
+            ownership: the terms on which the store is owned.
+            answer_ms: how long the server may take for an answer before the store counts as failed; None for no limit.
+            monotonic: the clock for heartbeats.
         """
         if not 0 < len(namespace) <= _NAMESPACE_LENGTH_MAX or not namespace.isprintable():
-            raise InvalidArgument(f"A namespace has 1 to {_NAMESPACE_LENGTH_MAX} printable characters.")
+            raise InvalidArgument(
+                f"A namespace must have 1 to {_NAMESPACE_LENGTH_MAX} printable characters, got {namespace!r:.100}."
+            )
         if durability not in {"fsync", "os"}:
-            raise InvalidArgument(f"durability must be 'fsync' or 'os', not {durability!r}.")
-        super().__init__(ownership=ownership, monotonic=monotonic, keeper_name="fairlane-postgres-keeper")
+            raise InvalidArgument(f"durability must be 'fsync' or 'os', got {durability!r}.")
+        super().__init__(ownership=ownership, monotonic=monotonic, thread_name="fairlane-postgres-heartbeat")
         self._conninfo = conninfo
         self._namespace = namespace
         self._is_synchronous = durability == "fsync"
@@ -77,7 +78,7 @@ class PostgresStore(OwnedStore[PostgresLog]):
         connection = connect(
             self._conninfo,
             session=session,
-            patience_ms=self._ownership.heartbeat_timeout_ms,
+            network_timeout_ms=self._ownership.heartbeat_timeout_ms,
             is_synchronous=self._is_synchronous,
             answer_ms=self._answer_ms,
         )
@@ -92,7 +93,10 @@ class PostgresStore(OwnedStore[PostgresLog]):
         return log, extent
 
     def _take(self, log: PostgresLog, session: str) -> Extent:
-        """Become the owner, or the same anew. A session of ours counts even if we never heard that it got the store."""
+        """Become the owner, or renew an own ownership.
+
+        A session of ours counts as ours even if its answer never arrived, so this process is not locked out by itself.
+        """
         sent_s = self._tenure.now()
         try:
             holder = log.holder()
@@ -103,18 +107,18 @@ class PostgresStore(OwnedStore[PostgresLog]):
             self._sessions.add(session)
             self._epoch, extent = log.take(self._ownership, session=session, holder=holder)
         except psycopg.Error as error:
-            raise failure(error, "ownership the store") from error
+            raise failure(error, "take ownership of the store") from error
         self._tenure.note(sent_s)
         return extent
 
     def _taken_over(self) -> str:
         return f"Another process has taken over the namespace {self._namespace!r}."
 
-    def _renew_lease(self) -> None:
+    def _send_heartbeat(self) -> None:
         epoch = self._epoch or 0
         if not self._ask(
             lambda log: log.renew(epoch=epoch, heartbeat_timeout_ms=self._ownership.heartbeat_timeout_ms),
-            "renew the lease",
+            "record a heartbeat",
         ):
             self._has_failed = True
             raise self._tenure.fence(self._taken_over())
@@ -137,11 +141,11 @@ class PostgresStore(OwnedStore[PostgresLog]):
         change, epoch = self._unsynced, self._epoch or 0
         sent_s = self._tenure.now()
         if not self._ask(lambda log: self._send(log, change, epoch), "commit"):
-            is_fenced = self._ask(PostgresLog.epoch, "tell its owner") != epoch
+            is_fenced = self._ask(PostgresLog.epoch, "read the epoch") != epoch
             self._has_failed = True
             if is_fenced:
                 raise self._tenure.fence(self._taken_over())
-            raise StoreFailed(f"The log does not end at {change.before.next_sequence}; something else wrote to it.")
+            raise StoreFailed(f"The log does not end at {change.before.next_sequence}; another process wrote to it.")
         self._tenure.note(sent_s)
         self._unsynced = Unsynced(change.after)
 
@@ -166,10 +170,10 @@ class PostgresStore(OwnedStore[PostgresLog]):
         return self._ask(lambda log: log.bodies(numbers), "read bodies")
 
     def size(self) -> int:
-        """Return how many bytes pages and bodies have; what the server needs beside them is not counted."""
+        """Return the bytes of all pages and bodies, without the server's overhead."""
         with self._lock:
             self._usable()
-            return self._ask(PostgresLog.size, "tell the size")
+            return self._ask(PostgresLog.size, "read the size")
 
     # --------------------------------------------------------------------------------------------------------- closing
 

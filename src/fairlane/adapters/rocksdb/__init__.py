@@ -1,1 +1,1 @@
-"""Stores in RocksDB, on a local disk."""
+"""A store in RocksDB, on the local disk."""

@@ -1,4 +1,4 @@
-"""RocksDB as Fairlane sets it up: the folder, the options, and what its errors mean."""
+"""The RocksDB database: its folder, its options, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATABASE = "rocksdb"
 _MIB = 1 << 20
 _LOG_FILES_MAX = 3
 _OPEN_FILES_MAX = 256
-# In memory are at most three of each buffer, two being written out while one is filled, and the cache: 139 MiB.
+# Memory holds at most three of each buffer (two being flushed while one is filled) and the cache: 139 MiB.
 _BUFFERS_MAX = 3
 _CACHE_BYTES = 16 * _MIB
 _WAL_BYTES_MAX = 96 * _MIB
@@ -30,20 +30,20 @@ _META_BUFFER_BYTES = 1 * _MIB
 
 
 def failure(error: Exception, doing: str) -> FairlaneError:
-    """Return what an error of RocksDB is to a caller; ``doing`` completes "RocksDB could not ..."."""
+    """Return the Fairlane error for an error of RocksDB; ``doing`` completes "RocksDB could not ..."."""
     text = str(error)
     if text.startswith("Corruption"):
         return StoreCorrupt(f"RocksDB could not {doing}: {text}.")
     if "LOCK:" in text:
         if "by current process" in text:
             return StoreLocked("This process has the store open already, in another broker or client.")
-        return StoreLocked(f"The store is open elsewhere, in another process: {text}.")
+        return StoreLocked(f"Another process has the store open: {text}.")
     return StoreFailed(f"RocksDB could not {doing}: {text}.")
 
 
 def open_database(folder: Path) -> Rdict:
-    """Open the database in a folder, and make both if they are not there. Touches no folder that is not ours."""
-    _ownership(folder)
+    """Open the database in a folder, creating both if needed. A folder that is not ours is not touched."""
+    _claim_folder(folder)
     database = folder / _DATABASE
     _check_whole(database)
     try:
@@ -52,51 +52,51 @@ def open_database(folder: Path) -> Rdict:
         raise failure(error, f"open {database}") from error
 
 
-def _ownership(folder: Path) -> None:
-    """Check that a folder is ours, by a mark written before anything else; take one that is new or empty."""
+def _claim_folder(folder: Path) -> None:
+    """Check that a folder is ours, by a mark file written before anything else, or mark a new or empty one."""
     mark = folder / _MARK
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if mark.exists():
             _check_version(mark)
         elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
-            raise InvalidArgument(f"{folder} is not empty and not a Fairlane store.")
+            raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
         else:
             _write_mark(mark)
     except OSError as error:
-        raise StoreFailed(f"The folder of the store can't be used: {error}.") from error
+        raise StoreFailed(f"Cannot use the folder of the store: {error}.") from error
 
 
 def _check_version(mark: Path) -> None:
     text = mark.read_text(encoding="utf-8", errors="replace").strip()
     version = text.removeprefix(_MARK_WORDS)
     if version == text or not version.isdecimal():
-        raise StoreCorrupt(f"{mark} should name the format of the store, but says {text[:80]!r}.")
+        raise StoreCorrupt(f"{mark} should name the format of the store, but contains {text[:80]!r}.")
     if int(version) != FORMAT_VERSION:
-        raise StoreCorrupt(f"The store has format {version}; this version of Fairlane knows {FORMAT_VERSION}.")
+        raise StoreCorrupt(f"The store has format {version}; this version of Fairlane supports {FORMAT_VERSION}.")
 
 
 def _write_mark(mark: Path) -> None:
-    """Write the mark in one step, so that power can fail at any time."""
+    """Write the mark atomically, so that power may fail at any time."""
     with replacing(mark) as file:
         file.write(f"{_MARK_WORDS}{FORMAT_VERSION}\n".encode())
-    sync_folder(mark.parent.parent)  # the folder of the store may be new, too
+    sync_folder(mark.parent.parent)  # the folder of the store may be new too
 
 
 def _check_whole(database: Path) -> None:
-    """Refuse to let RocksDB make a new database over the remains of one that has lost its root."""
+    """Raise if RocksDB would create a new database over the remains of one that has lost its root file."""
     if (database / "CURRENT").exists() or not database.exists():
         return
     if any(entry.suffix in {".sst", ".log", ".blob"} for entry in database.iterdir()):
-        raise StoreCorrupt(f"{database} has data but lacks the file CURRENT.")
+        raise StoreCorrupt(f"{database} has data but the file CURRENT is missing.")
 
 
 def _database_options() -> Options:
-    """Options for the database, and for the family that RocksDB calls default, which holds the extent.
+    """Return the options for the database and for its default column family, which holds the extent.
 
-    Recovery is to a point in time: after a loss of power the end of the log may hold anything, and it is read up to
-    there. The price is that RocksDB can't tell that from damage in the midst of a log, unless a table was written from
-    what came after; damage anywhere else it tells.
+    Recovery is to a point in time: after a power loss the end of the write-ahead log may hold anything, and the log is
+    read up to there. The price is that RocksDB cannot tell this from damage in the middle of a log, unless a table was
+    written from what came after. It detects damage anywhere else.
     """
     options = _family(_META_BUFFER_BYTES)
     options.create_if_missing(create_if_missing=True)

@@ -1,8 +1,8 @@
-"""How a store lies in RocksDB: its column families, their keys and values.
+"""The layout of a store in RocksDB: its column families, their keys and values.
 
-Pages are kept by the sequence they begin with, and begin with the sequence they end before; bodies by their number. How
-far the store reaches is one value in the default family. Numbers are eight bytes, highest first, so that RocksDB orders
-them as numbers.
+Pages are stored under their first sequence, and their value begins with the sequence after their last; bodies under
+their number. The extent is one value in the default family. Numbers are eight bytes, big-endian, so that RocksDB orders
+them numerically.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _SINGLE_DELETES_MAX = 256
 class OpenDatabase:
     """An open database with its column families.
 
-    RocksDB stays locked while anything of it lives, and the traceback of an error keeps what was in local variables. So
-    nothing here is ever put in one, but reached through this object, which lets go of it.
+    RocksDB stays locked while any of its objects is alive, and the traceback of an exception keeps local variables
+    alive. So no RocksDB object is ever kept in a local variable: they are reached through this object, which releases
+    them.
     """
 
     def __init__(self, db: Rdict) -> None:
@@ -40,7 +41,7 @@ class OpenDatabase:
         self.body_handle: ColumnFamily = db.get_column_family_handle(BODIES)
 
     def close(self) -> None:
-        """Let go of the families, then close."""
+        """Release the column families, then close."""
         del self.page_handle, self.body_handle, self.pages, self.bodies
         try:
             self.db.close()
@@ -49,7 +50,7 @@ class OpenDatabase:
 
 
 def read_extent(opened: OpenDatabase) -> Extent:
-    """Return how far a database reaches; one that has nothing at all is new."""
+    """Return the extent of a database; a database without any data is new."""
     try:
         value = opened.db.get(_EXTENT_KEY)
         is_new = value is None and _is_empty(opened)
@@ -58,7 +59,7 @@ def read_extent(opened: OpenDatabase) -> Extent:
     if is_new:
         return EMPTY
     if value is None or len(value) != _EXTENT.size:
-        raise StoreCorrupt("The store does not say, or not in a way that can be read, how far it reaches.")
+        raise StoreCorrupt("The extent of the store is missing or unreadable.")
     first, base, next_sequence = _EXTENT.unpack(value)
     return Extent(first=first, base=base, next_sequence=next_sequence)
 
@@ -68,7 +69,7 @@ def _is_empty(opened: OpenDatabase) -> bool:
 
 
 def batch_of(opened: OpenDatabase, commit: Commit, *, before: Extent, after: Extent) -> WriteBatch:
-    """Return all that a commit changes, to be written in one."""
+    """Return all changes of a commit as one atomic batch."""
     batch = WriteBatch(raw_mode=True)
     if after.first > before.first:
         _delete_pages(opened, batch, first=before.first, end=after.first)
@@ -83,7 +84,7 @@ def batch_of(opened: OpenDatabase, commit: Commit, *, before: Extent, after: Ext
 
 
 def _delete_pages(opened: OpenDatabase, batch: WriteBatch, *, first: int, end: int) -> None:
-    """Delete the pages before an end. Few are deleted one by one: after a deleted range, the next read is dear."""
+    """Delete the pages before an end. A few are deleted one by one, since a deleted range makes the next read slow."""
     keys: list[bytes] = []
     end_key = NUMBER.pack(end)
     for key in cast("Iterator[bytes]", opened.pages.keys(from_key=NUMBER.pack(first))):
@@ -98,7 +99,7 @@ def _delete_pages(opened: OpenDatabase, batch: WriteBatch, *, first: int, end: i
 
 
 def read_slice(opened: OpenDatabase, sequence: int, *, count_max: int) -> list[StoredPage]:
-    """Return some pages, beginning with the last that begins at or before a sequence."""
+    """Return some pages, beginning with the last one that starts at or before a sequence."""
     pages: list[StoredPage] = []
     size = 0
     iterator = opened.pages.iter()

@@ -1,12 +1,12 @@
-"""A store on the local disk, with RocksDB.
+"""A store in RocksDB on the local disk.
 
-A commit is one write batch, which RocksDB keeps whole; ``rocksdb_layout`` says what is in it.
+A commit is one atomic write batch; ``layout`` describes its content.
 
-Writing and syncing are apart. ``write`` hands the batch to the write-ahead log, in the page cache of the operating
-system: it survives the end of the process, but not of the machine. ``sync`` flushes the log to the disk.
+Writing and syncing are separate. ``write`` passes the batch to the write-ahead log in the operating system's page
+cache, where it survives the death of the process but not of the machine. ``sync`` flushes the log to the disk.
 
-No read begins before the first page that is kept: the deleted ones leave tombstones there, over which RocksDB would
-have to step one by one.
+No read begins before the first page that is kept: deleted pages leave tombstones there, and RocksDB would have to step
+over them one by one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class RocksDbStore:
     """A ``Store`` in a folder of the local disk, for one process at a time."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "fsync") -> None:
-        """Name the folder; ``recover`` opens it.
+        """Create a store; ``recover`` opens it.
 
         Args:
-            path: the folder; made if it is not there.
-            durability: ``"fsync"`` keeps what was synced when the machine loses power, ``"os"`` only when the process
-                dies.
+            path: the folder; created if it does not exist.
+            durability: with ``"fsync"`` synced commits survive a power loss; with ``"os"`` they survive only the death
+                of the process.
         """
         if durability not in {"fsync", "os"}:
-            raise InvalidArgument(f"durability must be 'fsync' or 'os', not {durability!r}.")
+            raise InvalidArgument(f"durability must be 'fsync' or 'os', got {durability!r}.")
         self._path = Path(path)
         self._durability = durability
         self._open: OpenDatabase | None = None
@@ -48,10 +48,10 @@ class RocksDbStore:
         self._dropped = 0
 
     def recover(self) -> Extent:
-        """Open, or open anew after a failure, and return how far the store reaches.
+        """Open, or reopen after a failure, and return the extent of the store.
 
-        Opening anew writes what the log holds to new files and syncs these, so nothing rests on pages whose sync
-        failed.
+        Reopening writes the content of the log to new files and syncs them, so nothing depends on page-cache pages
+        whose sync failed.
         """
         self._let_go()
         opened = OpenDatabase(open_database(self._path))
@@ -65,10 +65,10 @@ class RocksDbStore:
         return self._extent
 
     def check_owned(self) -> None:
-        """Do nothing: RocksDB keeps its folder locked."""
+        """Do nothing: RocksDB holds a lock on its folder."""
 
     def write(self, commit: Commit) -> None:
-        """Add a commit. It outlives the process at once, and the machine once ``sync`` returns."""
+        """Add a commit. It survives the process at once, and the machine once ``sync`` returns."""
         opened = self._writable()
         check_follows(commit, self._extent)
         after = extent_after(commit, self._extent, page_start=self._page_start)
@@ -83,7 +83,7 @@ class RocksDbStore:
         self._extent = after
 
     def sync(self) -> None:
-        """Flush the log to the disk, unless the store was told to leave that to the operating system."""
+        """Flush the log to the disk, unless durability is left to the operating system."""
         opened = self._writable()
         if self._durability == "fsync":
             self._flush_log(opened)
@@ -96,7 +96,7 @@ class RocksDbStore:
             sequence = pages[-1].next_sequence
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked; None for one that is not there."""
+        """Return bodies in the order of their numbers as given; None for one that is missing."""
         opened = self._readable()
         try:
             found = opened.bodies.get([NUMBER.pack(number) for number in numbers])
@@ -105,18 +105,18 @@ class RocksDbStore:
         return cast("list[bytes | None]", found)
 
     def size(self) -> int:
-        """Return how many bytes the files of the store have."""
+        """Return the size of all files in bytes."""
         self._readable()
         total = 0
         for file in self._path.rglob("*"):
             try:
                 total += file.stat().st_size
             except FileNotFoundError:
-                continue  # RocksDB deletes files while we look
+                continue  # RocksDB deletes files while we list them
         return total
 
     def close(self) -> None:
-        """Sync whatever the durability, and let go. A store that has failed is let go as it is."""
+        """Sync at any durability, and close. A store that has failed is closed as it is."""
         try:
             if self._open is not None and not self._has_failed:
                 self._flush_log(self._open)
@@ -139,9 +139,13 @@ class RocksDbStore:
         return self._open
 
     def _writable(self) -> OpenDatabase:
-        """A failed sync may have lost what a later one would seem to keep, so nothing is written until ``recover``."""
+        """Return the open database unless it has failed.
+
+        After a failed fsync the kernel may have dropped the dirty pages, and a later fsync would report success without
+        them. So nothing is written until ``recover``.
+        """
         if self._has_failed:
-            raise StoreFailed("The store has failed and was not recovered since.")
+            raise StoreFailed("The store has failed and has not been recovered since.")
         return self._open if self._open is not None else self._readable()
 
     def _flush_log(self, opened: OpenDatabase) -> None:
@@ -152,10 +156,10 @@ class RocksDbStore:
             raise failure(error, "sync") from error
 
     def _free_space(self, opened: OpenDatabase) -> None:
-        """Now and then send what was dropped on its way to the disk, where it makes RocksDB delete the bodies.
+        """Flush deletions, so that RocksDB deletes the bodies on disk.
 
-        What is dropped takes little room itself, so without new bodies it would stay in memory for hours, and the old
-        bodies on the disk.
+        Deletions take little memory, so without new bodies they would stay in the buffer for hours, and the old bodies
+        on the disk.
         """
         self._dropped = 0
         opened.bodies.flush(wait=False)
@@ -166,7 +170,7 @@ class RocksDbStore:
     def _slice(self, sequence: int, *, count_max: int = _SLICE_COUNT_MAX) -> list[StoredPage]:
         """Return some pages, beginning with the one that holds a sequence, or else the first after it.
 
-        An iterator of RocksDB pins the files and memory of its instant, so none lives while a caller thinks.
+        An iterator of RocksDB pins the files and memory of its instant, so none stays alive between two calls.
         """
         opened = self._readable()
         sequence = max(sequence, self._extent.first)

@@ -1,7 +1,7 @@
-"""A board in S3: an object for each entry, made and replaced on conditions, and looked at now and then.
+"""A board in S3: one object per entry, created and replaced conditionally, and polled.
 
-An object begins with a mark that was never used before, so its tag changes with every change, even back to an earlier
-value. An entry that is removed leaves an object that says so, since not every server deletes on conditions.
+An object begins with a random mark, so its ETag changes with every change, even back to an earlier value. A removed
+entry leaves an object that marks it as removed, since not every server supports conditional deletes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fairlane.ports.board import Entry
 
 _FOLDER: Final = "board"
 _PATH_LENGTH_MAX = 200
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """What is in an object: a mark, the name of the entry, and its value; None for one that was removed."""
+    """The content of an object: a mark, the name of the entry, and its value; None for a removed entry."""
 
     mark: str
     name: str
@@ -42,9 +42,9 @@ class S3Board:
     """A ``Board`` in a bucket."""
 
     def __init__(self, bucket: S3Bucket, *, chance: random.Random | None = None) -> None:
-        """Name the board; ``chance`` keeps the looks of several nodes from coming all at once."""
+        """Create a board; ``chance`` spreads the polls of several nodes over time."""
         self._bucket = bucket
-        self._chance = chance if chance is not None else random.Random()  # noqa: S311 - no secret
+        self._chance = chance if chance is not None else random.Random()  # noqa: S311 - it only spreads polls
         self._feed = Feed()
         self._lock = threading.Lock()
         self._known: dict[str, _Found] = {}
@@ -52,7 +52,7 @@ class S3Board:
         self._is_closed = False
 
     def read(self) -> dict[str, Entry]:
-        """Return everything on the board. What has not changed since the last time is not read again."""
+        """Return all entries. Objects that have not changed since the last time are not read again."""
         self._feed.reading()
         self._check_open()
         tags = self._bucket.tags(_FOLDER)
@@ -70,13 +70,13 @@ class S3Board:
         }
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
-        """Change an entry of a version, or with None make one; return None if it has another by now."""
+        """Change an entry of a version, or create one with None. Return None if it has another version by now."""
         check_name(name)
         tag = self._write(name, value, version=version)
         return None if tag is None else Entry(value=value, version=tag)
 
     def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another by now."""
+        """Remove an entry of a version. Return False if it has another version by now."""
         return self._write(name, None, version=version) is not None
 
     def _write(self, name: str, value: bytes | None, *, version: str | None) -> str | None:
@@ -84,7 +84,8 @@ class S3Board:
         path, content = _path_of(name), _Content(secrets.token_hex(8), name, value)
         tag = self._replaced(path, content, version=version)
         if tag is None:
-            # A request whose answer was lost is sent again, and then refused because it was carried out the first time.
+            # The client repeats a request whose answer was lost, and the repetition is refused because the first one
+            # was carried out. Our mark in the object tells that case from a change by another node.
             there = self._found(path)
             tag = there.tag if there is not None and there.content.mark == content.mark else None
         if tag is not None:
@@ -109,14 +110,14 @@ class S3Board:
         try:
             return _Found(tag=tag, content=msgspec.msgpack.decode(data, type=_Content))
         except msgspec.DecodeError as error:
-            raise StoreCorrupt(f"The object {path} is none of a board, or of another format: {error}.") from error
+            raise StoreCorrupt(f"The object {path} is not a board entry, or has an unknown format: {error}.") from error
 
     def wait(self, timeout_s: float) -> None:
-        """Return when this board has changed something, when it is time to look again, or after this time."""
-        self._feed.wait(min(timeout_s, _LOOK_S * self._chance.uniform(0.75, 1.25)))
+        """Wait until this board has changed something, it is time to poll again, or the time is up."""
+        self._feed.wait(min(timeout_s, _POLL_S * self._chance.uniform(0.75, 1.25)))
 
     def close(self) -> None:
-        """Let go; the board stays as it is for others."""
+        """Close this object; the entries stay for the others."""
         self._is_closed = True
         self._feed.close()
 
@@ -129,7 +130,7 @@ class S3Board:
 
 
 def _path_of(name: str) -> str:
-    """Return where an entry is: by its name for people who look, by a hash of it where that would be too long."""
+    """Return the path of an entry: its readable name, or a hash of it if that would be too long."""
     path = quote(name, safe="").replace("%", "=")
     if len(path) > _PATH_LENGTH_MAX:
         path = f"={hashlib.sha256(name.encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Objects in a bucket, and the conditional writes that everything else rests on."""
+"""Objects in a bucket, and the conditional writes that everything else depends on."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 
 class S3Bucket:
-    """A place for objects: a bucket, and a prefix in it. Every method may raise ``StoreFailed``.
+    """A bucket and a prefix in it. Every method may raise ``StoreFailed``.
 
-    Credentials are those that AWS's tools use: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or the role of the
-    machine.
+    Credentials are found like the AWS tools find them: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or the role
+    of the machine.
     """
 
     def __init__(
         self, address: str, *, endpoint: str | None = None, region: str | None = None, is_anonymous: bool = False
     ) -> None:
-        """Name the place.
+        """Create a client for a bucket.
 
         Args:
-            address: the bucket, and behind a slash the prefix.
-            endpoint: the address of the server, where it is not Amazon's.
-            region: where the bucket is.
-            is_anonymous: ask without credentials.
+            address: the bucket and, after a slash, the prefix.
+            endpoint: the address of a server other than Amazon's.
+            region: the region of the bucket.
+            is_anonymous: send requests without credentials.
         """
         bucket, _, prefix = address.partition("/")
         self.name = f"s3://{bucket}/{prefix.strip('/')}"
@@ -48,13 +48,13 @@ class S3Bucket:
                 skip_signature=is_anonymous,
                 client_options={"timeout": _TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
                 retry_config={"max_retries": _RETRIES_MAX, "retry_timeout": _TIMEOUT},
-                **more,  # type: ignore[arg-type] # typed by name, which a mapping is not
+                **more,  # type: ignore[arg-type] # keyword arguments have different types
             )
         except (exceptions.BaseError, ValueError) as error:
-            raise InvalidArgument(f"{self.name} can't be used: {error}.") from error
+            raise InvalidArgument(f"Cannot use {self.name}: {error}.") from error
 
     def create(self, name: str, data: bytes) -> str | None:
-        """Make an object, and return its tag; None if there is one of this name already."""
+        """Create an object and return its tag, or None if an object of this name exists."""
         try:
             put = self._do(lambda: obstore.put(self._store, name, data, mode="create", use_multipart=False), "write")
         except exceptions.AlreadyExistsError:
@@ -62,7 +62,7 @@ class S3Bucket:
         return put["e_tag"]
 
     def replace(self, name: str, data: bytes, *, tag: str) -> str | None:
-        """Replace an object that has this tag, and return its new one; None if it has changed."""
+        """Replace an object that has this tag and return its new tag, or None if it has changed."""
         try:
             put = self._do(
                 lambda: obstore.put(self._store, name, data, mode={"e_tag": tag}, use_multipart=False), "write"
@@ -72,7 +72,7 @@ class S3Bucket:
         return put["e_tag"]
 
     def read(self, name: str) -> tuple[bytes, str] | None:
-        """Return an object and its tag; None if it is not there."""
+        """Return an object and its tag, or None if it does not exist."""
 
         def read() -> tuple[bytes, str]:
             got = obstore.get(self._store, name)
@@ -84,7 +84,7 @@ class S3Bucket:
             return None
 
     def read_ranges(self, name: str, starts: Sequence[int], lengths: Sequence[int]) -> list[bytes] | None:
-        """Return parts of an object; None if it is not there."""
+        """Return ranges of an object, or None if it does not exist."""
         try:
             parts = self._do(lambda: obstore.get_ranges(self._store, name, starts=starts, lengths=lengths), "read")
         except FileNotFoundError:
@@ -92,7 +92,9 @@ class S3Bucket:
         return [bytes(part) for part in parts]
 
     def names(self, folder: str, *, after: str = "") -> list[tuple[str, float]]:
-        """Return the names of the objects in a folder, sorted, and when each was made, in seconds by the server."""
+        """Return the sorted names of the objects in a folder, and when each was written, in seconds by the server's
+        clock.
+        """
 
         def names() -> list[tuple[str, float]]:
             found = obstore.list(self._store, folder, offset=f"{folder}/{after}").collect()
@@ -101,7 +103,7 @@ class S3Bucket:
         return self._do(names, "list")
 
     def tags(self, folder: str) -> dict[str, str | None]:
-        """Return the names of all objects below a folder, with it in front, and their tags where the server tells."""
+        """Return the paths of all objects below a folder, and their tags if the server lists them."""
 
         def tags() -> dict[str, str | None]:
             return {each["path"]: each["e_tag"] for each in obstore.list(self._store, folder).collect()}
@@ -109,41 +111,44 @@ class S3Bucket:
         return self._do(tags, "list")
 
     def modified_s(self, name: str) -> float:
-        """Return when an object was written, in seconds by the clock of the server."""
+        """Return when an object was written, in seconds by the server's clock."""
         return self._do(lambda: obstore.head(self._store, name), "read")["last_modified"].timestamp()
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects, those that are there."""
-        doomed = list(names)
-        if doomed:
-            self._do(lambda: obstore.delete(self._store, doomed), "delete")
+        """Delete objects; missing ones are ignored."""
+        unneeded = list(names)
+        if unneeded:
+            self._do(lambda: obstore.delete(self._store, unneeded), "delete")
 
     def check_conditions(self) -> float:
-        """Make sure that conditional writes are conditional, and return the time by the server's clock in seconds.
+        """Check that the server honours conditional writes, and return its time in seconds.
+
+        Ownership depends on it, and a server that ignores an unknown header would lose commits without any error. So it
+        is tried out on a probe object before a store is opened, instead of being trusted.
 
         Raises:
-            InvalidArgument: they are not, so that two processes could overwrite each other.
+            InvalidArgument: it does not, so two processes could overwrite each other's commits.
         """
         name = f"probe/{secrets.token_hex(8)}"
         try:
             tag = self.create(name, b"1")
             if tag is None:
-                raise StoreFailed(f"{self.name} has lost an answer on the way.")
+                raise StoreFailed(f"An answer of {self.name} was lost while conditional writes were checked.")
             is_exclusive = self.create(name, b"2") is None
             is_compared = self.replace(name, b"3", tag='"another"') is None
             is_replaced = self.replace(name, b"4", tag=tag) is not None
             now_s = self.modified_s(name)
         finally:
             self.delete([name])
-        for is_kept, condition in (
+        for is_honoured, condition in (
             (is_exclusive, "If-None-Match"),
             (is_compared, "If-Match"),
             (is_replaced, "If-Match"),
         ):
-            if not is_kept:
+            if not is_honoured:
                 raise InvalidArgument(
-                    f"The server of {self.name} does not honour {condition}, without which two processes could write "
-                    "to one store. Amazon S3, MinIO, SeaweedFS and Ceph do in their present versions."
+                    f"The server of {self.name} does not honour {condition}: two processes could write to one store. "
+                    "Use a server that does: current versions of Amazon S3, MinIO, SeaweedFS and Ceph."
                 )
         return now_s
 
@@ -153,7 +158,7 @@ class S3Bucket:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
             raise
         except exceptions.NotSupportedError as error:
-            raise InvalidArgument(f"{self.name} can't {doing} on conditions: {error}.") from error
+            raise InvalidArgument(f"{self.name} does not support conditional requests ({doing}): {error}.") from error
         except (exceptions.BaseError, OSError) as error:
             text = " ".join(str(error).split())[:400]
             raise StoreFailed(f"{self.name} could not {doing}: {text}.") from error

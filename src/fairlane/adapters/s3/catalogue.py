@@ -1,4 +1,8 @@
-"""What a store in S3 knows of its objects: in memory only, rebuilt from their heads."""
+"""The catalogue of an S3 store's objects: kept in memory only, rebuilt from their heads at recovery.
+
+It answers three questions without a request: which object holds a page, where a body is, and how much of an object is
+still needed. The last one is what compaction decides by.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from fairlane.adapters.succession import EMPTY
 from fairlane.ports.store import Extent, StoredPage
 
 BodyLocation = tuple["CatalogueEntry", int, int]
-"""The object that has a body, where it begins there, and its bytes."""
+"""The object that holds a body, its offset there, and its size."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,14 +23,14 @@ class CatalogueEntry:
     """An object of a store.
 
     Attributes:
-        name: of the object.
-        head: without the list of bodies, which the catalogue has.
-        head_bytes: how many bytes come before the pages.
+        name: the name of the object.
+        head: its head without the list of bodies, which the catalogue has.
+        head_bytes: the number of bytes before the pages.
         page_bytes: the bytes of all its pages.
         body_bytes: the bytes of all its bodies.
-        live_bytes: the bytes of those that are still needed.
-        numbers: the lowest and the highest number of a body in it; None without bodies.
-        pages: its pages, kept for segments, so that they need not be read one by one.
+        live_bytes: the bytes of the bodies that are still needed.
+        numbers: the lowest and the highest number of its bodies; None without bodies.
+        pages: the pages of a segment, kept in memory so that recent pages need no request.
     """
 
     name: str
@@ -40,12 +44,12 @@ class CatalogueEntry:
 
     @property
     def is_run(self) -> bool:
-        """Whether it was merged from others."""
+        """Whether it was merged from other objects."""
         return self.pages is None
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
         return self.head_bytes + self.page_bytes + self.body_bytes
 
     @property
@@ -54,12 +58,12 @@ class CatalogueEntry:
         return self.head.pages[-1][1] if self.head.pages else 0
 
     def needed_bytes(self, first: int) -> int:
-        """Return how much of it a merged object would have, if pages are kept from ``first`` on; about."""
+        """Return about how many of its bytes a merged object would keep, if pages are kept from ``first`` on."""
         return self.live_bytes + (self.page_bytes if self.end > first else 0)
 
 
 class Catalogue:
-    """The objects of a store in order, and the places of its bodies."""
+    """The objects of a store in order, and the locations of its bodies."""
 
     def __init__(self) -> None:
         self.entries: list[CatalogueEntry] = []
@@ -67,21 +71,21 @@ class Catalogue:
 
     @property
     def extent(self) -> Extent:
-        """How far the store reaches."""
+        """The extent of the store."""
         return self.entries[-1].head.extent if self.entries else EMPTY
 
     @property
     def next_number(self) -> int:
-        """The number that the next segment has."""
+        """The number of the next segment."""
         return self.entries[-1].head.last + 1 if self.entries else 1
 
     @property
     def size(self) -> int:
-        """How many bytes all objects have."""
+        """The size of all objects in bytes."""
         return sum(entry.size for entry in self.entries)
 
     def add(self, name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPage] | None) -> None:
-        """Add an object that follows on all others; ``pages`` are those of a segment."""
+        """Add an object after all others; ``pages`` are those of a segment."""
         entry = _entry_of(name, head, head_bytes, pages)
         self.entries.append(entry)
         for number in head.dropped:
@@ -91,7 +95,7 @@ class Catalogue:
             entry.live_bytes += size
 
     def place(self, number: int) -> BodyLocation | None:
-        """Return where a body is; None if it is not needed any more, or never was there."""
+        """Return the location of a body, or None if it is no longer needed or never existed."""
         return self._places.get(number)
 
     def holder(self, sequence: int) -> CatalogueEntry | None:
@@ -100,7 +104,7 @@ class Catalogue:
         return next((entry for entry in self.entries[at:] if entry.end > sequence), None)
 
     def _ends(self) -> list[int]:
-        """Return for each object where the pages end that it and all before it have."""
+        """Return for each object where the pages of it and of all objects before it end."""
         ends, latest = [], 0
         for entry in self.entries:
             latest = max(latest, entry.end)
@@ -108,7 +112,7 @@ class Catalogue:
         return ends
 
     def replace(self, old: Sequence[CatalogueEntry], merged: tuple[str, ObjectHead, int] | None) -> None:
-        """Put a run in place of the objects it was merged from, or nothing."""
+        """Replace objects by the run they were merged into, or by nothing."""
         at = self.entries.index(old[0])
         gone = set(map(id, old))
         new = None
@@ -117,18 +121,18 @@ class Catalogue:
             new = _entry_of(name, head, head_bytes, None)
             for number, offset, size in body_places(head, head_bytes):
                 place = self._places.get(number)
-                if place is not None and id(place[0]) in gone:  # it may have been dropped meanwhile
+                if place is not None and id(place[0]) in gone:  # the body may have been dropped during the merge
                     self._places[number] = (new, offset, size)
                     new.live_bytes += size
         self.entries[at : at + len(old)] = [] if new is None else [new]
 
     def is_needed(self, number: int, entry: CatalogueEntry) -> bool:
-        """Tell whether a body is needed, and this object is the one that has it."""
+        """Return whether a body is needed and this object is the one that holds it."""
         place = self._places.get(number)
         return place is not None and place[0] is entry
 
     def hides(self, number: int, *, before: CatalogueEntry) -> bool:
-        """Tell whether an object before another may have a body of this number."""
+        """Return whether an object before another may hold a body of this number."""
         for entry in self.entries:
             if entry is before:
                 return False
@@ -157,7 +161,7 @@ def _entry_of(name: str, head: ObjectHead, head_bytes: int, pages: list[StoredPa
 
 
 def _without_bodies(head: ObjectHead) -> ObjectHead:
-    """Return a head that takes little memory: of the pages only the first and the last are told."""
+    """Return a head that takes little memory: without bodies, and with only the first and the last page."""
     pages = head.pages if len(head.pages) <= 1 else [head.pages[0], head.pages[-1]]
     return ObjectHead(
         first=head.first,
@@ -172,5 +176,5 @@ def _without_bodies(head: ObjectHead) -> ObjectHead:
 
 
 def fences_in(entries: Iterable[CatalogueEntry]) -> Collection[int]:
-    """Return the numbers of the segments among objects that mark where owners have begun."""
+    """Return the numbers of the fences among objects."""
     return [entry.head.first for entry in entries if entry.head.is_fence]

@@ -1,8 +1,18 @@
-"""Merging small objects into larger ones, without what nobody needs any more.
+"""Compaction: merging small objects into larger ones, without what is no longer needed.
 
-Objects are merged with the ones before them while those are not larger than what is merged already. So each byte is
-rewritten about as often as the store doubles, and the number of runs grows with its logarithm, up to the size a run may
-have. A run of which less than half is needed is written anew by itself.
+Theory of operation
+-------------------
+Every sync writes one small object. Recovery reads every object, and old pages and bodies must be deleted at some time,
+so segments are merged into runs. Two rules bound the cost:
+
+- Segments are merged with the runs before them as long as a run is not larger than what is merged already. So each byte
+  is rewritten about as often as the store doubles, and the number of runs grows with the logarithm of its size, up to
+  the largest size of a run.
+- A run of which less than half is needed is rewritten by itself. So the store is at most about twice as large as its
+  live data.
+
+``plan`` and ``merge`` are pure: they decide and build. ``S3Store.compact`` does the requests, and ``S3Log.adopt`` makes
+the result count, by one compare-and-set of the manifest.
 """
 
 from __future__ import annotations
@@ -14,14 +24,14 @@ from fairlane.adapters.s3.object_format import ObjectHead, body_places, decode_h
 from fairlane.ports.store import StoredPage
 
 SEGMENTS_MAX = 64
-"""As many segments are left before they are merged."""
+"""The number of segments from which they are merged."""
 SEGMENT_BYTES_MAX = 16 << 20
 RUN_BYTES_MAX = 32 << 20
 _SPARSE_BYTES_MIN = 64 << 10
 
 
 def plan(catalogue: Catalogue, *, segments_max: int = SEGMENTS_MAX) -> list[CatalogueEntry]:
-    """Return the objects that should be merged into one next, which follow each other; none if all is well."""
+    """Return the consecutive objects that should be merged into one next, or none."""
     first = catalogue.extent.first
     segments = [entry for entry in catalogue.entries if not entry.is_run]
     runs = [entry for entry in catalogue.entries if entry.is_run]
@@ -35,7 +45,7 @@ def plan(catalogue: Catalogue, *, segments_max: int = SEGMENTS_MAX) -> list[Cata
 
 
 def _first_of(segments: Sequence[CatalogueEntry]) -> list[CatalogueEntry]:
-    """Return as many segments as make a run."""
+    """Return as many of the oldest segments as fit into a run."""
     chosen: list[CatalogueEntry] = []
     size = 0
     for entry in segments:
@@ -47,6 +57,7 @@ def _first_of(segments: Sequence[CatalogueEntry]) -> list[CatalogueEntry]:
 
 
 def _with_small_runs(runs: Sequence[CatalogueEntry], chosen: list[CatalogueEntry], first: int) -> list[CatalogueEntry]:
+    # Sizes are those after the merge: a run that is mostly garbage is cheap to take along, and should be.
     weight = sum(entry.needed_bytes(first) for entry in chosen)
     for run in reversed(runs):
         needed = run.needed_bytes(first)
@@ -60,9 +71,9 @@ def _with_small_runs(runs: Sequence[CatalogueEntry], chosen: list[CatalogueEntry
 def merge(
     catalogue: Catalogue, entries: Sequence[CatalogueEntry], contents: Sequence[bytes], *, signature: tuple[int, str]
 ) -> tuple[bytes, ObjectHead, int] | None:
-    """Return objects as one, with its head and how many bytes come before its pages; None if nothing of them is needed.
+    """Return objects merged into one, its head, and the number of bytes before its pages; None if nothing is needed.
 
-    Nothing is needed only of those that something follows, since how far the store reaches must stay known.
+    The last object of the store is always needed, since its head says how far the store reaches.
     """
     first = catalogue.extent.first
     pages: list[StoredPage] = []
@@ -74,6 +85,8 @@ def merge(
         for number, offset, size in body_places(head, start):
             if catalogue.is_needed(number, entry):
                 bodies[number] = data[offset : offset + size]
+        # A drop is needed as long as an earlier object may still hold the body: recovery, which reads objects in
+        # order, would otherwise bring the body back to life.
         dropped += [number for number in head.dropped if catalogue.hides(number, before=entries[0])]
     is_last = entries[-1] is catalogue.entries[-1]
     if not (pages or bodies or dropped or is_last):

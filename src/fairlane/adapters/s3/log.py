@@ -1,7 +1,19 @@
-"""One log in a bucket, write by write. Only ``s3_store`` knows when to do which.
+"""One log in a bucket, request by request. ``store`` decides when to do which.
 
-Everything that changes something is conditional: a segment is made only if there is none of its number, and the
-manifest is changed only if it is as we know it.
+Theory of operation
+-------------------
+Every write is conditional: a segment is created only if there is none of its number, and the manifest is replaced only
+if its tag is the one we know. Segments are numbered without gaps, so two processes that both believe to own the log
+compete for the same number, and one of them loses.
+
+A takeover is three steps: compare-and-set the manifest to a new epoch; read all objects; create a *fence* under the
+next free number. Between the first and the last step the old owner may still add segments, which are then read and
+kept. After the fence it can't: the next number it would use is taken by an object of a higher epoch, and it learns that
+it is fenced, however late it wakes up. That is why fences are never deleted: a number that is free again could be used
+again.
+
+An answer can be lost after the request was carried out, and the client repeats the request. Every conditional write
+therefore handles "the condition failed" by looking whether the object there is its own.
 """
 
 from __future__ import annotations
@@ -35,9 +47,9 @@ def _segment_name(number: int) -> str:
 
 
 def _in_parallel(do: Callable[[A], B], things: Sequence[A]) -> list[B]:
-    """Do the same to many things, some of them at the same time: most of it is waiting for the network.
+    """Call a function for many things in parallel, since most of the time is spent waiting for the network.
 
-    In plain threads, since a pool refuses to work once the main thread has ended, and a broker may outlive that.
+    In plain threads: a thread pool refuses to work once the main thread has ended, and a broker may outlive it.
     """
     results: dict[int, B] = {}
     failures: list[Exception] = []
@@ -48,10 +60,10 @@ def _in_parallel(do: Callable[[A], B], things: Sequence[A]) -> list[B]:
             try:
                 at, thing = todo.pop()
             except IndexError:
-                return  # another was quicker
+                return  # another thread took the last one
             try:
                 results[at] = do(thing)
-            except Exception as error:  # noqa: BLE001 - it is raised below
+            except Exception as error:  # noqa: BLE001 - it is raised in the calling thread below
                 failures.append(error)
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_READERS, len(things)))]
@@ -65,9 +77,10 @@ def _in_parallel(do: Callable[[A], B], things: Sequence[A]) -> list[B]:
 
 
 class S3Log:
-    """The log in a bucket, as an owner sees it. Not thread-safe, but ``contents`` and ``add_run`` may run beside all.
+    """The log in a bucket, as its owner sees it. Not thread-safe, except that ``contents`` and ``add_run`` may run
+    beside all other methods.
 
-    Every method may raise ``StoreFailed``, and those that change something ``StoreFenced``.
+    Every method may raise ``StoreFailed``, and those that write ``StoreFenced``.
     """
 
     def __init__(self, bucket: S3Bucket, tenure: Tenure) -> None:
@@ -81,12 +94,12 @@ class S3Log:
     # --------------------------------------------------------------------------------------------------------- opening
 
     def take(self, ownership: Ownership) -> Catalogue:
-        """Become the owner, or the same anew, and return what there is.
+        """Become the owner, or renew an own ownership, and return the catalogue.
 
-        An opening of ours counts even if we never heard that it got the store.
+        An opening of ours counts as ours even if its answer never arrived, so this process is not locked out by itself.
 
         Raises:
-            StoreLocked: it has an owner that lives, or another was quicker.
+            StoreLocked: another owner is alive, or another process was faster.
             InvalidArgument: the server does not honour conditional writes.
         """
         now_s = self._bucket.check_conditions() if self._epoch is None else 0.0
@@ -115,7 +128,7 @@ class S3Log:
             self._bucket.create(manifest_format.NAME, manifest_format.encode(StoreManifest()))
             found = self._bucket.read(manifest_format.NAME)
         if found is None:
-            raise StoreFailed(f"{self._bucket.name} does not keep what is written to it.")
+            raise StoreFailed(f"{self._bucket.name} accepted an object but does not return it.")
         data, tag = found
         return manifest_format.decode(data), tag
 
@@ -125,7 +138,7 @@ class S3Log:
         after = _segment_name(manifest.next_number - 1).rpartition("/")[2]
         signs = [modified_s for _, modified_s in self._bucket.names(_SEGMENTS, after=after)]
         latest_s = max([*signs, self._bucket.modified_s(manifest_format.NAME)])
-        # S3 tells time in whole seconds.
+        # S3 reports times in whole seconds, so an owner gets one second more.
         left_ms = manifest.heartbeat_timeout_ms + 1_000 - round((now_s - latest_s) * 1_000)
         ownership.check_free(owner=manifest.owner, left_ms=left_ms)
 
@@ -134,7 +147,7 @@ class S3Log:
         return f"Another process{by} has taken over {self._bucket.name}."
 
     def _load(self) -> Catalogue:
-        """Read what there is, and delete what is left of merges that were interrupted."""
+        """Read all objects, and delete what interrupted merges have left over."""
         catalogue = Catalogue()
         manifest = self._manifest
         for run, head in zip(manifest.runs, _in_parallel(self._run_head, manifest.runs), strict=True):
@@ -162,7 +175,7 @@ class S3Log:
         return self._whole(_segment_name(number))
 
     def _add_fence(self, catalogue: Catalogue) -> None:
-        """Write a fence in the place of the next segment. What an earlier owner wrote there meanwhile is kept."""
+        """Create a fence under the next free number. Segments that the earlier owner adds meanwhile are kept."""
         while True:
             number = catalogue.next_number
             head = self._head(catalogue.extent, number, is_fence=True)
@@ -175,12 +188,12 @@ class S3Log:
     # --------------------------------------------------------------------------------------------------------- writing
 
     def add_segment(self, catalogue: Catalogue, change: Unsynced) -> None:
-        """Write a change as the next segment, durable on return."""
+        """Write a change as the next segment. It is durable on return."""
         number = catalogue.next_number
         head = self._head(change.after, number, dropped=sorted(change.dropped))
         data, _, _ = encode(head, change.pages, change.bodies)
         if not self._create(number, data):
-            raise StoreFailed(f"The segment {number} is there already; something else wrote to the store.")
+            raise StoreFailed(f"Segment {number} exists already; another process wrote to the store.")
         _add_segment(catalogue, number, data)
 
     def _head(self, extent: Extent, number: int, *, dropped: Sequence[int] = (), is_fence: bool = False) -> ObjectHead:
@@ -195,24 +208,24 @@ class S3Log:
         )
 
     def _create(self, number: int, data: bytes) -> bool:
-        """Make a segment; return False if an earlier owner has made one of its number."""
+        """Create a segment. Return False if an earlier owner has created one of this number."""
         name = _segment_name(number)
         if self._bucket.create(name, data) is not None:
             return True
         there = self._segment(number)
         if there == data:
-            return True  # the answer to our first attempt was lost
+            return True  # our first attempt succeeded, but its answer was lost
         head, _ = decode_head(there, name)
         if head.epoch > (self._epoch or 0):
             raise self._tenure.fence(self._taken_over(None))
         return False
 
     def renew(self) -> None:
-        """Show a sign of life."""
+        """Send a heartbeat."""
         self._change_manifest(msgspec.structs.replace(self._manifest, heartbeat=self._manifest.heartbeat + 1))
 
     def release(self) -> None:
-        """Let go of the log."""
+        """Give up ownership."""
         self._change_manifest(msgspec.structs.replace(self._manifest, owner=None))
 
     def _change_manifest(self, manifest: StoreManifest) -> None:
@@ -221,15 +234,17 @@ class S3Log:
         self._manifest = manifest
 
     def _tag_if_ours(self, manifest: StoreManifest) -> str:
-        """Return the tag of the manifest if it is the one we wrote: the answer to our first attempt may be lost."""
+        """Return the tag of the manifest if it is the one we wrote: the answer to our first attempt may have been
+        lost.
+        """
         there, tag = self._read_manifest()
         if there == manifest:
             return tag
         if there.writer not in self._writers:
             if self._epoch is None:
-                raise StoreLocked(f"Another process took {self._bucket.name} over at the same time.")
+                raise StoreLocked(f"Another process took over {self._bucket.name} at the same time.")
             raise self._tenure.fence(self._taken_over(there.owner))
-        raise StoreFailed(f"The manifest of {self._bucket.name} is not as we left it.")
+        raise StoreFailed(f"The manifest of {self._bucket.name} has changed unexpectedly.")
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -242,7 +257,7 @@ class S3Log:
         return list(pages_in(head, data, start))
 
     def bodies(self, name: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
-        """Return bodies of an object by number; of each its number, where it begins, and its bytes are given."""
+        """Return bodies of an object by number; ``parts`` has the number, offset and size of each."""
         bodies = {number: b"" for number, _, size in parts if not size}
         parts = [part for part in parts if part[2]]
         if parts:
@@ -270,11 +285,11 @@ class S3Log:
         return self._epoch or 0, self._manifest.writer
 
     def contents(self, entries: Sequence[CatalogueEntry]) -> list[bytes]:
-        """Return objects as they are."""
+        """Return the raw content of objects."""
         return _in_parallel(self._whole, [entry.name for entry in entries])
 
     def add_run(self, last: int, data: bytes) -> str:
-        """Write a run, which counts for nothing yet, and return its name."""
+        """Write a run, which does not count before it is adopted, and return its name."""
         name = f"{_RUNS}/{last:016d}-{secrets.token_hex(8)}"
         self._bucket.create(name, data)
         return name
@@ -282,7 +297,7 @@ class S3Log:
     def adopt(
         self, catalogue: Catalogue, entries: Sequence[CatalogueEntry], run: tuple[str, ObjectHead, int] | None
     ) -> list[str]:
-        """Put a run in place of what it was merged from, and return the names of what may be deleted then."""
+        """Replace objects by the run they were merged into, and return the names that may be deleted now."""
         gone = {entry.name for entry in entries}
         runs = [each for each in self._manifest.runs if each.name not in gone]
         if run is not None:
@@ -293,10 +308,12 @@ class S3Log:
         in_order = tuple(sorted(runs, key=lambda each: each.first))
         self._change_manifest(msgspec.structs.replace(self._manifest, runs=in_order, fences=fences))
         catalogue.replace(entries, run)
+        # Deletion comes after the manifest has changed, and may be lost in a crash: the next recovery deletes what no
+        # manifest names. The other order could lose data.
         return sorted(gone - set(map(_segment_name, new_fences)))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects that no manifest names any more."""
+        """Delete objects that the manifest no longer names."""
         self._bucket.delete(names)
 
 

@@ -1,4 +1,4 @@
-"""The manifest: who owns a store in S3, and which runs it has. It is only ever changed by compare-and-set."""
+"""The manifest of an S3 store: its owner and its runs. It is changed only by compare-and-set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FORMAT = 1
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, as the manifest names it.
+    """A run, as listed in the manifest.
 
     Attributes:
-        name: of its object.
-        first: the number of the first segment that it stands for.
-        last: the number of the last.
-        head_bytes: how many bytes come before its pages.
+        name: the name of its object.
+        first: the number of the first segment that it replaces.
+        last: the number of the last segment that it replaces.
+        head_bytes: the number of bytes before its pages.
     """
 
     name: str
@@ -27,17 +27,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who owns a store, and what it is made of besides the segments after its last run.
+    """The owner of a store, and its runs. The segments after the last run belong to the store too.
 
     Attributes:
-        epoch: grows with each owner.
-        owner: who owns it; None for nobody.
-        writer: the opening by which it owns it, under a name that was never used before.
-        heartbeat_timeout_ms: for how long the owner is not taken over from without a sign of life.
-        heartbeat: grows with each sign of life that is not a commit.
-        runs: in order.
-        fences: the numbers of the segments that mark where owners have begun. They are never deleted: an earlier owner
-            that wakes up goes on at just that number, where it must find that it is too late.
+        epoch: grows with each opening.
+        owner: the name of the owner; None if there is none.
+        writer: a random name of the opening under which the store is owned.
+        heartbeat_timeout_ms: how long after its last heartbeat the owner is not taken over from.
+        heartbeat: grows with each heartbeat that is not a commit.
+        runs: the runs in order.
+        fences: the numbers of the segments at which owners have begun. They are never deleted: an earlier owner that
+            wakes up continues at exactly that number, and must find it taken.
     """
 
     format: int = FORMAT
@@ -51,25 +51,25 @@ class StoreManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def next_number(self) -> int:
-        """The number of the first segment that no run stands for."""
+        """The number of the first segment after all runs."""
         return self.runs[-1].last + 1 if self.runs else 1
 
 
 def encode(manifest: StoreManifest) -> bytes:
-    """Return a manifest as text, for people to look into."""
+    """Return a manifest as indented JSON, readable for operators."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
 
 
 def decode(data: bytes) -> StoreManifest:
-    """Read a manifest.
+    """Decode a manifest.
 
     Raises:
-        StoreCorrupt: it can't be read.
+        StoreCorrupt: it cannot be decoded.
     """
     try:
         manifest = msgspec.json.decode(data, type=StoreManifest)
     except msgspec.DecodeError as error:
-        raise StoreCorrupt(f"The manifest can't be read: {error}.") from error
+        raise StoreCorrupt(f"The manifest cannot be decoded: {error}.") from error
     if manifest.format != FORMAT:
-        raise StoreCorrupt(f"The store has format {manifest.format}; this version of Fairlane knows {FORMAT}.")
+        raise StoreCorrupt(f"The store has format {manifest.format}; this version of Fairlane supports {FORMAT}.")
     return manifest

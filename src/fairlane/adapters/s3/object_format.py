@@ -1,8 +1,8 @@
-"""What is in an object: pages, bodies, and a head that tells where they are.
+"""The format of an object: a head, then pages, then bodies.
 
-An object is a *segment*, which is one commit, or a *run*, which stands for the segments it was merged from. After a
-mark and the length of the head come the head, the pages and the bodies, so that recovery reads heads and pages only,
-and a body is read without the rest.
+An object is a *segment*, which holds one sync, or a *run*, which replaces the segments it was merged from. It begins
+with a mark and the length of the head. The head says where pages and bodies are, so recovery reads only heads and
+pages, and a body is read without the rest.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ PREFIX_BYTES = _PREFIX.size
 
 
 class ObjectHead(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What an object holds, and where.
+    """The head of an object: what it holds, and where.
 
     Attributes:
-        first: the number of the first segment that it stands for.
-        last: the number of the last.
-        epoch: the epoch of the owner who wrote it.
-        writer: whoever wrote it, by a name that was never used before.
+        first: the number of the first segment that it holds or replaces.
+        last: the number of the last one.
+        epoch: the epoch of the owner that wrote it.
+        writer: the random name of the opening that wrote it.
         is_fence: whether it only marks where an owner has begun.
-        reach: how far the store reaches with it: first sequence, base, next sequence.
-        pages: of each page where it begins, where it ends, and its bytes.
-        bodies: of each body its number and its bytes.
-        dropped: the bodies of earlier objects that are no longer needed.
+        reach: the extent of the store with it: first sequence, base, next sequence.
+        pages: the first sequence, next sequence and size of each page.
+        bodies: the number and size of each body.
+        dropped: the numbers of bodies in earlier objects that are no longer needed.
     """
 
     format: int = FORMAT
@@ -50,12 +50,12 @@ class ObjectHead(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def extent(self) -> Extent:
-        """How far the store reaches with it."""
+        """The extent of the store with it."""
         first, base, next_sequence = self.reach
         return Extent(first=first, base=base, next_sequence=next_sequence)
 
     def page_sizes(self) -> list[int]:
-        """Return the bytes of each page."""
+        """Return the size of each page."""
         return [size for _, _, size in self.pages]
 
 
@@ -64,12 +64,12 @@ _decoder = msgspec.msgpack.Decoder(ObjectHead)
 
 
 def reach_of(extent: Extent) -> tuple[int, int, int]:
-    """Return an extent as heads have it."""
+    """Return an extent in the form that heads store."""
     return extent.first, extent.base, extent.next_sequence
 
 
 def encode(head: ObjectHead, pages: Sequence[StoredPage], bodies: Mapping[int, bytes]) -> tuple[bytes, ObjectHead, int]:
-    """Return an object, its head with these pages and bodies, and how many bytes come before the pages."""
+    """Return an encoded object, its head with these pages and bodies, and the number of bytes before the pages."""
     head = msgspec.structs.replace(
         head,
         pages=[(page.sequence, page.next_sequence, len(page.page)) for page in pages],
@@ -81,32 +81,32 @@ def encode(head: ObjectHead, pages: Sequence[StoredPage], bodies: Mapping[int, b
 
 
 def decode_head(data: bytes, name: str) -> tuple[ObjectHead, int]:
-    """Return the head of an object from its first bytes, and how many bytes come before its pages.
+    """Return the head of an object from its first bytes, and the number of bytes before its pages.
 
     Raises:
-        StoreCorrupt: it can't be read.
+        StoreCorrupt: it cannot be decoded.
     """
     try:
         mark, size = _PREFIX.unpack_from(data)
         if mark != _MARK:
-            raise StoreCorrupt(f"The object {name} is none of a store, or of another format.")
+            raise StoreCorrupt(f"The object {name} does not belong to a store, or has an unknown format.")
         head = _decoder.decode(data[PREFIX_BYTES : PREFIX_BYTES + size])
     except (struct.error, msgspec.DecodeError) as error:
-        raise StoreCorrupt(f"The object {name} can't be read: {error}.") from error
+        raise StoreCorrupt(f"The object {name} cannot be decoded: {error}.") from error
     if head.format != FORMAT:
-        raise StoreCorrupt(f"The object {name} has format {head.format}; this version of Fairlane knows {FORMAT}.")
+        raise StoreCorrupt(f"The object {name} has format {head.format}; this version of Fairlane supports {FORMAT}.")
     return head, PREFIX_BYTES + size
 
 
 def pages_in(head: ObjectHead, data: bytes, start: int) -> Iterator[StoredPage]:
-    """Yield the pages of an object, from bytes that have them from ``start`` on."""
+    """Yield the pages of an object, which begin at ``start`` in ``data``."""
     for sequence, next_sequence, size in head.pages:
         yield StoredPage(sequence, next_sequence, data[start : start + size])
         start += size
 
 
 def body_places(head: ObjectHead, start: int) -> Iterator[tuple[int, int, int]]:
-    """Yield of each body its number, where it begins in the object, and its bytes; pages begin at ``start``."""
+    """Yield the number, offset and size of each body; pages begin at ``start``."""
     start += sum(head.page_sizes())
     offsets = accumulate((size for _, size in head.bodies), initial=start)
     for (number, size), offset in zip(head.bodies, offsets, strict=False):

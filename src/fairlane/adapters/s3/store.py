@@ -1,12 +1,12 @@
-"""A store in S3, or in whatever honours its conditional writes.
+"""A store in S3, or in any server that honours its conditional writes.
 
-A commit is a *segment*: an object that is never changed, under a number that grows by one, made only if there is none
-of that number. So two processes can't both write the next one. Who takes a store over writes a *fence* in the place of
-the next segment; the owner before goes on at that very place, and finds that it is too late. The manifest tells who
-owns the store and which *runs* it has, objects that segments were merged into. It is changed by compare-and-set.
+A sync writes a *segment*: an immutable object whose number grows by one, created only if there is none of that number.
+So two processes cannot both write the next one. A process that takes over writes a *fence* under the next number; the
+previous owner continues at exactly that number and finds it taken. The manifest names the owner and the *runs*, which
+are merged segments. See ``log`` for the protocol and ``compaction`` for merging.
 
-``sync`` writes all commits since the last as one segment, and not more often than once in a window, since each costs a
-round trip and money.
+``sync`` writes all commits since the last one as one segment, and at most one per window, since each costs a round
+trip and money.
 """
 
 from __future__ import annotations
@@ -42,19 +42,18 @@ class S3Store(OwnedStore[Catalogue]):
         segments_max: int = SEGMENTS_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Name the store; ``recover`` opens it.
+        """Create a store; ``recover`` opens it.
 
         Args:
-            bucket: where it is.
-            window_ms: how much time is between the beginnings of two writes, at least; what comes meanwhile shares the
-                next.
-            ownership: on what terms the store is owned.
-            segments_max: as many segments are left before they are merged.
-            monotonic: the clock of the window, and by which the owner knows when it must ask whether it still is.
+            bucket: the bucket and prefix.
+            window_ms: the minimum time between the starts of two writes; commits in between share the next write.
+            ownership: the terms on which the store is owned.
+            segments_max: the number of segments from which they are merged.
+            monotonic: the clock for the window and for heartbeats.
         """
         if not 0 <= window_ms <= _WINDOW_MS_MAX:
-            raise InvalidArgument(f"window_ms is from 0 to {_WINDOW_MS_MAX}, not {window_ms}.")
-        super().__init__(ownership=ownership, monotonic=monotonic, keeper_name="fairlane-s3-keeper")
+            raise InvalidArgument(f"window_ms must be 0 to {_WINDOW_MS_MAX}, got {window_ms}.")
+        super().__init__(ownership=ownership, monotonic=monotonic, thread_name="fairlane-s3-heartbeat")
         self._bucket = bucket
         self._window_s = window_ms / 1_000
         self._segments_max = segments_max
@@ -66,7 +65,7 @@ class S3Store(OwnedStore[Catalogue]):
     # --------------------------------------------------------------------------------------------------------- opening
 
     def _open(self) -> tuple[Catalogue, Extent]:
-        """Write a fence, too. A server that does not honour conditional writes is refused."""
+        """Take over, which also writes a fence. A server that does not honour conditional writes is refused."""
         self._closing.clear()
         sent_s = self._tenure.now()
         catalogue = self._log.take(self._ownership)
@@ -75,20 +74,20 @@ class S3Store(OwnedStore[Catalogue]):
 
     # ------------------------------------------------------------------------------------------------------- ownership
 
-    def _renew_lease(self) -> None:
+    def _send_heartbeat(self) -> None:
         with self._changing():
             self._log.renew()
 
-    def _keep(self) -> None:
+    def _heartbeat(self) -> None:
         if self._has_failed:
             return
-        super()._keep()
+        super()._heartbeat()
         while self.compact():
             pass
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Catalogue]:
-        """Change something, alone; if it fails, nobody knows what was changed."""
+        """Hold the lock for a write. If the write fails, its outcome is unknown, so the store counts as failed."""
         with self._lock:
             self._tenure.check()
             catalogue = self._usable()
@@ -101,7 +100,7 @@ class S3Store(OwnedStore[Catalogue]):
     # --------------------------------------------------------------------------------------------------------- writing
 
     def sync(self) -> None:
-        """Write everything as one segment, which is durable on return; wait before that until the window is over.
+        """Write all commits as one segment, which is durable on return. Waits first until the window is over.
 
         Raises:
             StoreFenced: another process has taken over; nothing was written.
@@ -136,22 +135,25 @@ class S3Store(OwnedStore[Catalogue]):
         return found
 
     def size(self) -> int:
-        """Return how many bytes the objects have."""
+        """Return the size of all objects in bytes."""
         with self._lock:
             return self._usable().size
 
     # ------------------------------------------------------------------------------------------------------ compaction
 
     def compact(self) -> bool:
-        """Merge what should be merged next, beside everything else; return whether there was anything.
+        """Merge what should be merged next, concurrently with everything else. Return whether anything was merged.
 
-        It may be interrupted anywhere: what is left over is deleted by the next recovery. One thread does it at a time,
-        since what two would merge is the same.
+        It may be interrupted anywhere: the next recovery deletes what is left over. Only one thread compacts at a time,
+        since two would merge the same objects.
         """
         with self._compacting:
             return self._compact()
 
     def _compact(self) -> bool:
+        # Requests run without the lock, so that commits are not delayed by a merge. Each time the lock is taken again,
+        # the catalogue must be the same object: a reopened store has a new one, and everything read so far is
+        # worthless.
         with self._lock:
             catalogue, log = self._usable(), self._log
             entries = plan(catalogue, segments_max=self._segments_max)
@@ -160,7 +162,7 @@ class S3Store(OwnedStore[Catalogue]):
         contents = log.contents(entries)
         with self._lock:
             if self._opened is not catalogue:
-                return False  # it was opened anew meanwhile
+                return False  # it was reopened meanwhile
             merged = merge(catalogue, entries, contents, signature=log.signature)
         run = None
         if merged is not None:
@@ -169,14 +171,14 @@ class S3Store(OwnedStore[Catalogue]):
         with self._changing() as now:
             if now is not catalogue:
                 return False
-            doomed = log.adopt(catalogue, entries, run)
-        log.delete(doomed)
+            unneeded = log.adopt(catalogue, entries, run)
+        log.delete(unneeded)
         return True
 
     # --------------------------------------------------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Sync, give the store up for others, and let go. A store that has failed is let go as it is."""
+        """Sync, give up ownership, and close. A store that has failed is closed as it is."""
         self._closing.set()
         super().close()
 

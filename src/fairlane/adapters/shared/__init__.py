@@ -1,1 +1,1 @@
-"""What the stores that several processes can reach have in common."""
+"""What the stores and boards that several processes can reach have in common."""

@@ -1,4 +1,4 @@
-"""What wakes those who wait for a change of a board, and the rules that every board has for its names."""
+"""Wake-ups for threads that wait for a change of a board, and the rules for names that all boards share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from fairlane.errors import InvalidArgument
 
 _NAME_LENGTH_MAX = 700
-"""The longest key of the config fits, with what is put before it."""
+"""Long enough for the longest config key with its prefix."""
 
 
 class Feed:
-    """Counts changes, and remembers for each thread how many it has read.
+    """Counts changes, and remembers per thread how many it has seen.
 
-    Threads that share a board don't hide changes from each other so: what one has read, another still waits for.
+    So threads that share a board don't hide changes from each other: a change that one has read still wakes the others.
     """
 
     def __init__(self) -> None:
@@ -23,34 +23,34 @@ class Feed:
         self._read = threading.local()
 
     def changed(self) -> None:
-        """Note a change, and wake all who wait."""
+        """Record a change and wake all waiting threads."""
         with self._condition:
             self._changes += 1
             self._condition.notify_all()
 
     def reading(self) -> None:
-        """Note that this thread reads the board from now on: what changes later, it has not read."""
+        """Record that this thread is about to read the board. Changes from now on are new to it."""
         self._read.changes = self._changes
 
     def wait(self, timeout_s: float) -> None:
-        """Return when there was a change since this thread has read or waited, after the time, or when it is over."""
+        """Wait until the board has changed since this thread last read or waited, the time is up, or it is closed."""
         with self._condition:
             seen = getattr(self._read, "changes", -1)
             self._condition.wait_for(lambda: self._changes != seen or self._is_closed, timeout=max(0.0, timeout_s))
             self._read.changes = self._changes
 
     def close(self) -> None:
-        """Wake all who wait, for good."""
+        """Wake all waiting threads, and end later waits at once."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
 
 
 def check_name(name: str) -> None:
-    """Refuse what can't name an entry of a board.
+    """Raise unless a string can name an entry of a board.
 
     Raises:
         InvalidArgument: it is empty, too long, or not printable.
     """
     if not 0 < len(name) <= _NAME_LENGTH_MAX or not name.isprintable():
-        raise InvalidArgument(f"An entry of a board has a printable name of 1 to {_NAME_LENGTH_MAX} characters.")
+        raise InvalidArgument(f"A board entry must have a printable name of 1 to {_NAME_LENGTH_MAX} characters.")

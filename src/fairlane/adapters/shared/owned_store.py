@@ -1,6 +1,6 @@
-"""What the stores share that several processes can reach: one owner at a time, and nothing is sent before ``sync``.
+"""The common part of stores that several processes can reach: one owner at a time, and nothing is sent before ``sync``.
 
-What is left to each is how it asks its server: how to open and to let go, to renew the lease, to commit and to read.
+Each store adds how it talks to its server: how to open and release, send a heartbeat, commit and read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Opened = TypeVar("Opened")
 
 
 class OwnedStore(ABC, Generic[Opened]):
-    """A ``Store`` for one process at a time, which remembers what is written until it is told to sync."""
+    """A ``Store`` for one process at a time, which buffers commits until ``sync``."""
 
-    def __init__(self, *, ownership: Ownership | None, monotonic: Callable[[], float], keeper_name: str) -> None:
+    def __init__(self, *, ownership: Ownership | None, monotonic: Callable[[], float], thread_name: str) -> None:
         self._ownership = ownership if ownership is not None else Ownership()
         self._monotonic = monotonic
-        self._keeper_name = keeper_name
+        self._thread_name = thread_name
         self._lock = threading.RLock()
         self._tenure = Tenure(self._ownership.heartbeat_timeout_ms, monotonic)
-        self._keeper: HeartbeatThread | None = None
+        self._heartbeat_thread: HeartbeatThread | None = None
         self._opened: Opened | None = None
         self._has_failed = False
         self._unsynced = Unsynced(EMPTY)
@@ -37,14 +37,15 @@ class OwnedStore(ABC, Generic[Opened]):
     # --------------------------------------------------------------------------------------------------------- opening
 
     def recover(self) -> Extent:
-        """Open, or open anew after a failure, and return how far the store reaches.
+        """Open, or reopen after a failure, and return the extent of the store.
 
-        The epoch grows with each opening, so nothing that was sent before can arrive afterwards.
+        The epoch grows with each opening. So a commit of ours that got no answer before the failure either is in the
+        store when ``recover`` reads it, or can never arrive afterwards.
 
         Raises:
             StoreLocked: another process owns the store.
             StoreFenced: another process has taken it over from this one.
-            InvalidArgument: the server can't be a store.
+            InvalidArgument: the server cannot hold a store.
         """
         with self._lock:
             self._tenure.check()
@@ -52,31 +53,31 @@ class OwnedStore(ABC, Generic[Opened]):
             self._opened, extent = self._open()
             self._has_failed = False
             self._unsynced = Unsynced(extent)
-            if self._keeper is None:
-                self._keeper = start_heartbeats(self._ownership, self._keep, name=self._keeper_name)
+            if self._heartbeat_thread is None:
+                self._heartbeat_thread = start_heartbeats(self._ownership, self._heartbeat, name=self._thread_name)
             return extent
 
     @abstractmethod
     def _open(self) -> tuple[Opened, Extent]:
-        """Become the owner, or the same anew, note that as a sign of life, and return what is open then."""
+        """Become the owner, or renew an own ownership, record that as a heartbeat, and return what is open."""
 
     def _usable(self) -> Opened:
         if self._opened is None:
             raise StoreFailed("The store is not open.")
         if self._has_failed:
-            raise StoreFailed("The store has failed and was not recovered since.")
+            raise StoreFailed("The store has failed and has not been recovered since.")
         return self._opened
 
     # ------------------------------------------------------------------------------------------------------- ownership
 
     def check_owned(self) -> None:
-        """Make sure that the store is still ours; ask only if we were silent for so long that it may not be."""
+        """Make sure that the store is still ours. Asks the server only after a silence longer than the timeout."""
         self._tenure.check()
         if self._has_failed or self._tenure.has_lapsed:
             self.renew()
 
     def renew(self) -> None:
-        """Show a sign of life.
+        """Send a heartbeat.
 
         Raises:
             StoreFenced: another process has taken over.
@@ -85,21 +86,21 @@ class OwnedStore(ABC, Generic[Opened]):
             self._tenure.check()
             self._usable()
             sent_s = self._tenure.now()
-            self._renew_lease()
+            self._send_heartbeat()
             self._tenure.note(sent_s)
 
     @abstractmethod
-    def _renew_lease(self) -> None:
-        """Send a sign of life; where that fails, or another has taken over, the store has failed."""
+    def _send_heartbeat(self) -> None:
+        """Send a heartbeat. If that fails, or another process has taken over, mark the store as failed."""
 
-    def _keep(self) -> None:
+    def _heartbeat(self) -> None:
         if self._tenure.is_due and not self._has_failed:
             self.renew()
 
     # --------------------------------------------------------------------------------------------------------- writing
 
     def write(self, commit: Commit) -> None:
-        """Add a commit. Nothing is sent before ``sync``."""
+        """Buffer a commit. Nothing is sent before ``sync``."""
         with self._lock:
             self._tenure.check()
             self._usable()
@@ -127,6 +128,8 @@ class OwnedStore(ABC, Generic[Opened]):
         with self._lock:
             self._usable()
             unsynced = self._unsynced
+            # Synced and unsynced pages meet at ``before.next_sequence``. A trim that is not synced yet already hides
+            # the pages before ``after.first``, although the server still has them.
             sequence = max(sequence, unsynced.after.first)
             end = unsynced.before.next_sequence
             if sequence >= end:
@@ -141,10 +144,10 @@ class OwnedStore(ABC, Generic[Opened]):
 
     @abstractmethod
     def _read_pages(self, sequence: int) -> Sequence[StoredPage]:
-        """Read some pages that follow each other, the one among them that holds a sequence."""
+        """Read some consecutive pages, among them the one that holds a sequence."""
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked; None for one that is not there."""
+        """Return bodies in the order of their numbers as given; None for one that is missing."""
         with self._lock:
             self._usable()
             unsynced = self._unsynced
@@ -154,24 +157,24 @@ class OwnedStore(ABC, Generic[Opened]):
 
     @abstractmethod
     def _read_bodies(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        """Read those bodies that are there."""
+        """Read the bodies that exist."""
 
     @abstractmethod
     def size(self) -> int:
-        """Return about how many bytes the store takes."""
+        """Return the approximate size of the store in bytes."""
 
     # --------------------------------------------------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Sync, give the store up for others, and let go. A store that has failed is let go as it is."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.stop()
+        """Sync, give up ownership, and close. A store that has failed is closed as it is."""
+        heartbeat_thread, self._heartbeat_thread = self._heartbeat_thread, None
+        if heartbeat_thread is not None:
+            heartbeat_thread.stop()
         with self._lock:
             try:
                 if self._opened is not None and not self._has_failed:
                     self.sync()
-                    with contextlib.suppress(StoreFailed, StoreFenced):  # then the lease runs out by itself
+                    with contextlib.suppress(StoreFailed, StoreFenced):  # then the ownership times out by itself
                         self._release()
             finally:
                 self._let_go()
@@ -180,11 +183,11 @@ class OwnedStore(ABC, Generic[Opened]):
 
     @abstractmethod
     def _release(self) -> None:
-        """Tell others that the store is free."""
+        """Give up ownership, so that others need not wait for the timeout."""
 
     def _let_go(self) -> None:
         self._opened = None
 
     @abstractmethod
     def _forget(self) -> None:
-        """Know of no opening before, under a new tenure: the next is like another process's."""
+        """Forget earlier openings, under a new tenure: the next opening is like that of another process."""

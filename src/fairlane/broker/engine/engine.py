@@ -25,50 +25,37 @@ from one thread at a time; ``sync`` alone may run elsewhere meanwhile.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TypeVar
 
-from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.engine.broker_time import BrokerTime
 from fairlane.broker.engine.expiry import expire, remove
-from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
-from fairlane.broker.engine.recovery import Undelivered, recover
+from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import (
     guarded,
-    refuse_all,
-    refuse_cycle,
-    refuse_everyone,
-    release_everyone,
-    send_away,
-    send_away_from,
 )
 from fairlane.broker.engine.state import RUNNING, Event, State, after
-from fairlane.broker.hook_calls import HookCalls, run_command, set_hooks
-from fairlane.broker.measurements import COMMITS_KEPT, EngineMetrics
-from fairlane.broker.requests import Attach, Consumer, NoReply, Read, Reply, Request, Submission, Waiter
-from fairlane.broker.settings import Settings
+from fairlane.broker.hook_calls import run_call
+from fairlane.broker.measurements import COMMITS_KEPT
+from fairlane.broker.requests import Attach, Call, HandOut, Read, Reply, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
-from fairlane.broker.waiting.consumers import WaitingConsumers, deliver
-from fairlane.broker.waiting.producers import WaitingProducers
-from fairlane.broker.waiting.redrives import Redrives
-from fairlane.broker.waiting.sinks import WaitingSinks
+from fairlane.broker.waiting.consumers import deliver
 from fairlane.core.apply import apply
-from fairlane.core.commands import Claim, Command, Enqueue, Nack, Open, Stage
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import DECIDERS
-from fairlane.core.ledger import Ledger, Limits, Message
-from fairlane.core.schedule import Schedule
-from fairlane.errors import Closed, FairlaneError, InternalError, StoreFailed, StoreFenced
+from fairlane.core.decision import Decision
+from fairlane.core.ledger import Message
+from fairlane.errors import FairlaneError, InternalError
 from fairlane.journal import codec
 from fairlane.journal.records import AnyRecord, Redriven
-from fairlane.model.message import Delivery, Receipt
-from fairlane.ports.clock import Clock
-from fairlane.ports.entropy import Entropy
-from fairlane.ports.hooks import Hooks
-from fairlane.ports.store import Commit, Store
-from fairlane.scheduler.timers import Timers
+from fairlane.ports.store import Commit
+from fairlane.verbs.batches import MakeClaim, Stage
+from fairlane.verbs.leases import Ack
+from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Request
+
+O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -80,168 +67,8 @@ class _ApplyFailed(Exception):
     """Records of a request were applied in part: memory can't be trusted any more."""
 
 
-class Engine:
-    """The broker's only writer. Not thread-safe; see the module's theory of operation.
-
-    Attributes:
-        state: see ``fairlane.broker.engine.state``.
-        inbox: the requests that the next cycle takes, the first in front.
-        taps: called with the records of every durable commit and its instant.
-        hand_out_taps: called with a queue and the messages that were leased from it, claims excepted.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        hooks: Hooks,
-        clock: Clock,
-        entropy: Entropy,
-        settings: Settings | None = None,
-        carry_floor: int = CARRY_FLOOR,
-        reopens: bool = True,
-    ) -> None:
-        self.settings = settings if settings is not None else Settings()
-        self.store = store
-        self.hooks = hooks
-        self._clock = clock
-        self._carry_floor = carry_floor
-        self._reopens = reopens
-        self.state = State.NEW
-        self._fenced_by = StoreFenced("The store belongs to another process.")
-        self._failures = 0
-        self._retry_at_ms = 0
-        self._due_ms = 0
-        self.inbox: deque[Submission] = deque()
-        self._undelivered = Undelivered()
-        self.taps: list[Tap] = []
-        self.hand_out_taps: list[HandOutTap] = []
-        self.metrics = EngineMetrics()
-        self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
-        self.hook_calls = HookCalls(hooks, entropy, self.bodies)
-        self.consumers = WaitingConsumers(self.settings)
-        self.producers = WaitingProducers()
-        self._sinks = WaitingSinks()
-        self.redrives = Redrives()
-        self.time = BrokerTime(clock.now_ms())
-        self.ledger = Ledger()
-        self.schedule = Schedule(self.ledger, 0)
-        self._housekeeper = Housekeeper(self.ledger, self.settings)
-
-    # --------------------------------------------------------------------------------------------------------- opening
-
-    def open(self) -> None:
-        """Recover everything from the store.
-
-        Raises:
-            StoreFailed, StoreCorrupt: the store can't be read.
-        """
-        settings = self.settings
-        limits = Limits(
-            payload_bytes_max=settings.payload_bytes_max,
-            waiting_max=settings.waiting_max,
-            waiting_bytes_max=settings.waiting_bytes_max,
-        )
-        begun = perf_counter()
-        self.bodies.clear()
-        ledger = recover(self.store, limits)
-        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
-        for name in self.ledger.queues.keys() - ledger.queues.keys():
-            self.hooks.remove(name)
-        for queue in ledger.queues.values():
-            set_hooks(self.hooks, queue.name, queue.policy)
-        self.ledger = ledger
-        self.schedule = Schedule(ledger, self.now_ms())
-        self._housekeeper = Housekeeper(ledger, settings, carry_floor=self._carry_floor)
-        self.redrives.stop_all()
-        self.state = after(self.state, Event.RECOVER)
-        self._due_ms = 0
-        self._undelivered.give_back(self)
-        self.consumers.reconcile(ledger.token_of)
-        self.metrics.recoveries += 1
-        self.metrics.recovery_s = perf_counter() - begun
-
-    def _reopen(self) -> None:
-        """Recover from the store, or refuse the requests that wait if that is not possible now, or not here."""
-        try:
-            if self.state is State.DOWN and not self._reopens:
-                raise StoreFenced("The store has failed, and this broker does not reopen it.")
-            self.open()
-        except FairlaneError as error:
-            self._back_off()
-            if isinstance(error, StoreFenced):
-                self._abdicate(error)
-            self.consumers.unserved = {}
-            self._refuse_inbox(error)
-
-    def _abdicate(self, error: StoreFenced) -> None:
-        """Give up for good: the store is for another process to serve."""
-        _log.error("%s", error)
-        self.state = after(self.state, Event.FENCE)
-        self._fenced_by = error
-        refuse_everyone(self.consumers, self.producers, self._sinks, error)
-
-    def _refuse_inbox(self, error: FairlaneError) -> None:
-        """Refuse the requests of callers. What the broker asks of itself stays: nobody else would ask again."""
-        asked = list(self.inbox)
-        self.inbox.clear()
-        self.inbox.extend(submission for submission in asked if submission.reply is None)
-        refuse_all((submission.reply for submission in asked), error)
-
-    def _back_off(self) -> None:
-        """Let some time pass before time alone asks for another cycle: what failed is likely to fail again."""
-        self._failures += 1
-        self._retry_at_ms = self.now_ms() + min(_RETRY_MS_MAX, _RETRY_MS << min(self._failures, 10))
-
-    # ------------------------------------------------------------------------------------------------------------ time
-
-    def now_ms(self) -> int:
-        """Return the broker's time."""
-        return self.time.at(self._clock.now_ms())
-
-    def next_event_at(self) -> int | None:
-        """Return when a cycle is due without a request: a lease, delay, token or wait that ends. None for never."""
-        if self.state is State.FENCED:
-            return None
-        if self.state not in RUNNING:
-            return self._retry_at_ms
-        instants = [self.schedule.next_event_at(), self._housekeeper.next_seal_at()]
-        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self._sinks.limits)
-        instants += [limits.next_at() for limits in waiting if limits.entries]
-        if self.redrives.jobs:
-            instants.append(self.redrives.next_step_at())
-        known = [at_ms for at_ms in instants if at_ms is not None]
-        at_ms = min(known) if known else None
-        if not self._failures:
-            return at_ms
-        if self.inbox or self.consumers.unserved:
-            return self._retry_at_ms
-        return None if at_ms is None else max(at_ms, self._retry_at_ms)
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether every request is refused for good; see ``State.FENCED``."""
-        return self.state is State.FENCED
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the broker was closed."""
-        return self.state is State.CLOSED
-
-    @property
-    def is_well(self) -> bool:
-        """Whether requests are decided and the latest commit succeeded."""
-        return self.state in RUNNING and not self._failures
-
-    def has_requests(self) -> bool:
-        """Tell whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
-        if not self._failures:
-            return bool(self.inbox or self.consumers.unserved)
-        return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
-
-    def submit(self, submission: Submission) -> None:
-        """Add a request for the next cycle."""
-        self.inbox.append(submission)
+class Engine(EngineLife):
+    """The broker's only writer. Not thread-safe; see the module's theory of operation."""
 
     # ---------------------------------------------------------------------------------------------------------- cycles
 
@@ -316,14 +143,18 @@ class Engine:
         cycle.current = None
 
     def _take(self, submission: Submission, cycle: Cycle, queues: dict[str, None]) -> None:
-        if isinstance(submission, Request):
-            command = submission.command
-            if isinstance(command, Enqueue):
-                (self._sinks if isinstance(command, Stage) else self.producers).take(self, submission, cycle)
-            elif isinstance(command, Claim):
+        if isinstance(submission, Call):
+            kind = type(submission.request)
+            if kind is Enqueue:
+                self.producers.take(self, submission, cycle)
+            elif kind is Ack:  # the most frequent one that no hook is asked about
+                cycle.answer(submission.reply, self.execute(submission.request, cycle))
+            elif kind is Stage:
+                self._sinks.take(self, submission, cycle)
+            elif kind is MakeClaim:
                 take_claim(self, submission, cycle)
             else:
-                cycle.answer(submission.reply, run_command(self, command, cycle))
+                cycle.answer(submission.reply, run_call(self, submission, cycle))
         elif isinstance(submission, Waiter):
             if not submission.reply.done():
                 self.consumers.admit(self, submission, cycle)
@@ -340,10 +171,12 @@ class Engine:
         self.metrics.internal_errors += 1
         return InternalError(f"The broker failed to decide the request: {error!r:.200}.")
 
-    def execute(self, command: Command, cycle: Cycle) -> object:
-        """Decide a command, apply its records, and return its outcome; see ``Executor``."""
+    def execute(
+        self, command: Command[O] | Request[O], cycle: Cycle, given: Given = NOTHING_GIVEN
+    ) -> O | FairlaneError:
+        """Decide a request or command, apply its records, and return its outcome; see ``Executor``."""
         ledger, schedule, now_ms = self.ledger, self.schedule, cycle.now_ms
-        decision = DECIDERS[type(command)](ledger, command, now_ms)
+        decision: Decision[O] = DECIDERS[type(command)](ledger, command, now_ms, given)
         try:
             for record in decision.records:
                 if type(record) is Redriven:
@@ -415,9 +248,7 @@ class Engine:
                 else:
                     reply.set_result(outcome)
         for hand_out in cycle.hand_outs:
-            guarded(deliver, self, hand_out)
-            for hand_out_tap in self.hand_out_taps:
-                guarded(hand_out_tap, hand_out.taker.queue, hand_out.messages)
+            self._deliver(hand_out)
         for consumer in cycle.ended:
             guarded(consumer.deliver, [])
         for read in cycle.reads:
@@ -428,6 +259,14 @@ class Engine:
                     tap(cycle.records, cycle.now_ms)
                 except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
                     _log.exception("A tap failed after a commit; the commit stands.")
+
+    def _deliver(self, hand_out: HandOut) -> None:
+        try:
+            deliver(self, hand_out)
+        except Exception:  # noqa: BLE001 - it is the taker's code that fails; the lease stands until it expires
+            _log.exception("A delivery failed after its lease was committed.")
+        for tap in self.hand_out_taps:
+            guarded(tap, hand_out.taker.queue, hand_out.messages)
 
     def _confirm(self, cycle: Cycle) -> None:
         """Note that a commit is durable."""
@@ -458,62 +297,3 @@ class Engine:
             reply.set_exception(self._internal_error(error))
         else:
             reply.set_result(answer)
-
-    def fail(self, cycle: Cycle, error: BaseException) -> None:
-        """Refuse the cycle's requests as possibly done, and recover from the store."""
-        failure = (
-            error if isinstance(error, FairlaneError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
-        )
-        refuse_cycle(cycle, failure)
-        self.metrics.failures += 1
-        self.inbox.extend(cycle.own)  # behind the requests of callers, who go first
-        self.producers.fail(cycle, failure)
-        self.consumers.fail(cycle)
-        self._undelivered.add(cycle.hand_outs)
-        self.state = after(self.state, Event.FAIL)
-        if self.state in (State.NEW, State.DOWN):
-            self._back_off()
-            self._reopen()
-
-    def distrust(self, cycle: Cycle | None) -> None:
-        """Note that a cycle was interrupted, so that the next begins with a recovery."""
-        self.state = after(self.state, Event.FAIL)
-        if cycle is not None:
-            self.fail(cycle, StoreFailed("The broker was interrupted."))
-
-    # -------------------------------------------------------------------------------------------------------- departing
-
-    def abandon(self, consumer: Consumer) -> None:
-        """Detach a consumer whose caller does not wait for that."""
-        self.submit(Attach(consumer, NoReply(), is_closing=True))
-
-    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
-        """Return messages to their queue that were handed out to a caller that is gone."""
-        receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
-        if receipts:
-            self.submit(Request(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
-
-    def close(self) -> None:
-        """Answer everyone who waits with what they have so far, and release the store."""
-        self.let_go()
-        self.store.close()
-
-    def let_go(self) -> None:
-        """Answer everyone who waits, and take no more requests. The store is still to be closed."""
-        release_everyone(self.consumers, self.producers, self._sinks)
-        self.state = after(self.state, Event.CLOSE)
-        refuse_all((submission.reply for submission in self.inbox), Closed("The broker has been closed."))
-        self.inbox.clear()
-
-    def send_away(self, error: FairlaneError) -> None:
-        """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
-        send_away(self.consumers, error)
-
-    def send_away_from(self, queue: str, error: FairlaneError) -> None:
-        """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""
-        send_away_from(self.consumers, queue, error)
-
-    def dismiss_consumers(self) -> None:
-        """End all consumers with the next cycle. What they hold goes back to its queue."""
-        for consumer in self.consumers.all_attached():
-            self.abandon(consumer)

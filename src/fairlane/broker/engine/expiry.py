@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_command
-from fairlane.core.commands import Nack, Remove, Unclaim, Unstage
+from fairlane.broker.hook_calls import run_call
+from fairlane.broker.requests import Call
+from fairlane.core.commands import Given, Remove, Unclaim, Unstage
 from fairlane.core.ledger import Message
 from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
+from fairlane.verbs.leases import Nack
+
+_EXPIRED: Final = Given(reason="expiry")
 
 
 def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
@@ -16,8 +22,8 @@ def expire(executor: Executor, cycle: Cycle, *, leases_max: int) -> None:
     for queue, messages in schedule.expired_leases(cycle.now_ms, most=leases_max):
         receipts = [Receipt(id_of(message.number), message.token) for message in messages]
         executor.metrics.expired(messages, cycle.now_ms)
-        command = Nack(queue=queue, receipts=receipts, reason="expiry", error="The lease ended.")
-        run_command(executor, command, cycle)
+        request = Nack(queue=queue, receipts=receipts, error="The lease ended.")
+        run_call(executor, Call(request, given=_EXPIRED), cycle)
     for queue, consumer in schedule.presence.idle_consumers(cycle.now_ms):
         executor.execute(Unclaim(queue=queue, consumer=consumer), cycle)
     for queue, sink in schedule.presence.silent_sinks(cycle.now_ms):

@@ -8,13 +8,11 @@ remembers those leases until recovery has shown which of them exist.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from sys import intern
 
-from fairlane.broker.cycle import Executor
-from fairlane.broker.requests import HandOut, Request
+from fairlane.broker.requests import Call, HandOut, Submission
 from fairlane.core.apply import apply
-from fairlane.core.commands import Nack
 from fairlane.core.ledger import Ledger, Limits
 from fairlane.errors import StoreCorrupt
 from fairlane.journal import codec
@@ -22,6 +20,7 @@ from fairlane.journal.records import Enqueued, Staged, Terms
 from fairlane.model.message import Receipt
 from fairlane.model.names import number_of
 from fairlane.ports.store import Store
+from fairlane.verbs.leases import Nack
 
 
 def recover(store: Store, limits: Limits) -> Ledger:
@@ -77,9 +76,9 @@ class Undelivered:
         for hand_out in hand_outs:
             self._receipts.extend((hand_out.taker.queue, receipt) for receipt in hand_out.receipts())
 
-    def give_back(self, executor: Executor) -> None:
+    def give_back(self, ledger: Ledger, submit: Callable[[Submission], None]) -> None:
         """Return the messages whose leases exist after all to their queues, as if they had not been handed out."""
         for queue, receipt in self._receipts:
-            if executor.ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
-                executor.submit(Request(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
+            if ledger.token_of(queue, number_of(receipt.id)) == receipt.token:
+                submit(Call(Nack(queue=queue, receipts=[receipt], intent="defer", delay_ms=0)))
         self._receipts = []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.requests import Consumer, Reply, Waiter
-from fairlane.broker.waiting.consumers import WaitingConsumers
+from fairlane.broker.waiting.consumers import NO_MESSAGES, WaitingConsumers
 from fairlane.broker.waiting.producers import WaitingProducers
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
@@ -48,7 +48,7 @@ def refuse_cycle(cycle: Cycle, error: FairlaneError) -> None:
     """Refuse the requests of a cycle that has failed."""
     refuse_all((reply for reply, _ in cycle.answers), error)
     refuse_all((read.reply for read in cycle.reads), error)
-    refuse_all((request.reply for request in cycle.claims), error)
+    refuse_all((call.reply for call in cycle.claims), error)
     if cycle.current is not None:
         refuse_all((cycle.current.reply,), error)
     refuse_all((hand_out.taker.reply for hand_out in cycle.hand_outs if isinstance(hand_out.taker, Waiter)), error)
@@ -69,7 +69,7 @@ def refuse_everyone(
 
 def release_everyone(consumers: WaitingConsumers, producers: WaitingProducers, sinks: WaitingSinks) -> None:
     """Answer everyone who waits with what they have so far, and end all consumers: the broker closes."""
-    answer_all((waiter.reply, []) for waiter in consumers.everybody())
+    answer_all((waiter.reply, NO_MESSAGES) for waiter in consumers.everybody())
     answer_all(producers.dismiss())
     answer_all(sinks.dismiss())
     for consumer in consumers.all_attached():

@@ -13,24 +13,30 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from time import thread_time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine, Tap
 from fairlane.broker.engine.state import State
 from fairlane.broker.frontends.unclosed import warn_unclosed
+from fairlane.broker.handlers import submission_of
+from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.handlers.internal import ReadConfig
 from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
-from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
-from fairlane.broker.verbs.admin_aio import AsyncAdminVerbs
-from fairlane.broker.verbs.batches_aio import AsyncBatchVerbs
-from fairlane.broker.verbs.checking import check_taking
-from fairlane.broker.verbs.messages_aio import AsyncMessageVerbs
+from fairlane.broker.requests import Attach, Call, Consumer, Read, Reply, Submission
 from fairlane.broker.views.queues import queue_details, stream_views
-from fairlane.core.commands import DeleteQueue
+from fairlane.core.commands import Command, DeleteEmptyQueue
 from fairlane.core.ledger import Message
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongEventLoop, WrongProcess
 from fairlane.model.message import Delivery, Key, Receipt
 from fairlane.model.views import QueueView, StreamView
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
+from fairlane.verbs.verb import Done, Request
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 CREDIT = 32
 SLOW_SYNC_S = 0.002
@@ -51,7 +57,7 @@ class Phase(Enum):
     ANSWERING = "the engine answers and delivers"
 
 
-class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncBroker(AsyncAllVerbs[Delivery]):
     """A durable, fair broker in this process, for one event loop. See ``fairlane.assembly.open_async_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
@@ -73,16 +79,33 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         self._idle.set()
         self._wake()
 
-    async def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see AsyncAsking
-        reply: asyncio.Future[Any] = self._loop.create_future()
-        asked = make(reply)
-        self.submit(asked)
+    def ask(self, request: Request[Any] | Command[Any], reply: Reply, *, by: str | None = None) -> None:
+        """Submit a request. The reply receives its answer once everything that it depends on is durable.
+
+        Raises:
+            InvalidArgument, Forbidden: the request is not valid.
+            Closed, WrongProcess, WrongEventLoop: the broker cannot take it.
+        """
+        self.submit(submission_of(self._engine, request, reply, by))
+
+    async def call(self, request: Request[A] | Command[A], *, by: str | None = None) -> A:
+        """Return the answer to a request; see ``ask``."""
+        reply: asyncio.Future[A] = self._loop.create_future()
+        self.submit(submission_of(self._engine, request, reply, by))
         try:
             return await reply
         except asyncio.CancelledError:
-            if isinstance(asked, Waiter) and reply.done() and not reply.cancelled() and reply.exception() is None:
-                self.give_back(asked.queue, reply.result())  # it came, but nobody is there to take it
+            if reply.done() and not reply.cancelled() and reply.exception() is None:
+                self._return_unseen(reply.result())
             raise
+
+    def _return_unseen(self, answer: object) -> None:
+        """Return messages to their queue whose lease was answered after the caller had been cancelled."""
+        if isinstance(answer, LeasedMessages) and answer.deliveries:
+            self.give_back(answer.deliveries[0].queue, answer.deliveries)
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
+        return deliveries
 
     def consume(
         self,
@@ -137,11 +160,15 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         Raises:
             QueueNotFound, TooManyWaiters: it may not.
         """
-        await self._ask(lambda reply: Attach(consumer, reply))
+        reply: asyncio.Future[None] = self._loop.create_future()
+        self.submit(Attach(consumer, reply))
+        await reply
 
     async def detach(self, consumer: Consumer, *, unseen: Collection[Delivery] = ()) -> None:
         """Let a consumer end. What it had in flight goes back: deferred if it is unseen, else as failed attempts."""
-        await self._ask(lambda reply: Attach(consumer, reply, is_closing=True, unseen=unseen))
+        reply: asyncio.Future[None] = self._loop.create_future()
+        self.submit(Attach(consumer, reply, is_closing=True, unseen=unseen))
+        await reply
 
     def abandon(self, consumer: Consumer) -> None:
         """Let a consumer end, sooner or later."""
@@ -163,7 +190,22 @@ class AsyncBroker(AsyncMessageVerbs, AsyncBatchVerbs, AsyncAdminVerbs):
         Raises:
             QueueNotFound, InvalidArgument: there is no such queue, or it can't be removed.
         """
-        return bool(await self._do(DeleteQueue(queue=queue, by=by, is_for_empty=True)))
+        return await self.call(DeleteEmptyQueue(queue=queue, by=by))
+
+    async def list_private_config(self, prefix: str) -> dict[str, str]:
+        """Return config values by prefix, those included that no verb shows."""
+        return await self.call(ReadConfig(prefix=prefix))
+
+    async def set_private_config(self, key: str, value: str | None, *, by: str | None = None) -> None:
+        """Set a config value that no verb shows, or with None remove it."""
+        reply: asyncio.Future[Done] = self._loop.create_future()
+        self.submit(Call(SetConfig(values={key: value}), reply, by))
+        await reply
+
+    async def _read(self, look: Callable[[], T]) -> T:
+        reply: asyncio.Future[T] = self._loop.create_future()
+        self.submit(Read(look, reply))
+        return await reply
 
     def add_tap(self, tap: Tap) -> None:
         """Let a function see every record once it is durable. It must not raise, and should be quick."""

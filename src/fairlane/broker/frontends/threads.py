@@ -13,40 +13,43 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar, cast
 
 from fairlane.broker.cycle import Cycle
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.unclosed import warn_unclosed
-from fairlane.broker.requests import Attach, Consumer, Reply, Submission, Waiter
-from fairlane.broker.verbs.admin import AdminVerbs
-from fairlane.broker.verbs.batches import BatchVerbs
-from fairlane.broker.verbs.checking import check_taking
-from fairlane.broker.verbs.messages import MessageVerbs
+from fairlane.broker.handlers import submission_of
+from fairlane.broker.handlers.checks import check_taking
+from fairlane.broker.requests import Attach, Consumer, Submission
+from fairlane.core.commands import Command
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongProcess
 from fairlane.model.message import Delivery
+from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.methods.complete import AllVerbs
+from fairlane.verbs.verb import Request
+
+A = TypeVar("A")
 
 CREDIT = 32
 _SLEEP_S_MAX = 3600.0
 _log = logging.getLogger("fairlane.broker")
 
 
-class _Slot:
+class _Slot(Generic[A]):
     """A reply to one thread."""
 
     __slots__ = ("_error", "_is_done", "_result", "_waker")
 
     def __init__(self) -> None:
         self._is_done = False
-        self._result: Any = None
+        self._result: A | None = None
         self._error: BaseException | None = None
         self._waker: threading.Event | None = None
 
     def done(self) -> bool:
         return self._is_done
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what a verb answers depends on the verb
+    def set_result(self, result: A, /) -> None:
         self._result = result
         self._end()
 
@@ -54,7 +57,7 @@ class _Slot:
         self._error = exception
         self._end()
 
-    def give_up(self) -> Any:  # noqa: ANN401 - see set_result
+    def give_up(self) -> A | None:
         """Let the engine know that nobody waits any more, and return what has come already."""
         self._is_done = True
         return self._result
@@ -70,13 +73,13 @@ class _Slot:
         if not self._is_done:
             self._waker.wait()
 
-    def get(self) -> Any:  # noqa: ANN401 - see set_result
+    def get(self) -> A:
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast("A", self._result)
 
 
-class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
+class Broker(AllVerbs[Delivery]):
     """A durable, fair broker in this process, for any number of threads. See ``fairlane.assembly.open_broker``.
 
     Durability and order are those of the verbs. Close it, or use it as a context manager; a process that dies without
@@ -95,23 +98,35 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
         atexit.register(self._warn_unclosed)
         self._run()
 
-    def _ask(self, make: Callable[[Reply], Submission]) -> Any:  # noqa: ANN401 - see Asking
+    def call(self, request: Request[A] | Command[A], *, by: str | None = None) -> A:
+        """Return the answer to a request, once everything that it depends on is durable."""
+        slot: _Slot[A] = _Slot()
+        return self._answered(submission_of(self._engine, request, slot, by), slot)
+
+    def _answered(self, submission: Submission, slot: _Slot[A]) -> A:
         if os.getpid() != self._process:
             raise WrongProcess("This broker was opened by the process that this one was forked from.")
         if self._is_closed:
             raise Closed("The broker has been closed.")
-        slot = _Slot()
-        asked = make(slot)
-        self._engine.submit(asked)
+        self._engine.submit(submission)
         try:
             self._run(slot)
             if not slot.done():
                 slot.wait()
         except BaseException:
-            if isinstance(asked, Waiter) and (came := slot.give_up()):
-                self._engine.give_back(asked.queue, came)
+            came = slot.give_up()
+            if isinstance(came, LeasedMessages) and came.deliveries:
+                self._engine.give_back(came.deliveries[0].queue, came.deliveries)
             raise
         return slot.get()
+
+    def attach(self, consumer: Consumer, *, is_closing: bool = False) -> None:
+        """Begin to deliver to a consumer, or end it."""
+        slot: _Slot[None] = _Slot()
+        self._answered(Attach(consumer, slot, is_closing=is_closing), slot)
+
+    def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
+        return deliveries
 
     def consume(
         self,
@@ -169,7 +184,7 @@ class Broker(MessageVerbs, BatchVerbs, AdminVerbs):
 
     # ----------------------------------------------------------------------------------------------------------- cycles
 
-    def _run(self, slot: _Slot | None = None) -> None:
+    def _run(self, slot: _Slot[Any] | None = None) -> None:
         """Run cycles until there is nothing to do, unless another thread has done it meanwhile."""
         with self._lock:
             if self._is_closed and slot is not None and not slot.done():
@@ -262,7 +277,7 @@ class Deliveries:
             raise InvalidArgument("A stream is entered once: ask for another.")
         self._is_entered = True
         try:
-            self._broker._ask(lambda reply: Attach(self._consumer, reply))
+            self._broker.attach(self._consumer)
         except FairlaneError:
             raise
         except BaseException:
@@ -282,7 +297,7 @@ class Deliveries:
             self._arrived.notify_all()
         if self._broker.is_closed:
             return
-        self._broker._ask(lambda reply: Attach(self._consumer, reply, is_closing=True))
+        self._broker.attach(self._consumer, is_closing=True)
 
     def __iter__(self) -> Self:
         return self

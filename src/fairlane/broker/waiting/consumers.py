@@ -17,24 +17,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container
+from typing import Final
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.hook_calls import run_command
-from fairlane.broker.requests import Attach, Consumer, HandOut, Request, Waiter
+from fairlane.broker.hook_calls import run_call
+from fairlane.broker.requests import Attach, Call, Consumer, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.views.deliveries import deliveries_of
 from fairlane.broker.waiting.wait_times import WaitTimes
-from fairlane.core.commands import Lease, Nack
+from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
 from fairlane.model.message import Delivery, Receipt
 from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.leases import LeasedMessages, Nack
 
 ENDS = (Acked, Returned, Dead, Removed)
 """The records after which a message is no longer in the hands of whoever held it."""
 _SWEEP_FROM = 16
+
+NO_MESSAGES: Final = LeasedMessages(deliveries=[])
+_RELEASED: Final = Given(reason="release")
 
 
 class WaitingConsumers:
@@ -180,7 +185,7 @@ class WaitingConsumers:
         self.unserved.update(dict.fromkeys(interrupted))
         if self.limits.entries:
             for waiter in self._timed_out(cycle.now_ms, but_not_at=self.unserved):
-                cycle.answer(waiter.reply, [])
+                cycle.answer(waiter.reply, NO_MESSAGES)
 
     def _serve_line(self, executor: Executor, cycle: Cycle, queue: str) -> None:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
@@ -223,7 +228,7 @@ class WaitingConsumers:
         visibility_ms = taker.visibility_ms
         if visibility_ms is None:
             visibility_ms = executor.ledger.queues[queue].policy.visibility_timeout_ms
-        command = Lease(
+        command = LeasePicked(
             queue=queue,
             numbers=[message.number for message in picked],
             visibility_ms=visibility_ms,
@@ -324,10 +329,10 @@ def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: 
     untouched = [receipt for receipt in receipts if receipt.id in unseen]
     failed = [receipt for receipt in receipts if receipt.id not in unseen]
     if untouched:
-        run_command(executor, Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0), cycle)
+        run_call(executor, Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
     if failed:
         error = "The consumer went away."
-        run_command(executor, Nack(queue=queue, receipts=failed, reason="release", error=error), cycle)
+        run_call(executor, Call(Nack(queue=queue, receipts=failed, error=error), given=_RELEASED), cycle)
 
 
 # ---------------------------------------------------------------------------------------------------------- delivering
@@ -338,8 +343,8 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
     taker = hand_out.taker
     is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
     if is_gone:
-        command = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-        executor.submit(Request(command))
+        request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
+        executor.submit(Call(request))
         return
     try:
         deliveries = deliveries_of(executor.bodies, hand_out)
@@ -352,7 +357,7 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
     if isinstance(taker, Consumer):
         taker.deliver(deliveries)
     else:
-        taker.reply.set_result(deliveries)
+        taker.reply.set_result(LeasedMessages(deliveries=deliveries))
 
 
 def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
@@ -364,5 +369,6 @@ def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
             deliveries.extend(deliveries_of(executor.bodies, single))
         except FairlaneError as error:
             queue = hand_out.taker.queue
-            executor.submit(Request(Nack(queue=queue, receipts=single.receipts(), reason="release", error=str(error))))
+            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
+            executor.submit(Call(request, given=_RELEASED))
     return deliveries

@@ -13,12 +13,12 @@ after the other, since each new message may need another victim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Reply, Request
-from fairlane.core.commands import Enqueue, Remove
+from fairlane.broker.requests import Call, Reply
+from fairlane.core.commands import NOTHING_GIVEN, Given, Remove
 from fairlane.core.decide.enqueue import needs_room
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue
@@ -28,6 +28,8 @@ from fairlane.journal.records import Acked, Dead, QueueRemoved, QueueSet, Redriv
 from fairlane.scheduler.item import Item, Priority
 from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
 
 FULL = (QueueFull, KeyFull, GlobalFull)
 """The refusals for which a producer may wait."""
@@ -46,7 +48,9 @@ class WaitingEnqueue:
         cycle: the latest cycle in which one of its messages was taken in; if that fails, so has this enqueue.
     """
 
-    request: Request
+    request: Enqueue
+    reply: Reply | None
+    given: Given
     results: Results
     until_ms: int
     cycle: Cycle
@@ -65,29 +69,32 @@ class WaitingProducers:
         self.waiting: dict[str, list[WaitingEnqueue]] = {}
         self.limits: Timers[WaitingEnqueue] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
-    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
+    def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide an enqueue, or add it behind those that wait already."""
-        command = cast("Enqueue", request.command)
-        queue = executor.ledger.queues.get(command.queue)
+        request, given = cast("Enqueue", call.request), NOTHING_GIVEN
+        queue = executor.ledger.queues.get(request.queue)
         if queue is None:
-            cycle.answer(request.reply, executor.execute(command, cycle))
+            cycle.answer(call.reply, executor.execute(request, cycle))
             return
         policy = queue.policy
         if policy.on_enqueue is not None:
-            executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
+            about = executor.hook_calls.given_for_messages
+            given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
         waits = policy.backpressure == "wait" and request.wait_ms > 0
-        if waits and command.queue in self.waiting and self._is_blocked(executor, command.queue, cycle):
-            full = QueueFull(f"Other producers are waiting for capacity in queue {command.queue!r}.")
-            self._add(request, [full] * len(command.messages), cycle)
+        if waits and request.queue in self.waiting and self._is_blocked(executor, request.queue, cycle):
+            full = QueueFull(f"Other producers are waiting for capacity in queue {request.queue!r}.")
+            self._add(call, given, [full] * len(request.messages), cycle)
             return
-        if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, command):
-            outcome: object = _enqueue_dropping(executor, queue, command, cycle)
+        if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
+            outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
         else:
-            outcome = executor.execute(command, cycle)
-        if waits and isinstance(outcome, list) and any(isinstance(result, FULL) for result in outcome):
-            self._add(request, outcome, cycle)
-        elif request.reply is not None:
-            cycle.answers.append((request.reply, outcome))
+            outcome = _execute(executor, request, given, cycle)
+        if isinstance(outcome, FairlaneError):
+            cycle.answer(call.reply, outcome)
+        elif waits and any(isinstance(result, FULL) for result in outcome):
+            self._add(call, given, outcome, cycle)
+        else:
+            cycle.answer(call.reply, _answer(outcome))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
@@ -96,10 +103,11 @@ class WaitingProducers:
         self.retry(executor, cycle)
         return any(_blocks(one) for one in self.waiting.get(queue, ()))
 
-    def _add(self, request: Request, results: Results, cycle: Cycle) -> None:
-        one = WaitingEnqueue(request, results, cycle.now_ms + request.wait_ms, cycle)
+    def _add(self, call: Call, given: Given, results: Results, cycle: Cycle) -> None:
+        request = cast("Enqueue", call.request)
+        one = WaitingEnqueue(request, call.reply, given, results, cycle.now_ms + request.wait_ms, cycle)
         self.limits.push(one.until_ms, one)
-        self.waiting.setdefault(cast("Enqueue", request.command).queue, []).append(one)
+        self.waiting.setdefault(request.queue, []).append(one)
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Try those that wait again if capacity may have appeared, and answer those whose patience has ended."""
@@ -123,16 +131,13 @@ class WaitingProducers:
 
     def _try(self, executor: Executor, one: WaitingEnqueue, cycle: Cycle) -> None:
         """Enqueue those messages again that met a limit, and put their results in place."""
-        reply = one.request.reply
+        reply = one.reply
         if one.is_over or (reply is not None and reply.done()):
             one.is_over = True
             return
-        command = cast("Enqueue", one.request.command)
         rows = [row for row, result in enumerate(one.results) if isinstance(result, FULL)]
-        answers = None if command.answers is None else [command.answers[row] for row in rows]
-        part = replace(command, messages=[command.messages[row] for row in rows], answers=answers, faults=None)
-        outcome = executor.execute(part, cycle)
-        results = outcome if isinstance(outcome, list) else [outcome] * len(rows)
+        outcome = _execute(executor, *_some(one.request, one.given, rows), cycle)
+        results = [outcome] * len(rows) if isinstance(outcome, FairlaneError) else outcome
         for row, result in zip(rows, results, strict=True):
             one.results[row] = result
             if not isinstance(result, FULL):
@@ -142,7 +147,7 @@ class WaitingProducers:
 
     def _end(self, one: WaitingEnqueue, cycle: Cycle) -> None:
         one.is_over = True
-        cycle.answer(one.request.reply, one.results)
+        cycle.answer(one.reply, _answer(one.results))
 
     def fail(self, cycle: Cycle, error: FairlaneError) -> None:
         """Refuse the enqueues of which something was taken in by a cycle that has failed."""
@@ -150,14 +155,34 @@ class WaitingProducers:
             for one in line:
                 if one.cycle is cycle and not one.is_over:
                     one.is_over = True
-                    if one.request.reply is not None and not one.request.reply.done():
-                        one.request.reply.set_exception(error)
+                    if one.reply is not None and not one.reply.done():
+                        one.reply.set_exception(error)
 
-    def dismiss(self) -> list[tuple[Reply, Results]]:
+    def dismiss(self) -> list[tuple[Reply, EnqueueResults]]:
         """Forget everyone who waits, and return their replies with the results so far."""
         everyone = [one for line in self.waiting.values() for one in line if not one.is_over]
         self.waiting = {}
-        return [(one.request.reply, one.results) for one in everyone if one.request.reply is not None]
+        return [(one.reply, _answer(one.results)) for one in everyone if one.reply is not None]
+
+
+def _execute(executor: Executor, request: Enqueue, given: Given, cycle: Cycle) -> Results | FairlaneError:
+    """Execute an enqueue. Its outcome has an id or an error for each message, and becomes the answer at the end."""
+    return cast("Results | FairlaneError", executor.execute(request, cycle, given))
+
+
+def _some(request: Enqueue, given: Given, rows: list[int]) -> tuple[Enqueue, Given]:
+    """Return an enqueue of some messages of another."""
+    answers = None if given.answers is None else [given.answers[row] for row in rows]
+    return Enqueue(queue=request.queue, messages=[request.messages[row] for row in rows]), Given(answers=answers)
+
+
+def _answer(results: Results) -> EnqueueResults:
+    return EnqueueResults(
+        results=[
+            EnqueueResult(id=result) if isinstance(result, str) else EnqueueResult(error=body_of(result))
+            for result in results
+        ]
+    )
 
 
 def _blocks(one: WaitingEnqueue) -> bool:
@@ -168,18 +193,17 @@ def _blocks(one: WaitingEnqueue) -> bool:
 # ------------------------------------------------------------------------------------------------------------ dropping
 
 
-def _enqueue_dropping(executor: Executor, queue: Queue, command: Enqueue, cycle: Cycle) -> Results:
+def _enqueue_dropping(executor: Executor, queue: Queue, request: Enqueue, given: Given, cycle: Cycle) -> Results:
     """Enqueue one message after the other, each time dropping as many others as it needs and may."""
     results: Results = []
-    for row, message in enumerate(command.messages):
-        answers = None if command.answers is None else [command.answers[row]]
-        single = replace(command, messages=[message], answers=answers, faults=None)
-        if needs_room(executor.ledger, queue, single, cycle.now_ms):
-            terms = resolve(queue, single.messages, answers, cycle.now_ms)
+    for row, message in enumerate(request.messages):
+        single, single_given = _some(request, given, [row])
+        if needs_room(executor.ledger, queue, message, cycle.now_ms):
+            terms = resolve(queue, single.messages, single_given.answers, cycle.now_ms)
             priority = Priority.NORMAL if terms.priorities is None else Priority(terms.priorities[0])
             _make_room(executor, queue, Item(terms.keys[0], priority=priority), len(message.payload), cycle)
-        outcome = executor.execute(single, cycle)
-        results.extend(outcome if isinstance(outcome, list) else [cast("FairlaneError", outcome)])
+        outcome = _execute(executor, single, single_given, cycle)
+        results.extend([outcome] if isinstance(outcome, FairlaneError) else outcome)
     return results
 
 
@@ -194,12 +218,12 @@ def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycl
         executor.execute(Remove(queue=queue.name, numbers=[victim.number], reason="dropped"), cycle)
 
 
-def _may_be_full(ledger: Ledger, queue: Queue, command: Enqueue) -> bool:
+def _may_be_full(ledger: Ledger, queue: Queue, request: Enqueue) -> bool:
     """Tell whether a limit may be met; if not, there is no need to go one by one."""
     if queue.counts_keys:
         return True
-    count = len(command.messages)
-    size = sum(len(message.payload) for message in command.messages if type(message.payload) is bytes)
+    count = len(request.messages)
+    size = sum(len(message.payload) for message in request.messages if type(message.payload) is bytes)
     limits, policy = ledger.limits, queue.policy
     pairs = (
         (len(queue.messages) + len(queue.staged) + count, policy.waiting_max),

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Literal
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.core.commands import Redrive
+from fairlane.core.commands import MoveDeadLetters
 from fairlane.core.decide.room import Room
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, NotADlq, QueueNotFound, RedriveNotFound
@@ -249,7 +249,7 @@ class Redrives:
         return max(1, min(due_ms - now_ms, _PAUSE_MS))
 
 
-def _command(executor: Executor, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> Redrive:
+def _command(executor: Executor, job: _Job, target: Queue, messages: list[Message], now_ms: int) -> MoveDeadLetters:
     """Return the command that lets dead letters go through the enqueue flow of their queue."""
     all_headers = [headers for headers, _, _ in executor.bodies.read(messages)]
     prefix = f"{target.name}/"
@@ -269,4 +269,4 @@ def _command(executor: Executor, job: _Job, target: Queue, messages: list[Messag
     if target.policy.on_enqueue is not None:
         answers = executor.hook_calls.hooks.on_enqueue(target.name, questions, now_ms)
     numbers = [message.number for message in messages]
-    return Redrive(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)
+    return MoveDeadLetters(queue=job.queue, numbers=numbers, messages=news, answers=answers, by=job.by)

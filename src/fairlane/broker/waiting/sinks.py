@@ -9,26 +9,24 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Reply, Request
+from fairlane.broker.requests import Call, Reply
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
-from fairlane.core.commands import Stage
+from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
+from fairlane.verbs.batches import Stage
 
 
 @dataclass(slots=True, eq=False)
 class WaitingStage:
     """A part that waits to be staged, and the limit it met."""
 
-    request: Request
+    request: Stage
+    reply: Reply | None
+    given: Given
     refusal: FairlaneError
     until_ms: int
     is_over: bool = False
-
-    @property
-    def queue(self) -> str:
-        """The queue that the part is for."""
-        return cast("Stage", self.request.command).queue
 
 
 class WaitingSinks:
@@ -43,30 +41,33 @@ class WaitingSinks:
         self.waiting: list[WaitingStage] = []
         self.limits: Timers[WaitingStage] = Timers(lambda at_ms, one: not one.is_over and one.until_ms == at_ms)
 
-    def take(self, executor: Executor, request: Request, cycle: Cycle) -> None:
+    def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide a request, or add it behind those that wait already."""
-        command = cast("Stage", request.command)
-        queue = executor.ledger.queues.get(command.queue)
-        executor.hook_calls.complete_enqueue(executor.ledger, command, cycle.now_ms)
+        request = cast("Stage", call.request)
+        queue = executor.ledger.queues.get(request.queue)
+        about = executor.hook_calls.given_for_messages
+        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
-        ahead = self._ahead(command.queue) if waits else None
-        outcome = ahead.refusal if ahead is not None else executor.execute(command, cycle)
+        ahead = self._ahead(request.queue) if waits else None
+        outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)
         if waits and isinstance(outcome, FULL):
-            one = WaitingStage(request, outcome, cycle.now_ms + request.wait_ms)
+            one = WaitingStage(request, call.reply, given, outcome, cycle.now_ms + request.wait_ms)
             self.limits.push(one.until_ms, one)
             self.waiting.append(one)
         else:
-            cycle.answer(request.reply, outcome)
+            cycle.answer(call.reply, outcome)
 
     def _ahead(self, queue: str) -> WaitingStage | None:
         """Return one that waits for capacity of the queue as a whole. One that waits for its own key blocks nobody."""
-        return next((one for one in self.waiting if one.queue == queue and not isinstance(one.refusal, KeyFull)), None)
+        return next(
+            (one for one in self.waiting if one.request.queue == queue and not isinstance(one.refusal, KeyFull)), None
+        )
 
     def retry(self, executor: Executor, cycle: Cycle) -> None:
         """Try those that wait again if capacity may have appeared, and refuse those whose patience has ended."""
         for one in self.limits.pop_due(cycle.now_ms):
             one.is_over = True
-            cycle.answer(one.request.reply, one.refusal)
+            cycle.answer(one.reply, one.refusal)
         if any(isinstance(record, MAKES_ROOM) for record in cycle.records):
             self._try_all(executor, cycle)
         self.waiting = [one for one in self.waiting if not one.is_over]
@@ -74,17 +75,17 @@ class WaitingSinks:
     def _try_all(self, executor: Executor, cycle: Cycle) -> None:
         full: set[str] = set()
         for one in self.waiting:
-            reply = one.request.reply
-            if one.is_over or one.queue in full:
+            reply = one.reply
+            if one.is_over or one.request.queue in full:
                 continue
             if reply is not None and reply.done():
                 one.is_over = True
                 continue
-            outcome = executor.execute(one.request.command, cycle)
+            outcome = executor.execute(one.request, cycle, one.given)
             if isinstance(outcome, FULL):
                 one.refusal = outcome
                 if not isinstance(outcome, KeyFull):
-                    full.add(one.queue)
+                    full.add(one.request.queue)
             else:
                 one.is_over = True
                 cycle.answer(reply, outcome)
@@ -92,6 +93,4 @@ class WaitingSinks:
     def dismiss(self) -> list[tuple[Reply, FairlaneError]]:
         """Forget everyone who waits, and return their replies with the limits they met."""
         everyone, self.waiting = self.waiting, []
-        return [
-            (one.request.reply, one.refusal) for one in everyone if one.request.reply is not None and not one.is_over
-        ]
+        return [(one.reply, one.refusal) for one in everyone if one.reply is not None and not one.is_over]

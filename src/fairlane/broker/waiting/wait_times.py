@@ -81,7 +81,7 @@ class WaitTimes:
         self._looked_ms = now_ms
         begun_ms = message.due_ms
         if begun_ms is None:
-            if message.attempts or message.line != message.number:
+            if message.attempts or message.joined != message.number:
                 return  # it came back at once, or was redriven, and nobody has noted when
             begun_ms = message.enqueued_ms
         self._of(queue, message.key, now_ms).add(max(0, now_ms - begun_ms), now_ms)

@@ -18,7 +18,7 @@ from fairlane.cli.output import Table, answer
 from fairlane.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from fairlane.spark.whatif.advise import Advice, Tried
+    from fairlane.spark.whatif.advice import Advice, Tried
 
 _SHOWN = 15
 
@@ -55,8 +55,8 @@ def advise_command(
     It proposes and changes nothing; the commands that would are printed. Exit code 4 if nothing meets the targets.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.advise import advise
-    from fairlane.spark.whatif.compare import Journal
+    from fairlane.spark.whatif.advice import advise
+    from fairlane.spark.whatif.comparison import Journal
     from fairlane.spark.whatif.targets import target_of
 
     wanted = [target_of(text) for text in targets]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.output import answer
 from fairlane.cli.parameters import QUEUE
@@ -40,7 +40,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     The columns of a message: payload, and as wanted fairness_key, weight, cost, priority, throttles, headers, delay_ms
     or due_ms, deadline_ms, correlation_id, dedup_id.
     """
-    place = place_of(session)
+    place = server_address_of(session)
     spark = begin_spark(options["master"])
     from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
     from fairlane.spark.bulk.reading import Rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, place_of, require_spark
+from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, require_spark, server_address_of
 from fairlane.cli.formatting import instant
 from fairlane.cli.interaction import stoppable
 from fairlane.cli.output import Table, answer
@@ -54,7 +54,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     if journal is not None and options["queue"] is not None:
         raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
     source: Source = (
-        LiveJournal(place_of(session), options["reader"], options["queue"])
+        LiveJournal(server_address_of(session), options["reader"], options["queue"])
         if journal is None
         else JournalFolder(journal)
     )

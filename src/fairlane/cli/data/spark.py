@@ -13,7 +13,7 @@ from fairlane.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fairlane.spark.source.place import Place
+    from fairlane.spark.source.server_address import ServerAddress
 
 T = TypeVar("T")
 
@@ -57,20 +57,20 @@ def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
     return interruptible(spark, work)
 
 
-def place_of(session: Session) -> Place:
+def server_address_of(session: Session) -> ServerAddress:
     """Return the server's address for Spark's tasks.
 
     Raises:
         InvalidArgument: the broker is in a data folder, which only one process can open.
     """
-    from fairlane.spark.source.place import Place
+    from fairlane.spark.source.server_address import ServerAddress
 
     endpoint = session.endpoint
     if endpoint.is_embedded:
         raise InvalidArgument(
             "Spark cannot read a data folder that this command opens; run `fairlane serve` and leave out --data."
         )
-    return Place(
+    return ServerAddress(
         server=endpoint.server,
         api_key=endpoint.api_key,
         ca=endpoint.ca,

@@ -18,9 +18,9 @@ from fairlane.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fairlane.spark.whatif.compare import Comparison, Journal
-    from fairlane.spark.whatif.measures import Span
-    from fairlane.spark.whatif.reproduce import Reproduction
+    from fairlane.spark.whatif.comparison import Comparison, Journal
+    from fairlane.spark.whatif.measures import MeasuredPeriod
+    from fairlane.spark.whatif.reproduction import Reproduction
     from fairlane.spark.whatif.scenario import Scenario
 
 INSTANT = click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -70,7 +70,7 @@ def whatif_command(
     changed anywhere. With --master none it runs in this process alone, without Spark.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.compare import Journal, compare
+    from fairlane.spark.whatif.comparison import Journal, compare
 
     if is_check:
         _check(session, journal, queues)
@@ -89,12 +89,12 @@ def whatif_command(
     answer(found, [*_tables(found), *_notes(found, html)], is_json=session.is_json)
 
 
-def span_of(first: datetime | None, last: datetime | None) -> Span:
+def span_of(first: datetime | None, last: datetime | None) -> MeasuredPeriod:
     """Return which messages are measured."""
-    from fairlane.spark.whatif.measures import Span
+    from fairlane.spark.whatif.measures import MeasuredPeriod
 
     bounds = [None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000) for at in (first, last)]
-    return Span(from_ms=bounds[0], to_ms=bounds[1])
+    return MeasuredPeriod(from_ms=bounds[0], to_ms=bounds[1])
 
 
 def spark_of(master: str) -> SparkSession | None:
@@ -110,7 +110,7 @@ def _scenarios(known: Journal, candidate: Path | None, sweeps: tuple[str, ...]) 
 
 
 def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
-    from fairlane.spark.whatif.reproduce import reproduce
+    from fairlane.spark.whatif.reproduction import reproduce
 
     found = reproduce(journal, queues=queues)
     answer(found, _verdict(found), is_json=session.is_json)

@@ -71,6 +71,13 @@ class Link:
         else:
             self._put(frame)
 
+    def withdraw(self, reply: asyncio.Future[Any]) -> None:
+        """End a lease that no caller waits for any more, or give back what it has leased."""
+        leased = reply.result() if reply.done() and not reply.cancelled() and reply.exception() is None else None
+        frame = self._conversation.withdraw(reply) if leased is None else self._conversation.give_back(leased)
+        if frame is not None:
+            self._put(frame)
+
     async def open(self, request: Consume, sink: Sink, *, timeout_s: float) -> int:
         """Open a channel and return its number."""
         reply: asyncio.Future[Any] = self._loop.create_future()

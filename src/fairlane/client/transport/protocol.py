@@ -18,7 +18,19 @@ from fairlane.verbs.errors import error_of
 from fairlane.verbs.leases import LeasedMessages, Nack
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
-from fairlane.wire.frames import CONSUME, STOP, Answer, Consume, Deliver, Ended, Refused, Stop, frames_of
+from fairlane.wire.frames import (
+    CONSUME,
+    STOP,
+    WITHDRAW,
+    Answer,
+    Consume,
+    Deliver,
+    Ended,
+    Refused,
+    Stop,
+    Withdraw,
+    frames_of,
+)
 from fairlane.wire.trace import TraceContext
 
 _CALL_TAG: Final = 0
@@ -95,6 +107,16 @@ class Conversation:
         self._waiting[number] = _Waiting(verb, reply, due)
         return frame
 
+    def withdraw(self, reply: Reply) -> bytes | None:
+        """Return the frame that ends a call whose reply no caller waits for; None if it has been answered.
+
+        If the server has leased messages before it reads the frame, they arrive and are given back.
+        """
+        for number, entry in self._waiting.items():
+            if entry.reply is reply:
+                return _frame(next(self._numbers), WITHDRAW, Withdraw(call=number))
+        return None
+
     def open(self, request: Consume, reply: Reply, sink: Sink, *, due: float) -> tuple[int, bytes]:
         """Return the number of a new channel, and the frame that opens it."""
         number = next(self._numbers)
@@ -162,11 +184,8 @@ class Conversation:
         answer = None if decode is None else decode(frame.answer)
         if not entry.reply.done():
             entry.reply.set_result(answer)
-        elif isinstance(answer, LeasedMessages) and answer.deliveries:  # it came, but nobody is there to take it
-            if self._on_late is not None:
-                self._on_late(answer.deliveries)
-            else:
-                returns.append(self._giving_back(answer.deliveries))
+        elif isinstance(answer, LeasedMessages) and (frame_back := self.give_back(answer)) is not None:
+            returns.append(frame_back)
 
     def _deliver(self, frame: Deliver) -> None:
         channel = self._channels.get(frame.channel)
@@ -184,7 +203,14 @@ class Conversation:
             going_down = isinstance(error, Closed)  # it is the server that closes, not we: another will come
             entry.reply.set_exception(Disconnected(error.cause) if going_down else error)
 
-    def _giving_back(self, deliveries: list[Delivery]) -> bytes:
+    def give_back(self, leased: LeasedMessages) -> bytes | None:
+        """Return the frame that gives back messages which came for a caller that is gone; None if ``on_late`` does."""
+        deliveries = leased.deliveries
+        if not deliveries:
+            return None
+        if self._on_late is not None:
+            self._on_late(deliveries)
+            return None
         receipts = [Receipt(id=delivery.id, token=delivery.token) for delivery in deliveries]
         request = Nack(queue=deliveries[0].queue, receipts=receipts, intent="defer")
         return _frame(next(self._numbers), "nack", request)

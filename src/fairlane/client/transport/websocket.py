@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -26,8 +26,10 @@ from fairlane.errors import (
 )
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
+from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
+from fairlane.wire.trace import TraceContext
 
 PATH: Final = "/v1/stream"
 FOLLOWS: Final = "x-fairlane-follows"
@@ -66,6 +68,7 @@ class WebSocketTransport:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         follows: bool = False,
         on_late: OnLate | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare, without connecting yet. Arguments are those of ``AsyncClient``.
 
@@ -78,11 +81,13 @@ class WebSocketTransport:
             frame_bytes_max: bytes in one request.
             follows: whether a node of a cluster is to say who owns a queue, rather than to ask it for us.
             on_late: gets what was leased for somebody who does not wait for it any more. By default it is given back.
+            headers: further headers of the handshake.
         """
         self.address = url
         self._url = stream_url(url)
         self._frame_bytes_max = frame_bytes_max
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._headers |= headers or {}
         if follows:
             self._headers[FOLLOWS] = "1"
         self._timeout = timeout
@@ -119,14 +124,20 @@ class WebSocketTransport:
             raise Closed("The client has been closed.")
         self._link = await self._connect()
 
-    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
+    async def call(self, verb: str, request: Shape, *, wait_ms: int = 0, trace: TraceContext | None = None) -> Any:  # noqa: ANN401 - see Transport
         """Return the answer to a request; see ``Transport``."""
         link = self._link
         if link is None or not link.is_live:
             link = await self._linked()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        link.call(verb, request, reply, timeout_s=self._timeout + wait_ms / 1000, trace=current_trace())
-        return await reply
+        timeout_s = self._timeout + wait_ms / 1000
+        link.call(verb, request, reply, timeout_s=timeout_s, trace=trace if trace is not None else current_trace())
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            if isinstance(request, Lease):
+                link.withdraw(reply)
+            raise
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
         """Send a request at once, if that can be done; see ``Transport``. It may speak for many, so it has no trace."""

@@ -94,7 +94,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
             image.deadline_ms,
         ),
     )
-    message.line, message.since_ms = image.line, image.since_ms or image.enqueued_ms
+    message.joined, message.since_ms = image.joined, image.since_ms or image.enqueued_ms
     message.attempts, message.failures = image.attempts, image.failures
     message.token, message.expires_ms, message.owner = image.token, image.expires_ms, image.owner
     if image.errors or image.origin is not None or image.state is not None or image.cap is not None:
@@ -102,7 +102,7 @@ def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
         after.errors = tuple(image.errors)
         after.origin, after.dead_reason, after.dead_ms = image.origin, image.dead_reason, image.dead_ms
         after.state, after.cap = image.state, image.cap
-    if not image.line:
+    if not image.joined:
         queue.staged[image.number] = message
         count_staged(ledger, queue, [message], image.size)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlane.core.apply.claims import enter_claim
-from fairlane.core.apply.counting import count_in, known, numbered, tally_in, tally_out
+from fairlane.core.apply.counting import known, numbered, tally_in, tally_out
 from fairlane.core.apply.dedups import enter_dedups, forget_dedups
 from fairlane.core.ledger import PRIORITIES, Aftermath, ChunkHome, DedupHome, Ledger, Message, Queue, Row
 from fairlane.journal.records import (
@@ -38,7 +38,13 @@ def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
     if homes and homes[0].until_ms <= at_ms:
         forget_dedups(ledger, at_ms)
     messages = take_in(ledger, queue, record, at_ms, among=queue.messages)
-    count_in(ledger, queue, messages, sum(record.sizes))
+    size = sum(record.sizes)
+    queue.size += size
+    ledger.size += size
+    ledger.messages += len(messages)
+    if queue.tallies is not None:
+        for message in messages:
+            tally_in(queue, message)
     if record.dedup_ids is not None:
         _remember(ledger, queue, record.dedup_ids, record.dedup_until_ms, record.sequence)
     return messages
@@ -143,7 +149,7 @@ def returned(ledger: Ledger, record: Returned, at_ms: int) -> list[Message]:
             _note_failure(message, record.reason, record.errors[at] if record.errors is not None else "", at_ms)
         due_ms = record.due_ms[at] if record.due_ms is not None else None
         _end_lease(message)
-        message.line, message.since_ms = record.sequence + at, at_ms
+        message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=due_ms or None, deadline_ms=message.deadline_ms)
     return messages
 
@@ -180,7 +186,7 @@ def dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
         _end_lease(message)
         after = message.aftermath()
         after.origin, after.dead_reason, after.dead_ms = record.queue, record.reason, at_ms
-        message.line, message.since_ms = record.sequence + at, at_ms
+        message.joined, message.since_ms = record.sequence + at, at_ms
         message.set_times(due_ms=None, deadline_ms=None)  # among the dead letters neither delay nor deadline counts
         _leave(message)
         _join(message, dlq)
@@ -219,7 +225,7 @@ def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
             message.aftermath().state = state
             message.aftermath().cap = caps[message.number]
         message.attempts = message.failures = 0
-        message.line, message.since_ms = at, at_ms
+        message.joined, message.since_ms = at, at_ms
         message.set_times(due_ms=due_ms, deadline_ms=deadline_ms)
     return messages
 

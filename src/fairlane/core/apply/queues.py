@@ -33,8 +33,6 @@ def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Mes
 def queue_paused(ledger: Ledger, record: QueuePaused, at_ms: int) -> list[Message]:
     """Pause or resume a queue, or one of its keys."""
     queue = ledger.queues[record.queue]
-    if not queue.messages:
-        queue.pauses.forget_ended()
     queue.pauses.note(record.key, at_ms, is_paused=record.is_paused)
     if record.key is None:
         queue.is_paused = record.is_paused

@@ -29,7 +29,7 @@ def staged(ledger: Ledger, record: Staged, at_ms: int) -> list[Message]:
 def count_staged(ledger: Ledger, queue: Queue, messages: list[Message], size: int) -> None:
     """Add messages that are staged to the sums, and let them be in no line."""
     for message in messages:
-        message.line = 0
+        message.joined = 0
         tally_in(queue, message)
     queue.staged_size += size
     ledger.size += size
@@ -52,7 +52,7 @@ def published(ledger: Ledger, record: Published, at_ms: int) -> list[Message]:
     for line, number in enumerate(record.numbers, record.sequence):
         message = pop(number, None)
         if message is not None:
-            message.line = line
+            message.joined = line
             message.enqueued_ms = message.since_ms = at_ms
             size += message.size
             waiting[number] = message

@@ -1,48 +1,29 @@
-"""Deciding: what a command leads to, given the ledger and the present instant. Nothing here changes anything."""
+"""Decide what a request or command leads to, given the ledger and the current time. Nothing here changes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Final, TypeVar
 
-from fairlane.core import commands
+from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.decide import claims, dead_letters, enqueue, journal, leases, queues, staging
-from fairlane.core.decision import Decision
+from fairlane.core.decision import Deciders, Decision
 from fairlane.core.ledger import Ledger
+from fairlane.verbs.verb import Request
 
-DECIDERS: dict[type[commands.Command], Callable[[Ledger, Any, int], Decision]] = {
-    commands.CreateQueue: queues.create,
-    commands.UpdateQueue: queues.update,
-    commands.DeleteQueue: queues.delete,
-    commands.Pause: queues.pause,
-    commands.Purge: queues.purge,
-    commands.SetConfig: queues.set_config,
-    commands.Enqueue: enqueue.enqueue,
-    commands.Stage: staging.stage,
-    commands.Publish: staging.publish,
-    commands.Unstage: staging.unstage,
-    commands.DropSink: staging.drop,
-    commands.Cancel: leases.cancel,
-    commands.Remove: leases.remove,
-    commands.Lease: leases.lease,
-    commands.Ack: leases.ack,
-    commands.Nack: leases.nack,
-    commands.Extend: leases.extend,
-    commands.SetState: leases.set_state,
-    commands.Redrive: dead_letters.redrive,
-    commands.RegisterConsumer: claims.register,
-    commands.Claim: claims.claim,
-    commands.Unclaim: claims.unclaim,
-    commands.ReleaseConsumer: claims.release,
-    commands.SetReader: journal.set_reader,
-    commands.Open: journal.opened,
-    commands.Seal: journal.seal,
-    commands.Trim: journal.trim,
-    commands.MoveBase: journal.move_base,
-    commands.Carry: journal.carry,
+O = TypeVar("O")  # noqa: E741 - the outcome
+
+DECIDERS: Final[Deciders] = {
+    **queues.DECIDERS,
+    **enqueue.DECIDERS,
+    **staging.DECIDERS,
+    **leases.DECIDERS,
+    **dead_letters.DECIDERS,
+    **claims.DECIDERS,
+    **journal.DECIDERS,
 }
+"""How each request and command is decided, by its class."""
 
 
-def decide(ledger: Ledger, command: commands.Command, now_ms: int) -> Decision:
-    """Return the records a command leads to and its outcome, or a refusal. Changes nothing."""
-    return DECIDERS[type(command)](ledger, command, now_ms)
+def decide(ledger: Ledger, command: Command[O] | Request[O], now_ms: int, given: Given = NOTHING_GIVEN) -> Decision[O]:
+    """Return the records that a request or command leads to and its outcome, or a refusal. Changes nothing."""
+    return DECIDERS[type(command)](ledger, command, now_ms, given)

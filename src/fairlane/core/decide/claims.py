@@ -6,25 +6,29 @@ still leased under it; only then another is made. So a consumer that dies and co
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlane.core.checks import text_fault, whole_fault
-from fairlane.core.commands import Claim, RegisterConsumer, ReleaseConsumer, Unclaim
-from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.commands import Given, Unclaim
+from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, OpenClaim, Queue, RegisteredConsumer
 from fairlane.errors import ConsumerFenced, ConsumerNotFound, FairlaneError, InvalidArgument
 from fairlane.journal.records import Acked, AnyRecord, ClaimsEnded, ConsumerRemoved, ConsumerSet, Leased, Returned
 from fairlane.model import claims, limits
 from fairlane.model.message import NEVER_MS
+from fairlane.verbs.batches import MakeClaim, RegisterConsumer, ReleaseConsumer
+from fairlane.verbs.queues import MessageCount
 
 
-def register(ledger: Ledger, command: RegisterConsumer, now_ms: int) -> Decision:
+def register(ledger: Ledger, request: RegisterConsumer, now_ms: int, _given: Given) -> Decision[claims.ConsumerView]:
     """Register a consumer. The outcome is what it is now; claims it had before are still its own."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if (fault := _registration_fault(queue, command)) is not None:
+    if (fault := _registration_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
     sequence = ledger.next_sequence
-    known = queue.consumers.get(command.consumer) or RegisteredConsumer(command.consumer)
+    known = queue.consumers.get(request.consumer) or RegisteredConsumer(request.consumer)
     view = claims.ConsumerView(
         queue=queue.name,
         name=known.name,
@@ -33,16 +37,16 @@ def register(ledger: Ledger, command: RegisterConsumer, now_ms: int) -> Decision
         done=known.done,
         open_messages=0 if known.claim is None else len(known.claim.held(queue)),
         heard_ms=now_ms,
-        idle_ms=command.idle_ms,
+        idle_ms=request.idle_ms,
     )
-    return Decision([ConsumerSet(sequence, queue.name, command.consumer, command.idle_ms)], view)
+    return Decision([ConsumerSet(sequence, queue.name, request.consumer, request.idle_ms)], view)
 
 
-def _registration_fault(queue: Queue, command: RegisterConsumer) -> str | None:
-    fault = text_fault("A consumer's name", command.consumer, most=limits.CONSUMER_NAME_LENGTH_MAX)
-    if fault is None and command.idle_ms is not None:
-        fault = whole_fault("idle_ms", command.idle_ms, least=1, most=limits.TIMESPAN_MS_MAX)
-    is_new = command.consumer not in queue.consumers
+def _registration_fault(queue: Queue, request: RegisterConsumer) -> str | None:
+    fault = text_fault("A consumer's name", request.consumer, most=limits.CONSUMER_NAME_LENGTH_MAX)
+    if fault is None and request.idle_ms is not None:
+        fault = whole_fault("idle_ms", request.idle_ms, least=1, most=limits.TIMESPAN_MS_MAX)
+    is_new = request.consumer not in queue.consumers
     if fault is None and is_new and len(queue.consumers) >= limits.CONSUMERS_MAX:
         fault = f"Queue {queue.name!r} has CONSUMERS_MAX consumers, {limits.CONSUMERS_MAX}: release one first."
     return fault
@@ -58,32 +62,32 @@ def _known(ledger: Ledger, queue: str, consumer: str) -> tuple[Queue, Registered
     return found, known
 
 
-def claim(ledger: Ledger, command: Claim, _now_ms: int) -> Decision:
+def claim(ledger: Ledger, request: MakeClaim, _now_ms: int, given: Given) -> Decision[claims.Claim | None]:
     """End claims and make the next. The outcome is a claim, or None where first something must be picked for it."""
-    known = _known(ledger, command.queue, command.consumer)
+    known = _known(ledger, request.queue, request.consumer)
     if isinstance(known, FairlaneError):
         return refuse(known)
     queue, consumer = known
-    if command.epoch != consumer.epoch:
+    if request.epoch != consumer.epoch:
         cause = f"Consumer {consumer.name!r} of queue {queue.name!r} is at epoch {consumer.epoch}"
-        return refuse(ConsumerFenced(f"{cause}, not at {command.epoch!r:.30}."))
-    if (fault := whole_fault("done", command.done, least=0, most=consumer.claimed)) is not None:
+        return refuse(ConsumerFenced(f"{cause}, not at {request.epoch!r:.30}."))
+    if (fault := whole_fault("done", request.done, least=0, most=consumer.claimed)) is not None:
         return refuse(InvalidArgument(fault))
     records: list[AnyRecord] = []
     opened = consumer.claim
-    if opened is not None and opened.number <= command.done:
+    if opened is not None and opened.number <= request.done:
         records = _ended(ledger, queue, consumer, opened)
     elif opened is not None:
         return Decision([], _claim(queue, opened))
-    if command.picked is None and command.count:
+    if given.picked is None and request.count:
         return Decision(records, None)
-    if not command.picked:
-        return Decision(records, claims.Claim(number=command.done, count=0, size_bytes=0))
+    if not given.picked:
+        return Decision(records, claims.Claim(number=request.done, count=0, size_bytes=0))
     sequence = ledger.next_sequence + sum(record.count for record in records)
     number = consumer.claimed + 1
-    records.append(Leased(sequence, queue.name, command.picked, NEVER_MS, consumer.name, command.picking, claim=number))
-    size = sum(queue.messages[at].size for at in command.picked)
-    return Decision(records, claims.Claim(number=number, count=len(command.picked), size_bytes=size))
+    records.append(Leased(sequence, queue.name, given.picked, NEVER_MS, consumer.name, given.picking, claim=number))
+    size = sum(queue.messages[at].size for at in given.picked)
+    return Decision(records, claims.Claim(number=number, count=len(given.picked), size_bytes=size))
 
 
 def _claim(queue: Queue, opened: OpenClaim) -> claims.Claim:
@@ -109,21 +113,26 @@ def _given_back(ledger: Ledger, queue: Queue, consumer: RegisteredConsumer) -> l
     return [*records, ClaimsEnded(sequence + len(numbers), queue.name, consumer.name, consumer.claim.number)]
 
 
-def unclaim(ledger: Ledger, command: Unclaim, _now_ms: int) -> Decision:
+def unclaim(ledger: Ledger, request: Unclaim, _now_ms: int, _given: Given) -> Decision[None]:
     """Give back what a consumer has claimed. It stays registered, and the number of the claim is not used again."""
-    known = _known(ledger, command.queue, command.consumer)
+    known = _known(ledger, request.queue, request.consumer)
     if isinstance(known, FairlaneError):
         return refuse(known)
-    return Decision(_given_back(ledger, *known))
+    return Decision(_given_back(ledger, *known), None)
 
 
-def release(ledger: Ledger, command: ReleaseConsumer, _now_ms: int) -> Decision:
+def release(ledger: Ledger, request: ReleaseConsumer, _now_ms: int, given: Given) -> Decision[MessageCount]:
     """Give back what a consumer has claimed, and forget it. The outcome is how many messages that were."""
-    known = _known(ledger, command.queue, command.consumer)
+    known = _known(ledger, request.queue, request.consumer)
     if isinstance(known, FairlaneError):
         return refuse(known)
     queue, consumer = known
     records = _given_back(ledger, queue, consumer)
     count = sum(record.count for record in records if isinstance(record, Returned))
     sequence = ledger.next_sequence + sum(record.count for record in records)
-    return Decision([*records, ConsumerRemoved(sequence, queue.name, consumer.name, command.by)], count)
+    return Decision(
+        [*records, ConsumerRemoved(sequence, queue.name, consumer.name, given.by)], MessageCount(count=count)
+    )
+
+
+DECIDERS: Final[Deciders] = {RegisterConsumer: register, MakeClaim: claim, Unclaim: unclaim, ReleaseConsumer: release}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fairlane.core.commands import Redrive
-from fairlane.core.decision import Decision, known_queue, refuse
+from typing import Final
+
+from fairlane.core.commands import Given, MoveDeadLetters
+from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, NotADlq
@@ -11,8 +13,8 @@ from fairlane.journal.records import AnyRecord, Redriven
 from fairlane.model.names import DLQ_SUFFIX, is_dlq
 
 
-def redrive(ledger: Ledger, command: Redrive, now_ms: int) -> Decision:
-    """Move the dead letters that are still there and not leased. The outcome is how many those are."""
+def move(ledger: Ledger, command: MoveDeadLetters, now_ms: int, _given: Given) -> Decision[int]:
+    """Move the dead letters that still exist and are not leased. The outcome is how many."""
     dlq = known_queue(ledger, command.queue)
     if isinstance(dlq, FairlaneError):
         return refuse(dlq)
@@ -31,3 +33,6 @@ def redrive(ledger: Ledger, command: Redrive, now_ms: int) -> Decision:
     record = Redriven(ledger.next_sequence, dlq.name, numbers, target.name, take_rows(terms, rows), command.by)
     records: list[AnyRecord] = [record]
     return Decision(records, len(rows))
+
+
+DECIDERS: Final[Deciders] = {MoveDeadLetters: move}

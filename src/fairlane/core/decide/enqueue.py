@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fairlane.core.checks import are_bare, are_plainly_sound, message_fault
-from fairlane.core.commands import Enqueue
-from fairlane.core.decide.room import Room, fits, is_limited
-from fairlane.core.decision import Decision, no_queue, refuse
+from fairlane.core.commands import NOTHING_GIVEN, Given
+from fairlane.core.decide.room import Room, fits
+from fairlane.core.decision import Deciders, Decision, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
@@ -16,40 +17,42 @@ from fairlane.journal.records import Enqueued, Terms
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
 from fairlane.model.names import id_of, ids_of
+from fairlane.verbs.messages import Enqueue
 
 Outcome = list[str | FairlaneError]
 
 
 def enqueue(
     ledger: Ledger,
-    command: Enqueue,
+    request: Enqueue,
     now_ms: int,
+    given: Given,
     *,
     sequence: int | None = None,
     cause: int | None = None,
     leaving: Sequence[Message] = (),
     coming: Sequence[Enqueued] = (),
-) -> Decision:
+) -> Decision[Outcome]:
     """Take in each message that is valid, not known already and within the limits. The outcome has an id or error each.
 
-    An enqueue that is part of another command says which sequence its record will have, what caused it, which messages
-    have left before it and which have come.
+    An enqueue that is part of a forward says which sequence its record will have, what caused it, which messages have
+    left before it and which have come.
     """
-    queue = ledger.queues.get(command.queue)
+    queue = ledger.queues.get(request.queue)
     if queue is None:
-        return refuse(no_queue(command.queue))
-    messages = command.messages
+        return refuse(no_queue(request.queue))
+    messages: Sequence[NewMessage] = request.messages
     if len(messages) > BATCH_MAX:
         return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
     is_bare = are_bare(messages)
-    is_plain = is_bare and command.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
-    outcome, rows = _sound(ledger, queue, command, now_ms, is_plain=is_plain)
-    answers = command.answers
+    is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
+    outcome, rows = _sound(ledger, queue, messages, given, now_ms, is_plain=is_plain)
+    answers = given.answers
     if len(rows) < len(messages):
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    if is_limited(ledger, queue):
+    if ledger.limits_waiting_in(queue):
         room = Room(ledger, queue, leaving=leaving, coming=coming)
         refused = refusals(room, messages, terms)
         if refused:
@@ -69,13 +72,12 @@ def enqueue(
 
 
 def _sound(
-    ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int, *, is_plain: bool
+    ledger: Ledger, queue: Queue, messages: Sequence[NewMessage], given: Given, now_ms: int, *, is_plain: bool
 ) -> tuple[list[str | int | FairlaneError | None], list[int]]:
     """Return for each message a fault, the id of the one it repeats, the row of that one in this batch, or None."""
-    messages = command.messages
     outcome: list[str | int | FairlaneError | None]
-    if command.faults is not None:
-        outcome = list(command.faults)
+    if given.faults is not None:
+        outcome = list(given.faults)
     elif is_plain:
         outcome = [None] * len(messages)
         dedup_ids = [message.dedup_id for message in messages]
@@ -153,10 +155,10 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-def needs_room(ledger: Ledger, queue: Queue, command: Enqueue, now_ms: int) -> bool:
+def needs_room(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int) -> bool:
     """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
-    _, rows = _sound(ledger, queue, command, now_ms, is_plain=False)
-    size = len(command.messages[0].payload) if rows else 0
+    _, rows = _sound(ledger, queue, (message,), NOTHING_GIVEN, now_ms, is_plain=False)
+    size = len(message.payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
     return bool(rows) and all(fits(size, most) for most in mosts)
 
@@ -178,3 +180,6 @@ def _note_refusals(
     for row, result in enumerate(outcome):
         if isinstance(result, int) and isinstance(outcome[result], FairlaneError):
             outcome[row] = outcome[result]
+
+
+DECIDERS: Final[Deciders] = {Enqueue: enqueue}

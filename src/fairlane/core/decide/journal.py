@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlane.core.checks import text_fault, whole_fault
-from fairlane.core.commands import Carry, MoveBase, Open, Seal, SetReader, Trim
-from fairlane.core.decision import Decision, refuse
+from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
+from fairlane.core.decision import Deciders, Decision, refuse
 from fairlane.core.ledger import Ledger, Message, RegisteredConsumer, Sink
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
@@ -25,42 +27,46 @@ from fairlane.journal.records import (
     Trimmed,
 )
 from fairlane.model.names import dlq_of
+from fairlane.verbs.journal import RemoveReader, SetReader
+from fairlane.verbs.verb import Done
 
 _READER_NAME_LENGTH_MAX = 128
 
 
-def set_reader(ledger: Ledger, command: SetReader, now_ms: int) -> Decision:
-    """Register a reader or move it on. It can't go ahead of what there is; 0 is the beginning of every journal."""
-    if (fault := text_fault("A reader's name", command.name, most=_READER_NAME_LENGTH_MAX)) is not None:
+def set_reader(ledger: Ledger, request: SetReader, now_ms: int, _given: Given) -> Decision[Done]:
+    """Register a reader or advance it, at most to the end of the journal. 0 is the beginning of any journal."""
+    if (fault := text_fault("A reader's name", request.name, most=_READER_NAME_LENGTH_MAX)) is not None:
         return refuse(InvalidArgument(fault))
-    position = command.position
-    if position is None:
-        if command.name not in ledger.readers:
-            return refuse(ReaderNotFound(f"There is no reader {command.name!r}."))
-    elif (fault := whole_fault("position", position, least=0, most=ledger.next_sequence - 1)) is not None:
+    if (fault := whole_fault("position", request.position, least=0, most=ledger.next_sequence - 1)) is not None:
         return refuse(InvalidArgument(fault))
-    else:
-        position = max(position, ledger.counts_from)
-    return Decision([ReaderSet(ledger.next_sequence, command.name, position, now_ms)], position)
+    position = max(request.position, ledger.counts_from)
+    return Decision([ReaderSet(ledger.next_sequence, request.name, position, now_ms)], Done())
 
 
-def opened(ledger: Ledger, command: Open, _now_ms: int) -> Decision:
+def remove_reader(ledger: Ledger, request: RemoveReader, now_ms: int, _given: Given) -> Decision[Done]:
+    """Delete a reader, so that nothing is kept for it."""
+    if request.name not in ledger.readers:
+        return refuse(ReaderNotFound(f"There is no reader {request.name!r:.150}."))
+    return Decision([ReaderSet(ledger.next_sequence, request.name, None, now_ms)], Done())
+
+
+def opened(ledger: Ledger, command: Open, _now_ms: int, _given: Given) -> Decision[None]:
     """Note that the schedule begins anew."""
-    return Decision([Opened(ledger.next_sequence, command.built_ms)])
+    return Decision([Opened(ledger.next_sequence, command.built_ms)], None)
 
 
-def seal(ledger: Ledger, command: Seal, now_ms: int) -> Decision:
+def seal(ledger: Ledger, command: Seal, now_ms: int, _given: Given) -> Decision[None]:
     """Close the present segment."""
     record = Sealed(ledger.next_sequence, ledger.segment_first, ledger.segment_first_ms, now_ms, command.size)
-    return Decision([record])
+    return Decision([record], None)
 
 
-def trim(ledger: Ledger, command: Trim, _now_ms: int) -> Decision:
+def trim(ledger: Ledger, command: Trim, _now_ms: int, _given: Given) -> Decision[None]:
     """Let go of the journal before a position."""
-    return Decision([Trimmed(ledger.next_sequence, command.to, command.passed)])
+    return Decision([Trimmed(ledger.next_sequence, command.to, command.passed)], None)
 
 
-def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
+def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int, _given: Given) -> Decision[None]:
     """Write down everything besides messages."""
     queues = [
         QueueImage(
@@ -85,7 +91,7 @@ def move_base(ledger: Ledger, _command: MoveBase, _now_ms: int) -> Decision:
         ledger.segment_first_ms,
         ledger.trimmed,
     )
-    return Decision([record])
+    return Decision([record], None)
 
 
 def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:
@@ -106,7 +112,7 @@ def _sink_image(sink: Sink) -> SinkImage:
     return SinkImage(sink.name, sink.batch, sink.messages, sink.heard_ms, parts)
 
 
-def carry(ledger: Ledger, command: Carry, now_ms: int) -> Decision:
+def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decision[None]:
     """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
     chunks: list[int] = []
     count = 0
@@ -118,9 +124,9 @@ def carry(ledger: Ledger, command: Carry, now_ms: int) -> Decision:
     messages = [_image(message) for message in _messages_of(ledger, chunks)]
     dedups, before = _old_dedups(ledger, command.count, now_ms)
     if not messages and not before:
-        return Decision([])
+        return Decision([], None)
     records: list[AnyRecord] = [Carried(ledger.next_sequence, messages, dedups, before)]
-    return Decision(records)
+    return Decision(records, None)
 
 
 def _messages_of(ledger: Ledger, chunks: list[int]) -> list[Message]:
@@ -168,7 +174,7 @@ def _image(message: Message) -> MessageImage:
         message.deadline_ms,
         after.cap if after is not None else None,
         message.enqueued_ms,
-        message.line,
+        message.joined,
         message.attempts,
         message.failures,
         message.token,
@@ -181,3 +187,14 @@ def _image(message: Message) -> MessageImage:
         after.state if after is not None else None,
         message.since_ms,
     )
+
+
+DECIDERS: Final[Deciders] = {
+    SetReader: set_reader,
+    RemoveReader: remove_reader,
+    Open: opened,
+    Seal: seal,
+    Trim: trim,
+    MoveBase: move_base,
+    Carry: carry,
+}

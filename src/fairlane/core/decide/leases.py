@@ -7,12 +7,12 @@ is there under another lease, or none, is a *mismatch*. Neither changes anything
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 from fairlane.core.checks import whole_fault
-from fairlane.core.commands import Ack, Cancel, Extend, Lease, Nack, Remove, SetState
+from fairlane.core.commands import NOTHING_GIVEN, Given, LeasePicked, Remove
 from fairlane.core.decide.enqueue import enqueue
-from fairlane.core.decision import Decision, known_queue, no_queue, refuse
+from fairlane.core.decision import Deciders, Decision, known_queue, no_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue
 from fairlane.errors import (
     FairlaneError,
@@ -40,32 +40,42 @@ from fairlane.model.answers import FailureAnswer
 from fairlane.model.message import NEVER_MS, Receipt
 from fairlane.model.names import id_of, is_dlq, number_of, numbers_of
 from fairlane.model.policy import QueuePolicy
+from fairlane.verbs.errors import body_of
+from fairlane.verbs.leases import Ack, Etag, Extend, Forward, ForwardedIds, Nack, SetState
+from fairlane.verbs.messages import Cancel, Enqueue, Result, Results
 
 Outcome = list[FairlaneError | None]
+_OK: Final = Result()
 
 
-def lease(ledger: Ledger, command: Lease, now_ms: int) -> Decision:
+def _results(outcome: Outcome) -> Results:
+    return Results(results=[_OK if error is None else Result(error=body_of(error)) for error in outcome])
+
+
+def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> Decision[int]:
     """Lease what the schedule has picked. The outcome is the instant at which the leases end."""
-    expires_ms = now_ms + command.visibility_ms
-    record = Leased(ledger.next_sequence, command.queue, command.numbers, expires_ms, command.owner, command.picking)
+    expires_ms = now_ms + request.visibility_ms
+    record = Leased(ledger.next_sequence, request.queue, request.numbers, expires_ms, request.owner, request.picking)
     return Decision([record], expires_ms)
 
 
-def extend(ledger: Ledger, command: Extend, now_ms: int) -> Decision:
+def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decision[Results]:
     """Let leases last so long from now. The outcome has the instant at which each ends, or an error.
 
     A lease under a claim has no end, and stays as it is.
     """
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    span_ms = queue.policy.visibility_timeout_ms if command.visibility_ms is None else command.visibility_ms
+    span_ms = queue.policy.visibility_timeout_ms if request.visibility_ms is None else request.visibility_ms
     if (fault := whole_fault("visibility_ms", span_ms, least=1, most=limits.TIMESPAN_MS_MAX)) is not None:
         return refuse(InvalidArgument(fault))
-    held, results = _held(queue, command.receipts, now_ms)
+    held, results = _held(queue, request.receipts, now_ms)
     expires_ms = now_ms + span_ms
     ends = iter([NEVER_MS if message.is_claimed else expires_ms for message in held])
-    outcome = [next(ends) if result is None else result for result in results]
+    outcome = Results(
+        results=[Result(expires_ms=next(ends)) if error is None else Result(error=body_of(error)) for error in results]
+    )
     numbers = [message.number for message in held if not message.is_claimed]
     if not numbers:
         return Decision([], outcome)
@@ -116,81 +126,90 @@ def _all_held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> list[Me
 # -------------------------------------------------------------------------------------------------------------- ack
 
 
-def ack(ledger: Ledger, command: Ack, now_ms: int) -> Decision:
-    """Let leased messages be done. The outcome has None or an error for each; with messages to forward, their ids."""
-    queue = ledger.queues.get(command.queue)
+def ack(ledger: Ledger, request: Ack, now_ms: int, _given: Given) -> Decision[Results]:
+    """Acknowledge leased messages. The outcome has an empty result or an error for each."""
+    queue = ledger.queues.get(request.queue)
     if queue is None:
-        return refuse(no_queue(command.queue))
-    costs = command.costs
-    if costs is not None and (fault := _costs_fault(costs, len(command.receipts))) is not None:
+        return refuse(no_queue(request.queue))
+    receipts = request.receipts
+    costs = [receipt.cost for receipt in receipts]
+    is_plain = costs.count(None) == len(costs)
+    if not is_plain and (fault := _costs_fault(costs)) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held(queue, command.receipts, now_ms)
-    if command.forward:
-        return _ack_and_forward(ledger, command, held, outcome, now_ms)
+    held, outcome = _held(queue, receipts, now_ms)
     records: list[AnyRecord] = []
     if held:
-        good = None if costs is None else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
-        numbers = [message.number for message in held]
-        records.append(Acked(ledger.next_sequence, queue.name, numbers, good))
-    return Decision(records, outcome)
+        good = None if is_plain else [cost for cost, error in zip(costs, outcome, strict=True) if error is None]
+        records.append(Acked(ledger.next_sequence, queue.name, [message.number for message in held], good))
+    return Decision(records, _results(outcome))
 
 
-def _costs_fault(costs: Sequence[int | None], count: int) -> str | None:
-    if len(costs) != count:
-        return f"{len(costs)} true costs were given for {count} messages."
+def _costs_fault(costs: Sequence[int | None]) -> str | None:
     faults = (whole_fault("A true cost", cost, least=0, most=limits.COST_MAX) for cost in costs if cost is not None)
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _ack_and_forward(ledger: Ledger, command: Ack, held: list[Message], outcome: Outcome, now_ms: int) -> Decision:
-    """Ack all and enqueue all in one commit, or do nothing. The outcome is the list of ids of each enqueue."""
-    error = next((error for error in outcome if error is not None), None)
-    if error is not None:
-        return refuse(error)
-    costs = None if command.costs is None else list(command.costs)
-    acked = Acked(ledger.next_sequence, command.queue, [message.number for message in held], costs)
-    decision = Decision([acked] if held else [], [])
-    ids: list[list[str]] = []
-    coming: list[Enqueued] = []
-    sequence = ledger.next_sequence + len(held)
-    for part in command.forward:
-        cause = held[0].number if held else None
-        enqueued = enqueue(ledger, part, now_ms, sequence=sequence, cause=cause, leaving=held, coming=coming)
-        results: list[Any] = enqueued.outcome if isinstance(enqueued.outcome, list) else [enqueued.outcome]
-        refusal = next((result for result in results if isinstance(result, FairlaneError)), None)
-        if refusal is not None:
-            return refuse(refusal)
-        ids.append(results)
-        decision.records.extend(enqueued.records)
-        coming.extend(record for record in enqueued.records if isinstance(record, Enqueued))
-        decision.bodies.extend(enqueued.bodies)
+def forward(ledger: Ledger, request: Forward, now_ms: int, given: Given) -> Decision[ForwardedIds]:
+    """Acknowledge a message and enqueue others in one commit, or do nothing. The outcome has the new ids."""
+    queue = known_queue(ledger, request.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    receipt = request.receipt
+    if (fault := _costs_fault([receipt.cost])) is not None:
+        return refuse(InvalidArgument(fault))
+    held, outcome = _held(queue, [receipt], now_ms)
+    if outcome[0] is not None:
+        return refuse(outcome[0])
+    number = held[0].number
+    costs: list[int | None] | None = None if receipt.cost is None else [receipt.cost]
+    records: list[AnyRecord] = [Acked(ledger.next_sequence, request.queue, [number], costs)]
+    bodies: list[tuple[int, bytes]] = []
+    ids: list[str] = []
+    sequence = ledger.next_sequence + 1
+    for target, messages in request.messages.items():
+        enqueued = enqueue(
+            ledger,
+            Enqueue(queue=target, messages=messages),
+            now_ms,
+            given.parts.get(target, NOTHING_GIVEN),
+            sequence=sequence,
+            cause=number,
+            leaving=held,  # the acknowledged message makes room for the others
+            coming=[record for record in records if isinstance(record, Enqueued)],
+        )
+        results = enqueued.outcome if isinstance(enqueued.outcome, list) else [enqueued.outcome]
+        for result in results:
+            if isinstance(result, FairlaneError):
+                return refuse(result)
+            ids.append(result)
+        records.extend(enqueued.records)
+        bodies.extend(enqueued.bodies)
         sequence += sum(record.count for record in enqueued.records)
-    decision.outcome = ids
-    return decision
+    return Decision(records, ForwardedIds(ids=ids), bodies)
 
 
 # ------------------------------------------------------------------------------------------------------------- nack
 
 
-def nack(ledger: Ledger, command: Nack, now_ms: int) -> Decision:
+def nack(ledger: Ledger, request: Nack, now_ms: int, given: Given) -> Decision[Results]:
     """Give leased messages back: to wait again, or to the dead letters. The outcome has None or an error for each."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if (fault := _nack_fault(command)) is not None:
+    if (fault := _nack_fault(request)) is not None:
         return refuse(InvalidArgument(fault))
-    held, outcome = _held_or_expired(queue, command, now_ms)
+    held, outcome = _held_or_expired(queue, request, given, now_ms)
     if not held:
-        return Decision([], outcome)
-    error = command.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
+        return Decision([], _results(outcome))
+    error = request.error[: limits.ERROR_LENGTH_MAX].encode(errors="replace").decode()
     rows = [row for row, result in enumerate(outcome) if result is None]
-    fates = [_fate(queue, message, command, row, now_ms) for message, row in zip(held, rows, strict=True)]
+    fates = [_fate(queue, message, request, given, row, now_ms) for message, row in zip(held, rows, strict=True)]
     records: list[AnyRecord] = []
     sequence = ledger.next_sequence
     back = [(message, fate) for message, fate in zip(held, fates, strict=True) if isinstance(fate, int)]
     if back:
         due_ms = [due for _, due in back] if any(due for _, due in back) else None
-        reason = "defer" if command.intent == "defer" else command.reason
+        reason = "defer" if request.intent == "defer" else given.reason
         errors = [error] * len(back) if error else None
         records.append(Returned(sequence, queue.name, [message.number for message, _ in back], reason, due_ms, errors))
         sequence += len(back)
@@ -198,50 +217,50 @@ def nack(ledger: Ledger, command: Nack, now_ms: int) -> Decision:
         dead = [message.number for message, fate in zip(held, fates, strict=True) if fate == why]
         if dead:
             errors = [error] * len(dead) if error else None
-            records.append(Dead(sequence, queue.name, dead, why, command.reason, errors))
+            records.append(Dead(sequence, queue.name, dead, why, given.reason, errors))
             sequence += len(dead)
-    return Decision(records, outcome)
+    return Decision(records, _results(outcome))
 
 
-def _nack_fault(command: Nack) -> str | None:
-    if command.intent not in ("failure", "defer", "dead"):
-        return f"intent is failure, defer or dead, not {command.intent!r:.60}."
-    if type(command.error) is not str:
-        return f"An error is a text, not {type(command.error).__name__}."
-    if command.intent == "defer" and command.error:
+def _nack_fault(request: Nack) -> str | None:
+    if request.intent not in ("failure", "defer", "dead"):
+        return f"intent is failure, defer or dead, not {request.intent!r:.60}."
+    if type(request.error) is not str:
+        return f"An error is a text, not {type(request.error).__name__}."
+    if request.intent == "defer" and request.error:
         return "A deferred message has not failed, so it has no error: leave it out, or nack with intent failure."
-    if command.delay_ms is None:
+    if request.delay_ms is None:
         return None
-    return whole_fault("delay_ms", command.delay_ms, least=0, most=limits.TIMESPAN_MS_MAX)
+    return whole_fault("delay_ms", request.delay_ms, least=0, most=limits.TIMESPAN_MS_MAX)
 
 
-def _held_or_expired(queue: Queue, command: Nack, now_ms: int) -> tuple[list[Message], Outcome]:
+def _held_or_expired(queue: Queue, request: Nack, given: Given, now_ms: int) -> tuple[list[Message], Outcome]:
     """Return the held messages; where it is the broker that takes back leases which have ended, those too."""
-    return _held(queue, command.receipts, 0 if command.reason == "expiry" else now_ms)
+    return _held(queue, request.receipts, 0 if given.reason == "expiry" else now_ms)
 
 
-def _fate(queue: Queue, message: Message, command: Nack, row: int, now_ms: int) -> int | DeadReason:
+def _fate(queue: Queue, message: Message, request: Nack, given: Given, row: int, now_ms: int) -> int | DeadReason:
     """Return not before when a message may go again (0 for at once), or why it is dead."""
-    if command.intent == "defer":
-        return now_ms + command.delay_ms if command.delay_ms else 0
+    if request.intent == "defer":
+        return now_ms + request.delay_ms if request.delay_ms else 0
     can_die = not is_dlq(queue.name)
-    if command.intent == "dead" and can_die:
+    if request.intent == "dead" and can_die:
         return "requested"
-    answer = command.answers[row] if command.answers is not None else None
+    answer = given.verdicts[row] if given.verdicts is not None else None
     failures = message.failures + 1
     if answer is not None and answer.is_dead and can_die:
         return "hook"
     if answer is None and can_die and queue.policy.max_attempts and failures >= queue.policy.max_attempts:
         return "max_attempts"
-    delay_ms = _delay(queue.policy, failures, command, answer, command.dice[row] if command.dice else 0)
+    delay_ms = _delay(queue.policy, failures, request, answer, given.dice[row] if given.dice else 0)
     return now_ms + delay_ms if delay_ms else 0
 
 
-def _delay(policy: QueuePolicy, failures: int, command: Nack, answer: FailureAnswer | None, die: int) -> int:
+def _delay(policy: QueuePolicy, failures: int, request: Nack, answer: FailureAnswer | None, die: int) -> int:
     if answer is not None and answer.delay_ms is not None:
         return answer.delay_ms
-    if command.delay_ms is not None:
-        return command.delay_ms
+    if request.delay_ms is not None:
+        return request.delay_ms
     return backoff_ms(policy, failures, die)
 
 
@@ -255,14 +274,14 @@ def backoff_ms(policy: QueuePolicy, failures: int, die: int) -> int:
 # ---------------------------------------------------------------------------------------- taking out, workflow state
 
 
-def cancel(ledger: Ledger, command: Cancel, _now_ms: int) -> Decision:
+def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Decision[Results]:
     """Take out messages that are not leased. The outcome has None or an error for each."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     numbers: dict[int, None] = {}
     outcome: Outcome = []
-    for message_id in command.ids:
+    for message_id in request.ids:
         message = ledger.find(queue.name, number_of(message_id))
         if message is None or message.number in numbers:
             outcome.append(MessageNotFound(f"Queue {queue.name!r} has no message {message_id!r:.60}."))
@@ -274,37 +293,49 @@ def cancel(ledger: Ledger, command: Cancel, _now_ms: int) -> Decision:
     records: list[AnyRecord] = []
     if numbers:
         records.append(Removed(ledger.next_sequence, queue.name, list(numbers), "cancelled"))
-    return Decision(records, outcome)
+    return Decision(records, _results(outcome))
 
 
-def remove(ledger: Ledger, command: Remove, _now_ms: int) -> Decision:
+def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
     """Let messages be gone that the schedule has put out, or be dead letters if the policy on deadlines says so."""
-    policy = ledger.queues[command.queue].policy
-    if command.reason == "deadline" and policy.deadline_action == "dlq" and not is_dlq(command.queue):
-        return Decision([Dead(ledger.next_sequence, command.queue, command.numbers, "deadline")])
-    return Decision([Removed(ledger.next_sequence, command.queue, command.numbers, command.reason)])
+    policy = ledger.queues[request.queue].policy
+    if request.reason == "deadline" and policy.deadline_action == "dlq" and not is_dlq(request.queue):
+        return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline")], None)
+    return Decision([Removed(ledger.next_sequence, request.queue, request.numbers, request.reason)], None)
 
 
-def set_state(ledger: Ledger, command: SetState, now_ms: int) -> Decision:
+def set_state(ledger: Ledger, request: SetState, now_ms: int, _given: Given) -> Decision[Etag]:
     """Write or remove workflow state under a lease. The outcome is the etag of what is there now, None for nothing."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    held, outcome = _held(queue, (command.receipt,), now_ms)
+    held, outcome = _held(queue, (request.receipt,), now_ms)
     if outcome[0] is not None:
         return refuse(outcome[0])
     message = held[0]
     state = message.after.state if message.after is not None else None
     etag = None if state is None else id_of(state)
-    if command.etag != etag:
+    if request.etag != etag:
         return refuse(StateMismatch(f"The state of message {id_of(message.number)} is version {etag}."))
-    if command.state is None:
+    if request.state is None:
         records: list[AnyRecord] = []
         if state is not None:
             records.append(StateRemoved(ledger.next_sequence, queue.name, message.number))
-        return Decision(records, None)
-    if type(command.state) is not bytes or len(command.state) > limits.STATE_BYTES_MAX:
+        return Decision(records, Etag())
+    if type(request.state) is not bytes or len(request.state) > limits.STATE_BYTES_MAX:
         return refuse(InvalidArgument(f"Workflow state is at most {limits.STATE_BYTES_MAX} bytes."))
     sequence = ledger.next_sequence
-    record = StateSet(sequence, queue.name, message.number, len(command.state))
-    return Decision([record], id_of(sequence), [(sequence, command.state)])
+    record = StateSet(sequence, queue.name, message.number, len(request.state))
+    return Decision([record], Etag(etag=id_of(sequence)), [(sequence, request.state)])
+
+
+DECIDERS: Final[Deciders] = {
+    LeasePicked: lease,
+    Ack: ack,
+    Forward: forward,
+    Nack: nack,
+    Extend: extend,
+    Cancel: cancel,
+    Remove: remove,
+    SetState: set_state,
+}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from fairlane.core.checks import is_text, key_fault, text_fault
-from fairlane.core.commands import CreateQueue, DeleteQueue, Pause, Purge, SetConfig, UpdateQueue
-from fairlane.core.decision import Decision, known_queue, refuse
-from fairlane.core.ledger import Ledger
+from fairlane.core.commands import DeleteEmptyQueue, Given
+from fairlane.core.decision import Deciders, Decision, known_queue, refuse
+from fairlane.core.ledger import Ledger, Queue
 from fairlane.errors import FairlaneError, InvalidArgument, QueueExists
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueRemoved, QueueSet, Removed
 from fairlane.model import limits
@@ -15,6 +16,17 @@ from fairlane.model.message import canonical
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq, queue_name_fault
 from fairlane.model.partitions import place_in
 from fairlane.model.policy import QueuePolicy
+from fairlane.verbs.config import SetConfig
+from fairlane.verbs.queues import (
+    CreateQueue,
+    DeleteQueue,
+    MessageCount,
+    PauseQueue,
+    PurgeQueue,
+    ResumeQueue,
+    UpdateQueue,
+)
+from fairlane.verbs.verb import Done
 
 THROTTLE_PREFIX = "throttle:"
 WEIGHT_PREFIX = "weight:"
@@ -23,10 +35,10 @@ _RATE_LEAST = 1e-6
 _NUMBER_MOST = 1e9
 
 
-def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
+def create(ledger: Ledger, request: CreateQueue, _now_ms: int, given: Given) -> Decision[Done]:
     """Make a queue and its dead-letter queue."""
-    name = command.queue
-    if (fault := queue_name_fault(name) or command.policy.fault()) is not None:
+    name = request.queue
+    if (fault := queue_name_fault(name) or request.policy.fault()) is not None:
         return refuse(InvalidArgument(fault))
     if is_dlq(name):
         return refuse(
@@ -41,84 +53,100 @@ def create(ledger: Ledger, command: CreateQueue, _now_ms: int) -> Decision:
     if name in ledger.queues:
         return refuse(QueueExists(f"There is a queue {name!r} already."))
     sequence = ledger.next_sequence
-    dlq_policy = QueuePolicy(visibility_timeout_ms=command.policy.visibility_timeout_ms, max_attempts=0)
+    dlq_policy = QueuePolicy(visibility_timeout_ms=request.policy.visibility_timeout_ms, max_attempts=0)
     return Decision(
         [
-            QueueSet(sequence, name, command.policy, command.by),
-            QueueSet(sequence + 1, dlq_of(name), dlq_policy, command.by),
-        ]
+            QueueSet(sequence, name, request.policy, given.by),
+            QueueSet(sequence + 1, dlq_of(name), dlq_policy, given.by),
+        ],
+        Done(),
     )
 
 
-def update(ledger: Ledger, command: UpdateQueue, _now_ms: int) -> Decision:
-    """Give a queue another policy."""
-    queue = known_queue(ledger, command.queue)
+def update(ledger: Ledger, request: UpdateQueue, _now_ms: int, given: Given) -> Decision[Done]:
+    """Change the policy of a queue."""
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if (fault := command.policy.fault()) is not None:
+    policy = given.policy if given.policy is not None else queue.policy
+    if (fault := policy.fault()) is not None:
         return refuse(InvalidArgument(fault))
-    return Decision([QueueSet(ledger.next_sequence, queue.name, command.policy, command.by)])
+    return Decision([QueueSet(ledger.next_sequence, queue.name, policy, given.by)], Done())
 
 
-def delete(ledger: Ledger, command: DeleteQueue, _now_ms: int) -> Decision:
-    """Remove a queue and its dead letters, and with them everything in them. The outcome is whether it is removed."""
-    queue = known_queue(ledger, command.queue)
+def delete(ledger: Ledger, request: DeleteQueue, _now_ms: int, given: Given) -> Decision[Done]:
+    """Delete a queue and its dead-letter queue, with everything in them."""
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if is_dlq(queue.name):
         return refuse(InvalidArgument(f"Queue {queue.name!r} goes with the queue it belongs to: delete or purge that."))
-    if command.is_for_empty and (queue.messages or queue.staged or ledger.queues[dlq_of(queue.name)].messages):
-        return Decision([], outcome=False)
-    sequence = ledger.next_sequence
-    records: list[AnyRecord] = [
-        QueueRemoved(sequence, queue.name, command.by),
-        QueueRemoved(sequence + 1, dlq_of(queue.name), command.by),
-    ]
-    return Decision(records, outcome=True)
+    return Decision(_removed(ledger, queue, given.by), Done())
 
 
-def pause(ledger: Ledger, command: Pause, _now_ms: int) -> Decision:
-    """Stop or resume handing out."""
-    queue = known_queue(ledger, command.queue)
+def delete_empty(ledger: Ledger, request: DeleteEmptyQueue, _now_ms: int, _given: Given) -> Decision[bool]:
+    """Delete a queue and its dead-letter queue if both are empty. The outcome is whether it was deleted."""
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if command.key is not None and (fault := key_fault(command.key)) is not None:
+    if queue.messages or queue.staged or ledger.queues[dlq_of(queue.name)].messages:
+        return Decision([], outcome=False)
+    return Decision(_removed(ledger, queue, request.by), outcome=True)
+
+
+def _removed(ledger: Ledger, queue: Queue, by: str | None) -> list[AnyRecord]:
+    sequence = ledger.next_sequence
+    return [QueueRemoved(sequence, queue.name, by), QueueRemoved(sequence + 1, dlq_of(queue.name), by)]
+
+
+def pause(ledger: Ledger, request: PauseQueue, _now_ms: int, given: Given) -> Decision[Done]:
+    """Stop delivery of a queue or of one fairness key."""
+    return _set_paused(ledger, request, given, is_paused=True)
+
+
+def resume(ledger: Ledger, request: ResumeQueue, _now_ms: int, given: Given) -> Decision[Done]:
+    """Resume delivery of a queue or of one fairness key."""
+    return _set_paused(ledger, request, given, is_paused=False)
+
+
+def _set_paused(ledger: Ledger, request: PauseQueue | ResumeQueue, given: Given, *, is_paused: bool) -> Decision[Done]:
+    queue = known_queue(ledger, request.queue)
+    if isinstance(queue, FairlaneError):
+        return refuse(queue)
+    if request.key is not None and (fault := key_fault(request.key)) is not None:
         return refuse(InvalidArgument(fault))
-    key = None if command.key is None else canonical(command.key)
-    is_so_already = (
-        queue.is_paused == command.is_paused if key is None else (key in queue.paused_keys) == command.is_paused
-    )
-    if is_so_already:
-        return Decision([])
-    return Decision([QueuePaused(ledger.next_sequence, queue.name, command.is_paused, key, command.by)])
+    key = None if request.key is None else canonical(request.key)
+    was_paused = queue.is_paused if key is None else key in queue.paused_keys
+    if was_paused == is_paused:
+        return Decision([], Done())
+    return Decision([QueuePaused(ledger.next_sequence, queue.name, is_paused, key, given.by)], Done())
 
 
-def purge(ledger: Ledger, command: Purge, _now_ms: int) -> Decision:
+def purge(ledger: Ledger, request: PurgeQueue, _now_ms: int, _given: Given) -> Decision[MessageCount]:
     """Remove what is not leased. The outcome is how many messages that were."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     numbers = [message.number for message in queue.messages.values() if not message.token]
     records: list[AnyRecord] = []
     if numbers:
         records.append(Removed(ledger.next_sequence, queue.name, numbers, "purged"))
-    return Decision(records, len(numbers))
+    return Decision(records, MessageCount(count=len(numbers)))
 
 
-def set_config(ledger: Ledger, command: SetConfig, _now_ms: int) -> Decision:
+def set_config(ledger: Ledger, request: SetConfig, _now_ms: int, given: Given) -> Decision[Done]:
     """Set or remove config values. Those that the broker itself acts on must make sense."""
-    for key, value in command.values.items():
+    for key, value in request.values.items():
         fault = text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX)
         if fault is None and value is not None:
             fault = value_fault(key, value)
         if fault is not None:
             return refuse(InvalidArgument(fault))
-    changed = [(key, value) for key, value in command.values.items() if ledger.config.get(key) != value]
+    changed = [(key, value) for key, value in request.values.items() if ledger.config.get(key) != value]
     records: list[AnyRecord] = [
-        ConfigSet(sequence, key, value, command.by)
-        for sequence, (key, value) in enumerate(changed, ledger.next_sequence)
+        ConfigSet(sequence, key, value, given.by) for sequence, (key, value) in enumerate(changed, ledger.next_sequence)
     ]
-    return Decision(records)
+    return Decision(records, Done())
 
 
 def value_fault(key: str, value: object) -> str | None:
@@ -161,3 +189,15 @@ def _key_setting_fault(key: str, value: str, *, least: int, most: int) -> str | 
     if not least <= number <= most:
         return f"{key} is a whole number from {least} to {most}, not {value!r:.60}."
     return None
+
+
+DECIDERS: Final[Deciders] = {
+    CreateQueue: create,
+    UpdateQueue: update,
+    DeleteQueue: delete,
+    DeleteEmptyQueue: delete_empty,
+    PauseQueue: pause,
+    ResumeQueue: resume,
+    PurgeQueue: purge,
+    SetConfig: set_config,
+}

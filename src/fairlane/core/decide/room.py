@@ -18,19 +18,6 @@ def fits(count: int, most: int | None) -> bool:
     return most is None or count <= most
 
 
-def is_limited(ledger: Ledger, queue: Queue) -> bool:
-    """Tell whether there is any limit at all on what may wait in a queue."""
-    policy, limits = queue.policy, ledger.limits
-    return not (
-        policy.waiting_max is None
-        and policy.waiting_bytes_max is None
-        and policy.key_waiting_max is None
-        and policy.key_waiting_bytes_max is None
-        and limits.waiting_max is None
-        and limits.waiting_bytes_max is None
-    )
-
-
 class Room:
     """How much room is left while one message after another of a batch takes some of it."""
 

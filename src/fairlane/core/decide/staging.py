@@ -7,12 +7,13 @@ A sink remembers the latest batch it has published, so a batch that is published
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
-from fairlane.core.commands import DropSink, Publish, Stage, Unstage
+from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import Room
-from fairlane.core.decision import Decision, known_queue, refuse
+from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue, Sink
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
@@ -20,6 +21,8 @@ from fairlane.journal import records
 from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
 from fairlane.model import limits, staging
 from fairlane.model.message import NewMessage
+from fairlane.verbs.batches import DropSink, Publish, Stage
+from fairlane.verbs.queues import MessageCount
 
 _BATCH_MOST = 1 << 53
 
@@ -27,25 +30,25 @@ _BATCH_MOST = 1 << 53
 # ------------------------------------------------------------------------------------------------------------- staging
 
 
-def stage(ledger: Ledger, command: Stage, now_ms: int) -> Decision:
+def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision[staging.Staged]:
     """Append messages to a part, unless they are there already. The outcome is how many it has then."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if (fault := _stage_fault(queue, command)) is not None:
+    if (fault := _stage_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
-    sink = queue.sinks.get(command.sink)
-    part = None if sink is None else sink.parts.get((command.batch, command.part))
-    there, messages = (0 if part is None else part.count), command.messages
-    answer = staging.Staged(count=command.at + len(messages))
-    if _is_published(sink, command.batch) or answer.count <= there:
+    sink = queue.sinks.get(request.sink)
+    part = None if sink is None else sink.parts.get((request.batch, request.part))
+    there, messages = (0 if part is None else part.count), request.messages
+    answer = staging.Staged(count=request.at + len(messages))
+    if _is_published(sink, request.batch) or answer.count <= there:
         return Decision([], answer)
-    if command.at != there:
-        cause = f"Part {command.part!r} of batch {command.batch} has {there} messages, and these begin at {command.at}."
+    if request.at != there:
+        cause = f"Part {request.part!r} of batch {request.batch} has {there} messages, and these begin at {request.at}."
         return refuse(StageMismatch(cause))
-    if (error := _first_fault(ledger, command)) is not None:
+    if (error := _first_fault(ledger, request, given)) is not None:
         return refuse(error)
-    terms = resolve(queue, messages, command.answers, now_ms, is_bare=are_bare(messages))
+    terms = resolve(queue, messages, given.answers, now_ms, is_bare=are_bare(messages))
     refused = refusals(Room(ledger, queue), messages, terms)
     if refused:
         return refuse(next(iter(refused.values())))
@@ -57,9 +60,9 @@ def stage(ledger: Ledger, command: Stage, now_ms: int) -> Decision:
         sizes,
         starts,
         terms,
-        command.sink,
-        command.batch,
-        command.part,
+        request.sink,
+        request.batch,
+        request.part,
         _correlation_ids(messages),
     )
     return Decision([record], answer, bodies)
@@ -69,17 +72,17 @@ def _is_published(sink: Sink | None, batch: int) -> bool:
     return sink is not None and sink.batch is not None and batch <= sink.batch
 
 
-def _stage_fault(queue: Queue, command: Stage) -> str | None:
+def _stage_fault(queue: Queue, request: Stage) -> str | None:
     fault = (
-        _sink_fault(queue, command.sink)
-        or whole_fault("batch", command.batch, least=0, most=_BATCH_MOST)
-        or text_fault("A part", command.part, most=limits.PART_NAME_LENGTH_MAX)
-        or whole_fault("at", command.at, least=0, most=_BATCH_MOST)
+        _sink_fault(queue, request.sink)
+        or whole_fault("batch", request.batch, least=0, most=_BATCH_MOST)
+        or text_fault("A part", request.part, most=limits.PART_NAME_LENGTH_MAX)
+        or whole_fault("at", request.at, least=0, most=_BATCH_MOST)
     )
-    if fault is None and len(command.messages) > limits.BATCH_MAX:
-        fault = f"One request stages at most {limits.BATCH_MAX} messages, not {len(command.messages)}."
-    sink = queue.sinks.get(command.sink)
-    is_new = sink is not None and (command.batch, command.part) not in sink.parts
+    if fault is None and len(request.messages) > limits.BATCH_MAX:
+        fault = f"One request stages at most {limits.BATCH_MAX} messages, not {len(request.messages)}."
+    sink = queue.sinks.get(request.sink)
+    is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
         fault = f"Sink {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
     return fault
@@ -92,12 +95,12 @@ def _sink_fault(queue: Queue, name: str) -> str | None:
     return fault
 
 
-def _first_fault(ledger: Ledger, command: Stage) -> FairlaneError | None:
-    faults: Iterable[FairlaneError | None] | None = command.faults
+def _first_fault(ledger: Ledger, request: Stage, given: Given) -> FairlaneError | None:
+    faults: Iterable[FairlaneError | None] | None = given.faults
     if faults is None:
-        faults = (message_fault(message, ledger.limits.payload_bytes_max) for message in command.messages)
+        faults = (message_fault(message, ledger.limits.payload_bytes_max) for message in request.messages)
     error = next((fault for fault in faults if fault is not None), None)
-    if error is None and any(message.dedup_id is not None for message in command.messages):
+    if error is None and any(message.dedup_id is not None for message in request.messages):
         error = InvalidArgument("A staged message has no dedup id: its part and its place make it the only one.")
     return error
 
@@ -110,38 +113,38 @@ def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
 # ---------------------------------------------------------------------------------------------------------- publishing
 
 
-def publish(ledger: Ledger, command: Publish, now_ms: int) -> Decision:
+def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[staging.Published]:
     """Let the named parts of a batch be in the queue, and all else staged up to this batch be gone."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    if (fault := _publish_fault(queue, command)) is not None:
+    if (fault := _publish_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
-    sink = queue.sinks.get(command.sink) or Sink(command.sink)
-    if _is_published(sink, command.batch):
-        count = sink.messages if command.batch == sink.batch else 0
+    sink = queue.sinks.get(request.sink) or Sink(request.sink)
+    if _is_published(sink, request.batch):
+        count = sink.messages if request.batch == sink.batch else 0
         return Decision([], staging.Published(count=count, was_published=True))
-    missing = [part for part in command.parts if (command.batch, part) not in sink.parts]
+    missing = [part for part in request.parts if (request.batch, part) not in sink.parts]
     if missing:
-        cause = f"Of batch {command.batch} of sink {sink.name!r} nothing is staged as part {missing[0]!r:.150}."
+        cause = f"Of batch {request.batch} of sink {sink.name!r} nothing is staged as part {missing[0]!r:.150}."
         return refuse(StageMismatch(cause))
-    numbers = [number for part in command.parts for number in sink.parts[command.batch, part].numbers()]
-    found = _unstaged(ledger, queue, sink, through=command.batch, but=(command.batch, set(command.parts)))
+    numbers = [number for part in request.parts for number in sink.parts[request.batch, part].numbers()]
+    found = _unstaged(ledger, queue, sink, through=request.batch, but=(request.batch, set(request.parts)))
     sequence = ledger.next_sequence + sum(record.count for record in found)
     if numbers:
         messages = [queue.staged[number] for number in numbers]
         sizes, terms = [message.size for message in messages], _terms_of(messages, now_ms)
-        found.append(records.Published(sequence, queue.name, numbers, sink.name, command.batch, sizes, terms))
+        found.append(records.Published(sequence, queue.name, numbers, sink.name, request.batch, sizes, terms))
         sequence += len(numbers)
-    found.append(SinkSet(sequence, queue.name, sink.name, command.batch, len(numbers), command.batch))
+    found.append(SinkSet(sequence, queue.name, sink.name, request.batch, len(numbers), request.batch))
     return Decision(found, staging.Published(count=len(numbers), was_published=False))
 
 
-def _publish_fault(queue: Queue, command: Publish) -> str | None:
-    fault = _sink_fault(queue, command.sink) or whole_fault("batch", command.batch, least=0, most=_BATCH_MOST)
+def _publish_fault(queue: Queue, request: Publish) -> str | None:
+    fault = _sink_fault(queue, request.sink) or whole_fault("batch", request.batch, least=0, most=_BATCH_MOST)
     if fault is not None:
         return fault
-    parts = command.parts
+    parts = request.parts
     if not isinstance(parts, (list, tuple)) or not all(type(part) is str for part in parts):
         return f"The parts are a list of their names, not {parts!r:.100}."
     if len(set(parts)) < len(parts):
@@ -190,28 +193,33 @@ def _later(instants_ms: list[int | None], by_ms: list[int]) -> list[int | None]:
 # -------------------------------------------------------------------------------------------------------- letting go
 
 
-def unstage(ledger: Ledger, command: Unstage, _now_ms: int) -> Decision:
+def unstage(ledger: Ledger, request: Unstage, _now_ms: int, _given: Given) -> Decision[None]:
     """Let go of what is staged for a sink, which still knows what it has published."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    sink = queue.sinks.get(command.sink)
+    sink = queue.sinks.get(request.sink)
     if sink is None or not sink.parts:
-        return Decision([])
+        return Decision([], None)
     found = _unstaged(ledger, queue, sink, through=None)
     sequence = ledger.next_sequence + sum(record.count for record in found)
     through = max(batch for batch, _ in sink.parts)
-    return Decision([*found, SinkSet(sequence, queue.name, sink.name, sink.batch, sink.messages, through)])
+    return Decision([*found, SinkSet(sequence, queue.name, sink.name, sink.batch, sink.messages, through)], None)
 
 
-def drop(ledger: Ledger, command: DropSink, _now_ms: int) -> Decision:
+def drop(ledger: Ledger, request: DropSink, _now_ms: int, given: Given) -> Decision[MessageCount]:
     """Let go of what is staged for a sink, and forget it. The outcome is how many messages were staged."""
-    queue = known_queue(ledger, command.queue)
+    queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
-    sink = queue.sinks.get(command.sink)
+    sink = queue.sinks.get(request.sink)
     if sink is None:
-        return refuse(SinkNotFound(f"Queue {queue.name!r} has no sink {command.sink!r:.150}."))
+        return refuse(SinkNotFound(f"Queue {queue.name!r} has no sink {request.sink!r:.150}."))
     found = _unstaged(ledger, queue, sink, through=None)
     count = sum(record.count for record in found)
-    return Decision([*found, SinkRemoved(ledger.next_sequence + count, queue.name, sink.name, command.by)], count)
+    return Decision(
+        [*found, SinkRemoved(ledger.next_sequence + count, queue.name, sink.name, given.by)], MessageCount(count=count)
+    )
+
+
+DECIDERS: Final[Deciders] = {Stage: stage, Publish: publish, Unstage: unstage, DropSink: drop}

@@ -15,7 +15,7 @@ from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, headers_of
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.headers import FOLLOWS, FORWARDED, LEASE_NAME
+from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 T = TypeVar("T")
@@ -57,32 +57,31 @@ class Exchange:
         self._body_bytes_max = body_bytes_max
         self._is_read = False
         self._accept = self.headers.get(b"accept", "").lower()
+        given = self.headers.get(b"content-type")
+        self.content_type = None if given is None else given.partition(";")[0].strip().lower()
+        """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
         self.correlation_id = secrets.token_hex(16)
         """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
     def check_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives, if any.
+        """Take the correlation id that the caller gives.
 
         Raises:
             InvalidArgument: it is malformed.
         """
-        given = self.headers.get(b"x-correlation-id")
-        if given is not None:
-            self.correlation_id = check_correlation_id(given, "X-Correlation-Id")
+        self.correlation_id = check_correlation_id(self.headers[b"x-correlation-id"], "X-Correlation-Id")
 
     def context(self) -> CallContext:
         """Return the context of the call. Only a correlation id that the caller gave is put on its messages."""
         headers = self.headers
         traceparent = headers.get(b"traceparent")
-        is_forwarded = FORWARDED in headers
         return CallContext(
             self.correlation_id if b"x-correlation-id" in headers else None,
             None if traceparent is None else trace_of(traceparent, headers.get(b"tracestate")),
             FOLLOWS in headers,
-            is_forwarded,
-            headers.get(LEASE_NAME) if is_forwarded else None,
+            FORWARDED in headers,
         )
 
     # --------------------------------------------------------------------------------------------------------- request
@@ -105,12 +104,6 @@ class Exchange:
         """The query string as it was sent."""
         text: str = self.scope.get("query_string", b"").decode("latin-1")
         return text
-
-    @property
-    def content_type(self) -> str | None:
-        """The content type of the request, in lower case and without parameters."""
-        given = self.headers.get(b"content-type")
-        return None if given is None else given.partition(";")[0].strip().lower()
 
     def accepts(self, kind: str) -> bool:
         """Return whether the caller asks for a content type by name."""
@@ -183,14 +176,16 @@ class Exchange:
         self, body: bytes, kind: str, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
         """Answer with bytes."""
-        await self.begin(kind, status=status, headers={"content-length": str(len(body)), **(headers or {})})
+        length = {"content-length": str(len(body))}
+        await self.begin(kind, status=status, headers=length if headers is None else {**length, **headers})
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, kind: str, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Begin an answer that is sent in pieces."""
         self.is_begun = True
-        fields = {"content-type": kind, "x-correlation-id": self.correlation_id, **(headers or {})}
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        pairs = [(b"content-type", kind.encode()), (b"x-correlation-id", self.correlation_id.encode("latin-1"))]
+        if headers is not None:
+            pairs += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def more(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The gRPC door: the services of ``proto/fairlane/v1``, with health and reflection beside them.
+"""The gRPC door: the services of ``fairlane.wire.grpc``, with health and reflection beside them.
 
 Every method is a verb of the one table behind all doors. Requests arrive here as bytes, so that one that can't be read
 is refused as all others are.

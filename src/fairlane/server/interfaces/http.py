@@ -44,7 +44,7 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    if raw_payload.is_raw(exchange):
+    if exchange.content_type == raw_payload.RAW:
         await raw_payload.enqueue(server, exchange, caller)
     else:
         await _call(ENQUEUE, server, exchange, caller)
@@ -131,7 +131,8 @@ class HttpInterface:
         public = pages.PUBLIC.get(path) if exchange.method == "GET" else None
         if public is not None:
             return public(server, exchange)
-        exchange.check_correlation_id()
+        if b"x-correlation-id" in exchange.headers:
+            exchange.check_correlation_id()
         caller = server.caller(exchange.headers)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))

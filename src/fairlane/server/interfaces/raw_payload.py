@@ -34,11 +34,6 @@ _DELIVERY_LENGTH_MAX: Final = 8 * 1024
 """Characters of a delivery in a header: many programs take no more than twice as much in all headers together."""
 
 
-def is_raw(exchange: Exchange) -> bool:
-    """Tell whether the body of a request is a payload."""
-    return exchange.content_type == RAW
-
-
 async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Enqueue one message, whose payload is the body. If it is refused, so is the request.
 

@@ -1,9 +1,9 @@
 """The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries pushed as they come.
 
-Our own server hands messages over by plain calls (``websocket``); under any other ASGI server one task reads and one
-sends. A call needs no task of its own: it is asked as it is read, and the engine's cycle that makes it durable answers
-it. Only what another node has to answer, or what opens or closes a channel, takes a task. Calls of one connection are
-asked in the order in which they came.
+Our own server hands messages over by plain calls (``websocket``); under any other ASGI server ``AsgiSocket`` does the
+same with two tasks. A call needs no task of its own: it is asked as it is read, and the engine's cycle that makes it
+durable answers it. Only what another node has to answer, or what opens or closes a channel, takes a task. Calls of one
+connection are asked in the order in which they came.
 
 Four limits bound what one connection can make the server hold. There are at most ``calls_max`` calls in flight, and
 ``_LOOKS_MAX`` whose answers may be large; a client that does not read its answers is not read from either; channels
@@ -25,15 +25,36 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import DIRECT_SOCKET, DirectSocket, Receive, Scope, Send, address_of, headers_of
+from fairlane.server.interfaces.asgi import (
+    DIRECT_SOCKET,
+    AsgiSocket,
+    DirectSocket,
+    Receive,
+    Scope,
+    Send,
+    address_of,
+    headers_of,
+)
 from fairlane.server.interfaces.channels import Channels
-from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
+from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
-from fairlane.wire.frames import CONSUME, STOP, SUBPROTOCOL, Call, Consume, Refused, Stop, calls_of, is_many
+from fairlane.wire.frames import (
+    CONSUME,
+    STOP,
+    SUBPROTOCOL,
+    WITHDRAW,
+    Call,
+    Consume,
+    Refused,
+    Stop,
+    Withdraw,
+    calls_of,
+    is_many,
+)
 from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
@@ -47,6 +68,7 @@ _LOOKS_MAX: Final = 8
 _SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
     CONSUME: Consume,
     STOP: Stop,
+    WITHDRAW: Withdraw,
 }
 _DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
 
@@ -102,11 +124,9 @@ class _Connection:
         self._address = address_of(scope)
         self._receive = receive
         self._send = send
-        self._socket: DirectSocket | None = scope.get("extensions", {}).get(DIRECT_SOCKET)
-        self._outbox = Outbox(send)
-        if self._socket is not None:
-            soon = server.observed.call_after_answers
-            self._outbox = QuickOutbox(send, self._socket, call_soon=soon, on_capacity=self._go_on)
+        self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
+        soon = server.observed.call_after_answers
+        self._outbox = Outbox(self._socket, call_soon=soon, on_capacity=self._go_on)
         self._channels = Channels(server, self._outbox)
         follows, is_forwarded = FOLLOWS in headers, FORWARDED in headers
         self._context = PLAIN
@@ -116,22 +136,23 @@ class _Connection:
         self._calls = 0
         self._calls_max = server.limits.calls_max
         self._waits = 0
+        self._waiting: dict[int, _Reply] = {}
         self._looks = 0
         self._pending: deque[Call] = deque()
         self._is_starting = False
-        self._one_done = asyncio.Event()
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
-        reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
-        draining, watching = asyncio.create_task(self._drain()), asyncio.create_task(self._watch_key())
-        if isinstance(self._outbox, QuickOutbox):
-            self._outbox.socket.take(self._on_message, self._outbox.flush)
+        endings = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_key())]
+        if isinstance(self._socket, AsgiSocket):
+            endings.append(asyncio.create_task(self._socket.run()))
+        draining = asyncio.create_task(self._drain())
+        self._socket.take(self._on_message, self._outbox.flush)
         try:
-            await asyncio.wait((reading, sending, watching), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.is_over = True
-            tasks = (reading, sending, draining, watching, *self._tasks)
+            tasks = (*endings, draining, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,8 +165,7 @@ class _Connection:
         await self._close(_RESTART, "The server is shutting down.")
 
     async def _close(self, code: int, reason: str) -> None:
-        if isinstance(self._outbox, QuickOutbox):
-            self._outbox.flush()
+        self._outbox.flush()
         await _close(self._send, code, reason)
 
     async def _watch_key(self) -> None:
@@ -162,8 +182,7 @@ class _Connection:
     # --------------------------------------------------------------------------------------------------------- reading
 
     async def _read(self) -> None:
-        """Read the events of the ASGI server: all messages where there is no direct socket, else what is not binary."""
-        outbox = self._outbox
+        """Read the events of the ASGI server. Binary messages are among them only where the socket is not direct."""
         while True:
             event = await self._receive()
             if event["type"] == "websocket.disconnect":
@@ -172,27 +191,19 @@ class _Connection:
             if data is None:
                 await self._close(_UNSUPPORTED, "The stream takes msgpack in binary messages.")
                 return
-            refusal = self._take(data)
-            if refusal is not None:
-                await self._close(*refusal)
-                return
-            while self._pending or self._is_full():
-                if not outbox.has_capacity:
-                    await outbox.wait_for_capacity()
-                    self._start_pending()
-                else:
-                    self._one_done.clear()
-                    await self._one_done.wait()
+            self._on_message(data)
+            if isinstance(self._socket, AsgiSocket):
+                await self._socket.may_read.wait()
 
     def _on_message(self, data: bytes) -> None:
-        """Take a message that comes the direct way."""
+        """Take a message, and read no more for now if a limit is reached."""
         if self.is_over:
             return
         refusal = self._take(data)
         if refusal is not None:
             self.is_over = True
             self._start(self._close(*refusal))  # that ends the reading
-        elif (self._pending or self._is_full()) and self._socket is not None:
+        elif self._pending or self._is_full():
             self._socket.hold()
 
     def _is_full(self) -> bool:
@@ -204,8 +215,7 @@ class _Connection:
         """Start pending calls and read on, if a limit was what stopped that."""
         if self._pending:
             self._start_pending()
-        self._one_done.set()
-        if self._socket is not None and not self._pending and not self._is_full():
+        if not self._pending and not self._is_full():
             self._socket.resume()
 
     def _take(self, data: bytes) -> tuple[int, str] | None:
@@ -253,8 +263,8 @@ class _Connection:
                 reply.is_look = True
             if isinstance(request, Lease):
                 self._note_lease(request, reply)
-            elif isinstance(request, (Consume, Stop)):
-                self._start(self._change_channel(request, reply))
+            elif not isinstance(request, Request):
+                self._ask_connection(request, reply)
                 return
             context = self._context if call.trace is None else self._traced(call)
             task = self.server.ask(request, self._caller, context, reply)
@@ -262,16 +272,36 @@ class _Connection:
             self.answered(reply, Refused(call.number, body_of(error)))
         else:
             if task is not None:
+                reply.task = task
                 self._keep(task)
 
+    def _ask_connection(self, request: Consume | Stop | Withdraw, reply: _Reply) -> None:
+        """Answer a call about the connection itself: its channels, and its waiting leases."""
+        if isinstance(request, Withdraw):
+            self._withdraw(request.call)
+            self.answered(reply, (1, reply.number, Done()))
+        else:
+            self._start(self._change_channel(request, reply))
+
+    def _withdraw(self, number: int) -> None:
+        """End a lease that still waits. An engine that has leased for it finds its reply done, and takes back."""
+        reply = self._waiting.get(number)
+        if reply is None:
+            return
+        if reply.task is not None:
+            reply.task.cancel()
+        self.answered(reply, (1, number, LeasedMessages(deliveries=[])))
+
     def _note_lease(self, request: Lease, reply: _Reply) -> None:
-        self.server.lessees.add(self)
+        if not self._context.is_forwarded:  # a node that shuts down does not wait for other nodes
+            self.server.lessees.add(self)
         if not request.wait_ms:
             return
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
         self._waits += 1
+        self._waiting[reply.number] = reply
         reply.waits = True
 
     def _traced(self, call: Call) -> CallContext:
@@ -302,7 +332,9 @@ class _Connection:
     def _end(self, reply: _Reply) -> None:
         reply.is_done = True
         self._calls -= 1
-        self._waits -= reply.waits
+        if reply.waits:
+            self._waits -= 1
+            self._waiting.pop(reply.number, None)
         self._looks -= reply.is_look
         self._go_on()
 
@@ -318,7 +350,7 @@ class _Connection:
 class _Reply:
     """Sends the answer to a call to the client, unless it is gone."""
 
-    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "waits")
+    __slots__ = ("_connection", "_verb", "is_done", "is_look", "number", "task", "waits")
 
     def __init__(self, connection: _Connection, number: int, verb: str) -> None:
         self._connection = connection
@@ -326,6 +358,7 @@ class _Reply:
         self.number = number
         self.is_done = False
         self.is_look = False
+        self.task: asyncio.Task[None] | None = None
         self.waits = False
 
     def done(self) -> bool:

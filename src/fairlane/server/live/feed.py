@@ -116,13 +116,12 @@ async def snapshots(
                 streams = await consumers.sample(now_ms) if keys is not None else None
             except (QueueNotFound, QueueElsewhere, QueueMoving, QueueSplit):
                 return
-            keys = None if keys is None else msgspec.structs.replace(keys, name=query.queue)
         snapshot = Snapshot(
             at_ms=now_ms,
             node=server.gateway.node,
             queues=_renamed(server, queue_snapshots(views, fold.counts, before, now_ms - sampled_ms)),
             queues_left_off=max(0, len(views) - QUEUES_MAX),
-            queue=keys,
+            queue=None if keys is None else msgspec.structs.replace(keys, name=query.queue),
             streams=streams,
         )
         yield snapshot if remote is None else remote.merged_into(snapshot)

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.gateway.protocol import ServedQueue
 
 STREAMS_MAX: Final = 50
@@ -71,7 +72,7 @@ class StreamSampler:
             at = bisect_left(self._marks, (token, 0))
             return self._marks[at][1] if at < len(self._marks) else now_ms
         if token not in self._leased_ms:
-            pages = (await broker.read_journal(token - 1, count=1, skips_trimmed=True)).pages
+            pages = (await broker.call(ReadSlice(after=token - 1, count=1, skips_trimmed=True))).pages
             is_there = bool(pages) and any(record.sequence <= token for record in pages[0].records)
             self._leased_ms[token] = pages[0].at_ms if is_there else None
         return self._leased_ms[token]

@@ -15,37 +15,30 @@ _LABELS_MAX: Final = 200
 
 def broker_families(measured: BrokerMetrics) -> Iterator[Family]:
     """Yield the metrics that a broker measured itself."""
-    engine = measured.engine
-    yield Family("fairlane_commits_total", "counter", "Commits to the store.", single(engine.commit_s.count))
-    for name, description, histogram in (
-        ("fairlane_commit_events", "Journal events per commit.", engine.commit_events),
-        ("fairlane_commit_bytes", "Bytes per commit, including payloads.", engine.commit_bytes),
-        ("fairlane_commit_seconds", "Time to write and sync a commit.", engine.commit_s),
-        (
-            "fairlane_lease_expiry_lateness_seconds",
-            "Time from the end of a visibility timeout to the return of the message.",
-            engine.expiry_late_s,
-        ),
-    ):
-        yield Family(name, "histogram", description, list(histogram_samples(histogram)))
-    yield Family(
-        "fairlane_recoveries_total",
-        "counter",
-        "Recoveries from the store, including the one at startup.",
-        single(engine.recoveries),
-    )
-    yield Family("fairlane_recovery_seconds", "gauge", "Duration of the last recovery.", single(engine.recovery_s))
-    yield Family("fairlane_commit_failures_total", "counter", "Failed commits.", single(engine.failures))
-    yield Family(
-        "fairlane_journal_sequence",
-        "gauge",
-        "Sequence number of the next journal event.",
-        single(measured.next_sequence),
-    )
-    behind = measured.next_sequence - measured.recovery_from
-    yield Family("fairlane_recovery_events", "gauge", "Events that a recovery would read now.", single(behind))
+    yield from _store_families(measured)
     yield from _throttle_families(measured)
     yield from _hook_families(measured)
+
+
+def _store_families(measured: BrokerMetrics) -> Iterator[Family]:
+    engine = measured.engine
+    for name, field, description in _HISTOGRAMS:
+        yield Family(name, "histogram", description, list(histogram_samples(getattr(engine, field))))
+    singles: tuple[tuple[str, Kind, str, float], ...] = (
+        ("fairlane_commits_total", "counter", "Commits to the store.", engine.commit_s.count),
+        ("fairlane_commit_failures_total", "counter", "Failed commits.", engine.failures),
+        ("fairlane_recoveries_total", "counter", "Recoveries, including the one at startup.", engine.recoveries),
+        ("fairlane_recovery_seconds", "gauge", "Duration of the last recovery.", engine.recovery_s),
+        (
+            "fairlane_recovery_events",
+            "gauge",
+            "Events that a recovery would read now.",
+            measured.next_sequence - measured.recovery_from,
+        ),
+        ("fairlane_journal_sequence", "gauge", "Sequence number of the next event.", measured.next_sequence),
+    )
+    for name, kind, description, value in singles:
+        yield Family(name, kind, description, single(value))
 
 
 def _throttle_families(measured: BrokerMetrics) -> Iterator[Family]:
@@ -86,4 +79,15 @@ _HOOKS: Final[tuple[tuple[str, str, Kind, str], ...]] = (
     ("fairlane_hook_bypassed_total", "bypassed", "counter", "Hook calls skipped while the circuit breaker was open."),
     ("fairlane_hook_breaker_trips_total", "trips", "counter", "Times the circuit breaker opened."),
     ("fairlane_hook_breaker_open", "is_open", "gauge", "1 while the circuit breaker is open."),
+)
+
+_HISTOGRAMS: Final = (
+    ("fairlane_commit_events", "commit_events", "Journal events per commit."),
+    ("fairlane_commit_bytes", "commit_bytes", "Bytes per commit, including payloads."),
+    ("fairlane_commit_seconds", "commit_s", "Time to write and sync a commit."),
+    (
+        "fairlane_lease_expiry_lateness_seconds",
+        "expiry_late_s",
+        "Time from the end of a visibility timeout to the return of the message.",
+    ),
 )

@@ -15,8 +15,8 @@ from itertools import zip_longest
 from typing import Final
 
 from fairlane.model.message import Key
+from fairlane.model.shares import entitlements
 from fairlane.model.views import KeyView, QueueView
-from fairlane.server.fair_shares import Asked, fair_shares
 from fairlane.server.live.snapshot import holds_of
 from fairlane.server.metrics.families import OTHERS
 
@@ -93,13 +93,14 @@ class KeyLabels:
         self._shared_ms = now_ms
         served, self._fresh = self._fresh, Counter()
         held = holds_of(view.keys)
-        asked = {key: Asked(cost, cost) for key, cost in served.most_common(CONSIDERED_MAX)}
+        wanted: dict[Key, float] = dict(served.most_common(CONSIDERED_MAX))
         for each in view.keys:
+            # A key that a pause, a throttle or its cap holds back wants no more than it got: it is not starved.
             waiting = 0 if each.key in held else each.messages - each.leased
-            asked[each.key] = Asked(served[each.key], served[each.key] + waiting)
+            wanted[each.key] = served[each.key] + waiting
         total = served.total() or 1
-        fair = fair_shares(asked, weight_of)
-        self._shares = {key: (asked[key].served / total, share / total) for key, share in fair.items()}
+        entitled = entitlements(sum(served[key] for key in wanted), wanted, weight_of)
+        self._shares = {key: (served[key] / total, share / total) for key, share in entitled.items()}
 
     def _row(self, key: Key, view: KeyView | None) -> KeyRow:
         share, entitled = self._shares.get(key, (0.0, 0.0))

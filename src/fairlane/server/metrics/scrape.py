@@ -144,14 +144,14 @@ def _record_families(
     queues: Mapping[str, QueueCounts], exemplars: Mapping[str, dict[int, Exemplar]]
 ) -> Iterator[Family]:
     events = {(queue, *event): count for queue, counts in queues.items() for event, count in _events(counts)}
-    yield Family(
-        "fairlane_messages_total",
-        "counter",
-        "Messages by event and reason.",
-        labelled(("queue", "event", "reason"), events),
-    )
+    labels = ("queue", "event", "reason")
+    yield Family("fairlane_messages_total", "counter", "Messages by event and reason.", labelled(labels, events))
     sizes = {(queue,): counts.size for queue, counts in queues.items()}
     yield Family("fairlane_enqueued_bytes_total", "counter", "Payload bytes enqueued.", labelled(("queue",), sizes))
+    yield from _wait_families(queues, exemplars)
+
+
+def _wait_families(queues: Mapping[str, QueueCounts], exemplars: Mapping[str, dict[int, Exemplar]]) -> Iterator[Family]:
     waits = [
         sample
         for queue, counts in sorted(queues.items())
@@ -165,12 +165,8 @@ def _record_families(
         for queue, counts in queues.items()
         for reason in WAIT_REASONS
     }
-    yield Family(
-        "fairlane_wait_seconds_total",
-        "counter",
-        "Time that leased messages had waited, by reason.",
-        labelled(("queue", "reason"), reasons),
-    )
+    description = "Time that leased messages had waited, by reason."
+    yield Family("fairlane_wait_seconds_total", "counter", description, labelled(("queue", "reason"), reasons))
 
 
 def _events(counts: QueueCounts) -> Iterator[tuple[tuple[str, str], int]]:

@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections.abc import Collection
 from typing import Any, Final
 
-from fairlane.assembly import PRIVATE_PREFIX
 from fairlane.broker.frontends.aio import AsyncBroker
+from fairlane.broker.handlers.config import without_secret
+from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.broker.views.journal import JournalSlice
 from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
@@ -20,7 +21,8 @@ from fairlane.journal.schema import NAMES
 from fairlane.journal.selection import Selection
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.exchange import JSON, Exchange, line_of
-from fairlane.server.verbs.admin import EVENTS_MAX, without_secret
+from fairlane.verbs.config import PRIVATE_PREFIX
+from fairlane.verbs.journal import EVENTS_MAX
 from fairlane.verbs.keys import EVERY
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -126,7 +128,7 @@ class _Reading:
         return await self._slice(slice_.position)
 
     async def _slice(self, after: int) -> JournalSlice:
-        return await self._broker.read_journal(after, count=self._count, skips_trimmed=self._skips_trimmed)
+        return await self._broker.call(ReadSlice(after=after, count=self._count, skips_trimmed=self._skips_trimmed))
 
     def reaches_to(self, slice_: JournalSlice) -> int:
         """Return the position of the last event in the answer."""

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.source.place import Place
 from fairlane.spark.source.rows import check_columns
+from fairlane.spark.source.server_address import ServerAddress
 
 ROWS_PER_BATCH = 50_000
 """So many rows are published in one commit, unless the rate is lower."""
@@ -74,7 +74,7 @@ class Backfill:
         rate: at most so many messages a second; None for as fast as the broker takes them.
     """
 
-    place: Place
+    place: ServerAddress
     queue: str
     name: str
     source: str

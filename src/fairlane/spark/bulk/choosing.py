@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Chosen:
     by_error: tuple[tuple[str, str, int], ...]
 
 
-def choose(spark: SparkSession, place: Place, queue: str, where: str) -> Chosen:
+def choose(spark: SparkSession, place: ServerAddress, queue: str, where: str) -> Chosen:
     """Return the dead letters of a queue that an SQL condition over their columns holds for, in the order they died.
 
     The columns are those of the kind ``dead_letters`` of the data source, with ``error`` for the last error text and
@@ -52,7 +52,7 @@ def choose(spark: SparkSession, place: Place, queue: str, where: str) -> Chosen:
     )
 
 
-def _dead_letters(spark: SparkSession, place: Place, queue: str) -> DataFrame:
+def _dead_letters(spark: SparkSession, place: ServerAddress, queue: str) -> DataFrame:
     options = {name: str(value) for name, value in asdict(place).items() if value is not None}
     letters = spark.read.format("fairlane").options(kind="dead_letters", queue=queue, **options).load()
     return letters.withColumns(

@@ -21,7 +21,7 @@ from fairlane.spark.tables.sla import sla
 from fairlane.spark.tables.starvation import starvation
 from fairlane.spark.tables.tenant_usage import tenant_usage
 from fairlane.spark.tables.throttle_waits import throttle_waits
-from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Span, pieces, windows
+from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 
 BROADCAST_MAX = 200_000
@@ -31,7 +31,7 @@ Write = Callable[[str, DataFrame], DataFrame]
 """Writes a table under its name, and returns it as it is read back."""
 
 
-def build(events: DataFrame, span: Span, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
+def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
     """Make all tables but ``events``.
 
     Args:
@@ -62,7 +62,7 @@ def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Wri
         still_open.unpersist()
 
 
-def _make_fairness(events: DataFrame, tried: DataFrame, span: Span, write: Write) -> None:
+def _make_fairness(events: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
     """Make the tables of who waits for whom."""
     waits = pieces(tried, events, span).persist(StorageLevel.MEMORY_AND_DISK)
     busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)

@@ -33,7 +33,7 @@ from fairlane.spark.pipeline.segments import Segment
 from fairlane.spark.pipeline.source import Source
 from fairlane.spark.tables import TABLES
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
-from fairlane.spark.tables.turns import Span
+from fairlane.spark.tables.turns import Days
 
 CARRIED_MAX = 8
 """How many days' ends are remembered. A segment that comes later than that makes more days anew."""
@@ -163,11 +163,11 @@ class _Run:
             write_manifest(self._folder, after)
             return after, None
         first_day, carried_from = _reach(before, intake)
-        self._build(after, intake, Span(first_day, horizon_ms), carried_from)
+        self._build(after, intake, Days(first_day, horizon_ms), carried_from)
         decide(self._folder, after, Swap(run=self._number, first_day=first_day, compacted=intake.compacted))
         return after, first_day
 
-    def _build(self, after: Manifest, intake: Intake, span: Span, carried_from: date | None) -> None:
+    def _build(self, after: Manifest, intake: Intake, span: Days, carried_from: date | None) -> None:
         events = self._events(after, intake, span.first_day, carried_from)
         carry = [day for day in after.carried if day >= span.first_day]
         newest_day = datetime.fromtimestamp(span.horizon_ms // 1000, UTC).date()

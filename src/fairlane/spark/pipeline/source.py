@@ -14,7 +14,7 @@ from fairlane.journal.segments import Range
 from fairlane.spark.pipeline.segments import Segment, new_segments
 from fairlane.spark.source.data_source import FairlaneDataSource
 from fairlane.spark.source.journal_server import ServerJournal
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 
 READER = "pipeline"
@@ -79,7 +79,7 @@ class LiveJournal:
         queue: in a cluster, a queue of the group whose journal is meant.
     """
 
-    server: Place
+    server: ServerAddress
     reader: str = READER
     queue: str | None = None
 

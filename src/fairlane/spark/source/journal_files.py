@@ -15,7 +15,7 @@ from fairlane.errors import InvalidArgument, JournalTrimmed
 from fairlane.journal.arrow import SCHEMA
 from fairlane.journal.segments import segments_in
 from fairlane.journal.selection import Selection
-from fairlane.spark.source.span import Part, Span, first_of, split
+from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
 
 _BATCH: Final = 32_768
 
@@ -27,26 +27,26 @@ class JournalFiles:
         self._path = path
         self._on_trimmed = on_trimmed
 
-    def span(self, near: int = 0) -> Span:  # noqa: ARG002 - a server wants to know
+    def span(self, near: int = 0) -> JournalBounds:  # noqa: ARG002 - a server wants to know
         """Return how far the files reach.
 
         Raises:
             InvalidArgument: there is no such folder.
         """
         files = self._files()
-        return Span(files[0].after, max(file.until for file in files)) if files else Span(0, 0)
+        return JournalBounds(files[0].after, max(file.until for file in files)) if files else JournalBounds(0, 0)
 
     def has_news(self, after: int, until: int) -> bool:
         """Tell whether there is anything in a range: files hold what was sealed, so a quiet journal adds none."""
         return until > after
 
-    def parts(self, after: int, until: int, *, least: int) -> list[Part]:
+    def parts(self, after: int, until: int, *, least: int) -> list[ReadRange]:
         """Return a range in parts, each inside one file.
 
         Raises:
             JournalTrimmed: no file covers some of it.
         """
-        parts: list[Part] = []
+        parts: list[ReadRange] = []
         reached = after
         for file in self._files():
             if file.until <= reached or file.after >= until:
@@ -65,7 +65,7 @@ class JournalFiles:
         if self._on_trimmed == "fail":
             raise JournalTrimmed(f"No file in {self._path} covers the journal from {reached + 1} to {found}.")
 
-    def read(self, part: Part, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def read(self, part: ReadRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield the events of a part."""
         system, _ = _located(self._path)
         data = ds.dataset(part.file, filesystem=system, format="parquet")
@@ -76,7 +76,7 @@ class JournalFiles:
             if batch.num_rows:
                 yield batch
 
-    def _files(self) -> list[Part]:
+    def _files(self) -> list[ReadRange]:
         """Return what each file covers, in order."""
         system, root = _located(self._path)
         try:
@@ -85,7 +85,7 @@ class JournalFiles:
             raise InvalidArgument(f"There is no folder {self._path!r:.200} with exported segments.") from error
         paths = {info.base_name: info.path for info in found}
         return [
-            Part(after=max(first - 1, first_of(last)), until=last, file=paths[name])
+            ReadRange(after=max(first - 1, first_of(last)), until=last, file=paths[name])
             for (first, last), name in segments_in(paths)
         ]
 
@@ -97,7 +97,7 @@ def _located(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
     return pyarrow.fs.LocalFileSystem(), path
 
 
-def _expression(part: Part, selection: Selection) -> ds.Expression:
+def _expression(part: ReadRange, selection: Selection) -> ds.Expression:
     wanted = (pc.field("sequence") > part.after) & (pc.field("sequence") <= part.until)
     for column, texts in (
         ("kind", selection.kinds),

@@ -28,7 +28,7 @@ from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.layout import laid_out
 from fairlane.spark.source.options import BEGINNING, END, JournalOptions
 from fairlane.spark.source.pushing import Wanted, pushed
-from fairlane.spark.source.span import Part, Span
+from fairlane.spark.source.ranges import JournalBounds, ReadRange
 
 SEQUENCE: Final = "sequence"
 _FOR_EVER: Final = 2**63 - 1
@@ -40,7 +40,7 @@ _IDLE_S: Final = 0.1
 class JournalPartition(InputPartition):
     """What one task reads, and what it must run on."""
 
-    part: Part
+    part: ReadRange
     selection: Selection
     driver: Versions
 
@@ -188,7 +188,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
     def _next_end(self, position: int, limit: ReadLimit) -> int:
         span = self._journal.span(position)
         if self._goal is not None:
-            span = Span(span.beginning, self._goal)
+            span = JournalBounds(span.beginning, self._goal)
         end = max(position, span.end)
         if isinstance(limit, ReadMaxRows):
             end = min(end, max(position, span.beginning) + limit.max_rows)

@@ -17,8 +17,8 @@ from fairlane.client import Retries
 from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
 from fairlane.journal.selection import Selection
 from fairlane.spark.source.patience import Patience, is_of_the_moment
-from fairlane.spark.source.place import Place
-from fairlane.spark.source.span import Part, Span, first_of, split
+from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
+from fairlane.spark.source.server_address import ServerAddress
 
 _PATH: Final = "/v1/journal"
 _OWN: Final = "reader_set"
@@ -34,7 +34,7 @@ class ServerJournal:
     """
 
     def __init__(
-        self, place: Place, *, on_trimmed: str, queue: str | None = None, retries: Retries | None = None
+        self, place: ServerAddress, *, on_trimmed: str, queue: str | None = None, retries: Retries | None = None
     ) -> None:
         """Prepare, without connecting.
 
@@ -58,7 +58,7 @@ class ServerJournal:
         self.at = place.addresses[0]
         self._has_answered = False
 
-    def span(self, near: int = 0) -> Span:
+    def span(self, near: int = 0) -> JournalBounds:
         """Return how far the journal reaches. It is looked up at a position, best at one where little has to be read.
 
         Raises:
@@ -75,7 +75,7 @@ class ServerJournal:
                 self._seek(error, patience)
             else:
                 self._has_answered = True
-                return Span(max(beginning, first_of(end)), end)
+                return JournalBounds(max(beginning, first_of(end)), end)
 
     def has_news(self, after: int, until: int) -> bool:
         """Tell whether there is anything in a range but readers that have moved on, as each of them does itself.
@@ -85,14 +85,14 @@ class ServerJournal:
         if until - after > _TAIL:
             return True
         selection = Selection(columns=("sequence", "kind"))
-        batches = self.read(Part(after=after, until=until), selection)
+        batches = self.read(ReadRange(after=after, until=until), selection)
         return any(kind != _OWN for batch in batches for kind in batch.column("kind").to_pylist())
 
-    def parts(self, after: int, until: int, *, least: int) -> list[Part]:
+    def parts(self, after: int, until: int, *, least: int) -> list[ReadRange]:
         """Return a range in parts, for as many tasks, each with the address where the journal is now."""
         return [replace(part, at=self.at) for part in split(after, until, least=least)]
 
-    def read(self, part: Part, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def read(self, part: ReadRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield the events of a part; when the connection is lost it goes on after what has come, here or elsewhere.
 
         Raises:

@@ -9,14 +9,14 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from fairlane.client.following import addresses_of
+from fairlane.client.cluster_transport import addresses_of
 from fairlane.errors import InvalidArgument
 from fairlane.journal.events import KINDS
 from fairlane.journal.schema import NAMES
 from fairlane.model.limits import CLAIM_MAX
 from fairlane.model.message import Key
 from fairlane.model.names import dlq_of, is_dlq
-from fairlane.spark.source.place import Place
+from fairlane.spark.source.server_address import ServerAddress
 
 KIND: Final = "kind"
 READ_KINDS: Final = ("journal", "queue", "dead_letters", "peek")
@@ -33,7 +33,7 @@ _Read = Callable[[str, str], Any]
 class JournalOptions:
     """What to read of a journal; see ``docs/reference/spark.md``."""
 
-    place: Place | None = None
+    place: ServerAddress | None = None
     path: str | None = None
     queue: str | None = None
     reader: str | None = None
@@ -55,7 +55,7 @@ class JournalOptions:
 class QueueOptions:
     """How to consume a queue."""
 
-    place: Place
+    place: ServerAddress
     queue: str
     consumer: str
     rows_max: int = 30_000
@@ -69,7 +69,7 @@ class QueueOptions:
 class PeekOptions:
     """What to look at without taking it."""
 
-    place: Place
+    place: ServerAddress
     queue: str
     ids: frozenset[str] | None = None
     fairness_key: Key | None = None
@@ -83,7 +83,7 @@ class PeekOptions:
 class SinkOptions:
     """Where rows are written to."""
 
-    place: Place
+    place: ServerAddress
     queue: str
     sink: str | None = None
     batch: int = 0
@@ -181,7 +181,7 @@ def _read(
     if place:
         if "server" not in place:
             raise InvalidArgument(f"The option {next(iter(place))} goes with the option server, which is missing.")
-        values["place"] = Place(**place)
+        values["place"] = ServerAddress(**place)
     for name in needed:
         if name not in values:
             raise InvalidArgument(f"The option {'server' if name == 'place' else name} is missing.")

@@ -21,7 +21,7 @@ from fairlane.model.message import MessageView
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.message_columns import BODY, views_batch
 from fairlane.spark.source.options import PeekOptions
-from fairlane.spark.source.span import split
+from fairlane.spark.source.ranges import split
 
 _PAGE: Final = 500
 _IDS_MAX: Final = 2_000

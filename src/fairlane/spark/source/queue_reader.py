@@ -25,7 +25,7 @@ from fairlane.model.claims import Claim
 from fairlane.spark.executors import Versions, check_versions, versions
 from fairlane.spark.source.message_columns import deliveries_batch
 from fairlane.spark.source.options import QueueOptions
-from fairlane.spark.source.span import split
+from fairlane.spark.source.ranges import split
 
 CLAIM: Final = "claim"
 _IDLE_S: Final = 0.1

@@ -1,7 +1,6 @@
-"""Histograms of spans of time that merge without loss: each power of two is split into 32 buckets.
+"""Histograms in Spark SQL, on the scale that ``fairlane.model.histogram`` defines.
 
-Values below 64 have a bucket of their own; a larger one is told to one part in 32. A histogram is a list of buckets and
-counts in order, so two are merged by adding up, in Spark as anywhere else.
+In a table a histogram is a list of buckets and counts, in order of buckets. Two merge by adding counts.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-SPLIT_BITS = 5
-_SPLIT = 1 << SPLIT_BITS
+from fairlane.model.histogram import TABLE_BITS
+
+_SPLIT = 1 << TABLE_BITS
 
 
 def bucket_of(value: Column) -> Column:
     """Return the bucket of a whole number; what is below 0 counts as 0."""
     least = F.greatest(value, F.lit(0))
     power = F.floor(F.log2(least + F.lit(0.5))).cast("int")  # the half keeps rounding away from powers of two
-    shift = F.greatest(power - SPLIT_BITS, F.lit(0))
+    shift = F.greatest(power - TABLE_BITS, F.lit(0))
     return (shift * _SPLIT + F.call_function("shiftright", least.cast("long"), shift)).cast("int")
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from fairlane.spark.tables.schemas import STARVATION
 from fairlane.spark.tables.table import shaped, start_of
-from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Span
+from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days
 
 THRESHOLD_MS = 60_000
 _KEY_DAY = ("queue", "top_key", "day")
@@ -22,7 +22,7 @@ _STEP_MS = 1_000
 def starvation(
     pieces: DataFrame,
     windows: DataFrame,
-    span: Span,
+    span: Days,
     *,
     threshold_ms: int = THRESHOLD_MS,
     window_length_ms: int = WINDOW_LENGTH_MS,
@@ -33,18 +33,18 @@ def starvation(
     return shaped(told.withColumn("served_meanwhile", F.coalesce("others", F.lit(0))), STARVATION)
 
 
-def _of_starvable(pieces: DataFrame, span: Span, threshold_ms: int) -> DataFrame:
+def _of_starvable(pieces: DataFrame, span: Days, threshold_ms: int) -> DataFrame:
     """Leave out the keys of which nothing waited for as long as an episode lasts: most of them, on a good day."""
     waited_ms = F.coalesce("until_ms", _day_end(span)) - F.col("since_ms")
     starvable = pieces.where(waited_ms > threshold_ms).select(*_KEY_DAY).distinct()
     return pieces.join(F.broadcast(starvable), list(_KEY_DAY), "left_semi")
 
 
-def _day_end(span: Span) -> Column:
+def _day_end(span: Days) -> Column:
     return F.least(start_of(F.date_add("day", 1)), F.lit(span.horizon_ms))
 
 
-def _ends(pieces: DataFrame, span: Span) -> DataFrame:
+def _ends(pieces: DataFrame, span: Days) -> DataFrame:
     """Return when waits of a key ended, a second a row: the first and the last of them, and the earliest beginning."""
     step = F.floor(F.col("until_ms") / _STEP_MS)
     return pieces.groupBy(*_KEY_DAY, step.alias("step"), "is_served").agg(

@@ -24,7 +24,7 @@ _KEY_DAY = ("queue", "top_key", "day")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Days:
     """The days that are looked at.
 
     Attributes:
@@ -36,7 +36,7 @@ class Span:
     horizon_ms: int
 
 
-def pieces(attempts: DataFrame, events: DataFrame, span: Span) -> DataFrame:
+def pieces(attempts: DataFrame, events: DataFrame, span: Days) -> DataFrame:
     """Return when messages waited for their turn on each day: from when, until when, and whether that was served.
 
     A message that is paused meanwhile has a piece before the pause and one after it; ``before_ms`` is then where the
@@ -67,7 +67,7 @@ def pieces(attempts: DataFrame, events: DataFrame, span: Span) -> DataFrame:
     return told.where(F.col("until_ms").isNull() | (F.col("until_ms") > starts_ms) | F.col("is_served"))
 
 
-def _by_day(attempts: DataFrame, span: Span) -> DataFrame:
+def _by_day(attempts: DataFrame, span: Days) -> DataFrame:
     """Return the attempts that wait for a turn, once for each day on which they do."""
     proper = in_queues(attempts).where(F.col("ready_ms").isNotNull())
     stop = F.coalesce("leased_ms", "end_ms")
@@ -113,7 +113,7 @@ def _turn(since_ms: Column, until_ms: Column, before_ms: Column) -> Column:
     )
 
 
-def windows(pieces: DataFrame, span: Span, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
+def windows(pieces: DataFrame, span: Days, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
     """Return for each queue, top key and window with work: its cost, what of it was served, and the waiting in it."""
     summed = _moves(pieces, span, window_length_ms)
     earlier = Window.partitionBy(*_KEY_DAY).orderBy("window_ms")
@@ -133,7 +133,7 @@ def windows(pieces: DataFrame, span: Span, *, window_length_ms: int = WINDOW_LEN
 _ROW = (*_KEY_DAY, "window_ms", "served_cost", "handed_out")
 
 
-def _busy(span: Span, length_ms: int) -> list[Column]:
+def _busy(span: Days, length_ms: int) -> list[Column]:
     """Return the columns of windows in which something of a key begins to wait or stops."""
     length = _end(F.col("window_ms"), span, length_ms) - F.col("window_ms")
     return [
@@ -142,7 +142,7 @@ def _busy(span: Span, length_ms: int) -> list[Column]:
     ]
 
 
-def _quiet(known: DataFrame, span: Span, length_ms: int) -> DataFrame:
+def _quiet(known: DataFrame, span: Days, length_ms: int) -> DataFrame:
     """Return windows in which messages of a key wait and nothing else happens to it."""
     ends_ms = F.least(
         start_of(F.date_add("day", 1)) - length_ms,
@@ -168,7 +168,7 @@ def _quiet(known: DataFrame, span: Span, length_ms: int) -> DataFrame:
     )
 
 
-def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
+def _moves(pieces: DataFrame, span: Days, length_ms: int) -> DataFrame:
     """Return what came and went in each window; ``area_ms`` is what arrivals wait in it, less what departures don't."""
     sign = F.col("sign")
     is_arrival = sign > 0
@@ -193,6 +193,6 @@ def _moves(pieces: DataFrame, span: Span, length_ms: int) -> DataFrame:
     return summed.withColumn("day", day_of("window_ms"))
 
 
-def _end(window: Column, span: Span, length_ms: int) -> Column:
+def _end(window: Column, span: Days, length_ms: int) -> Column:
     """Return where a window ends; the last one ends with the journal."""
     return F.least(window + length_ms, F.lit(span.horizon_ms))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from fairlane.model.partitions import MARK
 from fairlane.spark.tables.attempts import TELLS_TERMS
 
 TOLD = "weight_told"
 """The kind of an event that is in no journal: the weight that messages had brought for a key, carried on."""
 
 _CONFIG = r"^weight:([^:]+):(.+)$"
+_PARTITION = rf"{MARK}\d+$"
+"""What the name of a partition ends with. Config speaks of the whole queue, as for the broker."""
 
 
 def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) -> DataFrame:
@@ -19,12 +22,13 @@ def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) 
     joined = (
         _with_told(frame, events, window_length_ms)
         .join(F.broadcast(_by_policy(events)), "queue", "left")
-        .join(F.broadcast(_by_config(events)), ["queue", "top_key"], "left")
+        .withColumn("whole", F.regexp_replace("queue", _PARTITION, ""))
+        .join(F.broadcast(_by_config(events)), ["whole", "top_key"], "left")
     )
     by_policy = F.try_element_at(_latest(F.col("policies"), end_ms)["weights"], F.col("top_key"))
     by_config = _latest(F.col("configs"), end_ms)["weight"]
     weight = F.coalesce(by_config, by_policy, F.col("told"), F.lit(1)).cast("long")
-    return joined.withColumn("weight", weight).drop("policies", "configs", "told")
+    return joined.withColumn("weight", weight).drop("policies", "configs", "told", "whole")
 
 
 def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
@@ -61,7 +65,7 @@ def _by_config(events: DataFrame) -> DataFrame:
     set_weights = events.where((F.col("kind") == "config_set") & F.rlike("name", F.lit(_CONFIG)))
     queue, key = (F.regexp_extract("name", _CONFIG, group) for group in (1, 2))
     listed = F.collect_list(F.struct("sequence", "at_ms", F.col("value").try_cast("long").alias("weight")))
-    by_key = set_weights.groupBy(queue.alias("queue"), key.alias("top_key"))
+    by_key = set_weights.groupBy(queue.alias("whole"), key.alias("top_key"))
     return by_key.agg(F.array_sort(listed).alias("configs"))
 
 

@@ -104,7 +104,7 @@ class Leases:
         is_free = np.array([not names for names in throttles], dtype=np.bool_)[part]
         was_due = rows.ints("due_ms", NEVER)[parts.start][part] == NEVER
         is_first = self.first_of_parts()[part] == leases
-        was_held = rows.ints("capped_ms")[leases] > 0
+        was_held = rows.ints("capped_ms")[leases] + rows.ints("paused_ms")[leases] > 0
         has_waited = rows.at_ms[leases] > rows.at_ms[parts.start][part]
         shows = is_free & was_due & is_first & ~was_held & has_waited
         order = np.argsort(np.concatenate([rows.sequence[leases], rows.sequence[ends]]), kind="stable")

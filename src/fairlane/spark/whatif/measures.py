@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlane.spark.whatif.places import Played
+from fairlane.spark.whatif.messages import Played
 from fairlane.spark.whatif.recording import Recording
 from fairlane.spark.whatif.rows import NEVER
 
@@ -18,7 +18,7 @@ ALL_KEYS = ""
 """The key under which a queue as a whole is measured."""
 
 
-class Span(msgspec.Struct, frozen=True):
+class MeasuredPeriod(msgspec.Struct, frozen=True):
     """Which messages are measured: those that came from one instant up to and without another; None for no bound."""
 
     from_ms: int | None = None
@@ -42,6 +42,7 @@ class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
         share: which part of all cost was the key's, of what was handed out while others had to wait for a consumer.
         throttled_ms: for how long throttles held up its messages, in all.
         capped_ms: for how long caps did.
+        paused_ms: for how long pauses did.
     """
 
     scenario: int
@@ -58,12 +59,13 @@ class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     throttled_ms: int
     capped_ms: int
+    paused_ms: int
 
 
 class Yardstick:
     """Measures runs of one recording; what all of them have in common is worked out once."""
 
-    def __init__(self, recording: Recording, span: Span) -> None:
+    def __init__(self, recording: Recording, span: MeasuredPeriod) -> None:
         self._recording = recording
         at_ms = np.array(recording.at_ms, dtype=np.int64)
         due_ms = np.array([due_ms or 0 for due_ms in recording.due_ms], dtype=np.int64)
@@ -96,6 +98,7 @@ class Yardstick:
                 recording.leased_ms,
                 throttled=recording.throttled_ms,
                 capped=recording.capped_ms,
+                paused=recording.paused_ms,
                 contended=np.zeros(0, dtype=np.int64),
                 misses=frozenset(),
                 removed=frozenset(),
@@ -110,6 +113,7 @@ class Yardstick:
                 np.array(played.leased_ms, dtype=np.int64),
                 throttled=_spread(played.throttled_ms, self._since.size),
                 capped=_spread(played.capped_ms, self._since.size),
+                paused=_spread(played.paused_ms, self._since.size),
                 contended=np.array(played.contended, dtype=np.int64),
                 misses=frozenset(played.missed),
                 removed=frozenset(played.removed),
@@ -123,6 +127,7 @@ class Yardstick:
         *,
         throttled: Ints,
         capped: Ints,
+        paused: Ints,
         contended: Ints,
         misses: frozenset[int],
         removed: frozenset[int],
@@ -152,6 +157,7 @@ class Yardstick:
                 share=int(spent[parts].sum()) / whole if whole else 0.0,
                 throttled_ms=int(throttled[parts].sum()),
                 capped_ms=int(capped[parts].sum()),
+                paused_ms=int(paused[parts].sum()),
             )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from fairlane.spark.whatif.compare import ORIGINAL_AT, Comparison
+from fairlane.spark.whatif.comparison import Comparison
 from fairlane.spark.whatif.measures import ALL_KEYS, KeyMeasures
+from fairlane.spark.whatif.tasks import ORIGINAL_AT
 
 try:
     import plotly.graph_objects as go

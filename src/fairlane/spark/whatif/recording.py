@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Key
 from fairlane.spark.whatif.attempts import Leases, removals
+from fairlane.spark.whatif.consumers import slots_over_time
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
+from fairlane.spark.whatif.records import records_of
 from fairlane.spark.whatif.rows import NEVER, Ints, Parts, Rows
-from fairlane.spark.whatif.slots import slots_over_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,17 @@ class Change:
     """Something that operators, clients or the broker itself did, other than enqueue, lease and end a lease.
 
     Attributes:
-        sequence: the number of its event.
+        sequence: the sequence of its event.
+        at_ms: when it happened.
         before: it happened before the part of this number came.
-        facts: the columns of the event that are filled.
-        part: the part that was taken out, if that is what happened.
+        record: the record of it; None for a part that was taken out.
+        part: that part.
     """
 
     sequence: int
     at_ms: int
     before: int
-    kind: str
-    facts: dict[str, Any]
+    record: AnyRecord | None
     part: int = NEVER
 
 
@@ -48,6 +50,7 @@ class Recording:
 
     Attributes:
         queues: the queues, by number.
+        sequence: the first of the journal's sequences, which tells the partition it is of.
         first_ms: the instant that all others are counted from.
         queue: of each part its queue; parts are in the order in which they came.
         at_ms: when each came.
@@ -61,7 +64,7 @@ class Recording:
         changes: what else happened.
         slots: of each queue, since when how many leases consumers would hold at once.
         leased_ms: when each part was first leased, as journalled; -1 for never.
-        throttled_ms, capped_ms: for how long it was held up before that, as journalled.
+        throttled_ms, capped_ms, paused_ms: how long it was held up before that, as journalled.
         tells: whether some message told a weight or a cap.
         is_timed: whether time alone can change anything: by a throttle, a delay or a deadline.
         assumed: how many attempts were never seen to end, so that their length is their key's median.
@@ -69,6 +72,7 @@ class Recording:
     """
 
     queues: tuple[str, ...]
+    sequence: int
     first_ms: int
     queue: list[int]
     at_ms: list[int]
@@ -91,6 +95,7 @@ class Recording:
     leased_ms: Ints
     throttled_ms: Ints
     capped_ms: Ints
+    paused_ms: Ints
     tells: bool
     is_timed: bool
     assumed: int
@@ -106,7 +111,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return what events tell of a group of queues."""
     is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
     first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
-    rows = Rows(table.filter(_is_of_message(table)), queues, first_ms)
+    rows = Rows(table.filter(is_of_message(table)), queues, first_ms)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
@@ -116,6 +121,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     unknown = [np.unique(rows.number[parts.unknown & (rows.queue == at)]) for at in range(len(queues))]
     return Recording(
         queues=queues,
+        sequence=int(table["sequence"][0].as_py()) if table.num_rows else 1,
         first_ms=first_ms,
         queue=rows.queue[parts.start].tolist(),
         at_ms=rows.at_ms[parts.start].tolist(),
@@ -131,6 +137,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
         leased_ms=np.where(first == NEVER, NEVER, rows.at_ms[first]),
         throttled_ms=np.where(first == NEVER, 0, rows.ints("throttled_ms")[first]),
         capped_ms=np.where(first == NEVER, 0, rows.ints("capped_ms")[first]),
+        paused_ms=np.where(first == NEVER, 0, rows.ints("paused_ms")[first]),
         tells=any(terms["weight"]) or any(cap is not None for cap in terms["cap"]),
         is_timed=any(terms["throttles"]) or bool(attempts.delay_ms.any()) or _has_instants(terms),
         assumed=attempts.assumed,
@@ -138,7 +145,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     )
 
 
-def _is_of_message(table: pa.Table) -> pa.ChunkedArray:
+def is_of_message(table: pa.Table) -> pa.ChunkedArray:
     """Tell which events are of messages in a queue: those that are only staged are not there yet."""
     is_unstaged = pc.fill_null(pc.equal(table["reason"], "unstaged"), pa.scalar(value=False))
     return pc.and_not(pc.is_in(table["kind"], pa.array(MESSAGE_KINDS)), is_unstaged)
@@ -149,16 +156,14 @@ def _has_instants(terms: dict[str, list[Any]]) -> bool:
 
 
 def _changes(table: pa.Table, first_ms: int, parts: Parts) -> list[Change]:
-    names = ("queue", "fairness_key", "name", "value", "is_paused", "policy_json")
     return [
         Change(
-            sequence=row["sequence"],
-            at_ms=row["at_ms"] - first_ms,
-            before=int(np.searchsorted(parts.sequence, row["sequence"])),
-            kind=row["kind"],
-            facts={name: row[name] for name in names if row[name] is not None},
+            sequence=record.sequence,
+            at_ms=at_ms - first_ms,
+            before=int(np.searchsorted(parts.sequence, record.sequence)),
+            record=record,
         )
-        for row in table.to_pylist()
+        for at_ms, record in records_of(table)
     ]
 
 
@@ -168,8 +173,7 @@ def _removals(rows: Rows, parts: Parts) -> list[Change]:
             sequence=int(rows.sequence[row]),
             at_ms=int(rows.at_ms[row]),
             before=int(np.searchsorted(parts.sequence, rows.sequence[row])),
-            kind="removed",
-            facts={},
+            record=None,
             part=int(parts.of_row[row]),
         )
         for row in removals(rows, parts)

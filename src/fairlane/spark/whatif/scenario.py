@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
-from fairlane.core.commands import SetConfig
 from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
+from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueSet
+from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.config import SetConfig
 
 ORIGINAL = "original"
 SAME = "same"
@@ -53,6 +55,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, str | None] = {}
     fields: dict[str, dict[str, Any]] = {}
     paused: dict[str, dict[str, bool]] = {}
+
+    def adjusted(self, record: AnyRecord) -> AnyRecord | None:
+        """Return a record as it would be under the scenario; None for one that sets what the scenario sets."""
+        if isinstance(record, QueueSet):
+            fields = self.fields.get(record.queue)
+            policy = policy_from(dict(fields), base=record.policy) if fields else record.policy
+            return QueueSet(record.sequence, record.queue, policy)
+        if isinstance(record, ConfigSet) and record.key in self.config:
+            return None
+        if isinstance(record, QueuePaused) and record.key is not None:
+            text = record.key if isinstance(record.key, str) else "/".join(record.key)
+            return None if text in self.paused.get(record.queue, {}) else record
+        return record
 
     def with_others(self, other: Scenario, name: str) -> Scenario:
         """Return both together; where they contradict, the other wins."""
@@ -203,7 +218,7 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
     kind, _, subject = setting.partition(":")
     told = None if value == "none" else value
     if kind in ("weight", "cap") and subject:
-        return Scenario(name=name, config={f"{kind}:{queue}:{subject}": told for queue in queues})
+        return Scenario(name=name, config={f"{kind}:{queue_of(queue)}:{subject}": told for queue in queues})
     if kind in ("rate", "burst") and subject:
         return Scenario(name=name, config={f"throttle:{subject}:{kind}": told})
     if kind == "pause" and subject:

@@ -1,0 +1,298 @@
+"""What the engine is made of, and its life: opened, recovered after a failure, fenced, closed.
+
+The states and what changes them are in ``state``. ``Engine`` adds the cycle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from fairlane.broker.bodies import Bodies
+from fairlane.broker.cycle import Cycle
+from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
+from fairlane.broker.engine.recovery import Undelivered, recover
+from fairlane.broker.engine.replies import (
+    refuse_all,
+    refuse_cycle,
+    refuse_everyone,
+    release_everyone,
+    send_away,
+    send_away_from,
+)
+from fairlane.broker.engine.state import RUNNING, Event, State, after
+from fairlane.broker.hook_calls import HookCalls, set_hooks
+from fairlane.broker.measurements import EngineMetrics
+from fairlane.broker.requests import Attach, Call, Consumer, NoReply, Submission
+from fairlane.broker.settings import Settings
+from fairlane.broker.waiting.consumers import WaitingConsumers
+from fairlane.broker.waiting.producers import WaitingProducers
+from fairlane.broker.waiting.redrives import Redrives
+from fairlane.broker.waiting.sinks import WaitingSinks
+from fairlane.core.ledger import Ledger, Limits, Message
+from fairlane.core.schedule import Schedule
+from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
+from fairlane.journal.records import AnyRecord
+from fairlane.model.message import Delivery, Receipt
+from fairlane.ports.clock import Clock
+from fairlane.ports.entropy import Entropy
+from fairlane.ports.hooks import Hooks
+from fairlane.ports.store import Store
+from fairlane.scheduler.timers import Timers
+from fairlane.verbs.leases import Nack
+
+_log = logging.getLogger("fairlane.broker")
+_RETRY_MS, _RETRY_MS_MAX = 5, 1_000
+Tap = Callable[[Sequence[AnyRecord], int], None]
+HandOutTap = Callable[[str, list[Message]], None]
+
+
+class EngineLife:
+    """The parts of an engine, and the transitions between its states.
+
+    Attributes:
+        state: see ``fairlane.broker.engine.state``.
+        inbox: the requests that the next cycle takes, the first in front.
+        taps: called with the records of every durable commit and its instant.
+        hand_out_taps: called with a queue and the messages that were leased from it, claims excepted.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hooks: Hooks,
+        clock: Clock,
+        entropy: Entropy,
+        settings: Settings | None = None,
+        carry_floor: int = CARRY_FLOOR,
+        reopens: bool = True,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self.store = store
+        self.hooks = hooks
+        self._clock = clock
+        self._carry_floor = carry_floor
+        self._reopens = reopens
+        self.state = State.NEW
+        self._fenced_by = StoreFenced("The store belongs to another process.")
+        self._failures = 0
+        self._retry_at_ms = 0
+        self._due_ms = 0
+        self.inbox: deque[Submission] = deque()
+        self._undelivered = Undelivered()
+        self.taps: list[Tap] = []
+        self.hand_out_taps: list[HandOutTap] = []
+        self.metrics = EngineMetrics()
+        self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
+        self.hook_calls = HookCalls(hooks, entropy, self.bodies)
+        self.consumers = WaitingConsumers(self.settings)
+        self.producers = WaitingProducers()
+        self._sinks = WaitingSinks()
+        self.redrives = Redrives()
+        self.time = BrokerTime(clock.now_ms())
+        self.ledger = Ledger()
+        self.schedule = Schedule(self.ledger, 0)
+        self._housekeeper = Housekeeper(self.ledger, self.settings)
+
+    # --------------------------------------------------------------------------------------------------------- opening
+
+    def open(self) -> None:
+        """Recover everything from the store.
+
+        Raises:
+            StoreFailed, StoreCorrupt: the store can't be read.
+        """
+        settings = self.settings
+        limits = Limits(
+            payload_bytes_max=settings.payload_bytes_max,
+            waiting_max=settings.waiting_max,
+            waiting_bytes_max=settings.waiting_bytes_max,
+        )
+        begun = perf_counter()
+        self.bodies.clear()
+        ledger = recover(self.store, limits)
+        self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
+        for name in self.ledger.queues.keys() - ledger.queues.keys():
+            self.hooks.remove(name)
+        for queue in ledger.queues.values():
+            set_hooks(self.hooks, queue.name, queue.policy)
+        self.ledger = ledger
+        self.schedule = Schedule(ledger, self.now_ms())
+        self._housekeeper = Housekeeper(ledger, settings, carry_floor=self._carry_floor)
+        self.redrives.stop_all()
+        self.state = after(self.state, Event.RECOVER)
+        self._due_ms = 0
+        self._undelivered.give_back(ledger, self.submit)
+        self.consumers.reconcile(ledger.token_of)
+        self.metrics.recoveries += 1
+        self.metrics.recovery_s = perf_counter() - begun
+
+    def _reopen(self) -> None:
+        """Recover from the store, or refuse the requests that wait if that is not possible now, or not here."""
+        try:
+            if self.state is State.DOWN and not self._reopens:
+                raise StoreFenced("The store has failed, and this broker does not reopen it.")
+            self.open()
+        except FairlaneError as error:
+            self._back_off()
+            if isinstance(error, StoreFenced):
+                self._abdicate(error)
+            self.consumers.unserved = {}
+            self._refuse_inbox(error)
+
+    def _abdicate(self, error: StoreFenced) -> None:
+        """Give up for good: the store is for another process to serve."""
+        _log.error("%s", error)
+        self.state = after(self.state, Event.FENCE)
+        self._fenced_by = error
+        refuse_everyone(self.consumers, self.producers, self._sinks, error)
+
+    def _refuse_inbox(self, error: FairlaneError) -> None:
+        """Refuse the requests of callers. What the broker asks of itself stays: nobody else would ask again."""
+        asked = list(self.inbox)
+        self.inbox.clear()
+        self.inbox.extend(submission for submission in asked if submission.reply is None)
+        refuse_all((submission.reply for submission in asked), error)
+
+    def _back_off(self) -> None:
+        """Let some time pass before time alone asks for another cycle: what failed is likely to fail again."""
+        self._failures += 1
+        self._retry_at_ms = self.now_ms() + min(_RETRY_MS_MAX, _RETRY_MS << min(self._failures, 10))
+
+    def fail(self, cycle: Cycle, error: BaseException) -> None:
+        """Refuse the cycle's requests as possibly done, and recover from the store."""
+        failure = (
+            error if isinstance(error, FairlaneError) else StoreFailed(f"The broker had to recover: {error!r:.200}.")
+        )
+        refuse_cycle(cycle, failure)
+        self.metrics.failures += 1
+        self.inbox.extend(cycle.own)  # behind the requests of callers, who go first
+        self.producers.fail(cycle, failure)
+        self.consumers.fail(cycle)
+        self._undelivered.add(cycle.hand_outs)
+        self.state = after(self.state, Event.FAIL)
+        if self.state in (State.NEW, State.DOWN):
+            self._back_off()
+            self._reopen()
+
+    def distrust(self, cycle: Cycle | None) -> None:
+        """Note that a cycle was interrupted, so that the next begins with a recovery."""
+        self.state = after(self.state, Event.FAIL)
+        if cycle is not None:
+            self.fail(cycle, StoreFailed("The broker was interrupted."))
+
+    # ------------------------------------------------------------------------------------------------------------ time
+
+    def now_ms(self) -> int:
+        """Return the broker's time."""
+        return self.time.at(self._clock.now_ms())
+
+    def next_event_at(self) -> int | None:
+        """Return when a cycle is due without a request: a lease, delay, token or wait that ends. None for never."""
+        if self.state is State.FENCED:
+            return None
+        if self.state not in RUNNING:
+            return self._retry_at_ms
+        instants = [self.schedule.next_event_at(), self._housekeeper.next_seal_at()]
+        waiting: tuple[Timers[Any], ...] = (self.consumers.limits, self.producers.limits, self._sinks.limits)
+        instants += [limits.next_at() for limits in waiting if limits.entries]
+        if self.redrives.jobs:
+            instants.append(self.redrives.next_step_at())
+        known = [at_ms for at_ms in instants if at_ms is not None]
+        at_ms = min(known) if known else None
+        if not self._failures:
+            return at_ms
+        if self.inbox or self.consumers.unserved:
+            return self._retry_at_ms
+        return None if at_ms is None else max(at_ms, self._retry_at_ms)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether every request is refused for good; see ``State.FENCED``."""
+        return self.state is State.FENCED
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker was closed."""
+        return self.state is State.CLOSED
+
+    @property
+    def is_well(self) -> bool:
+        """Whether requests are decided and the latest commit succeeded."""
+        return self.state in RUNNING and not self._failures
+
+    def has_requests(self) -> bool:
+        """Tell whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
+        if not self._failures:
+            return bool(self.inbox or self.consumers.unserved)
+        return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
+
+    def submit(self, submission: Submission) -> None:
+        """Add a request for the next cycle."""
+        self.inbox.append(submission)
+
+    # -------------------------------------------------------------------------------------------------------- departing
+
+    def abandon(self, consumer: Consumer) -> None:
+        """Detach a consumer whose caller does not wait for that."""
+        self.submit(Attach(consumer, NoReply(), is_closing=True))
+
+    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
+        """Return messages to their queue that were handed out to a caller that is gone."""
+        receipts = [Receipt(delivery.id, delivery.token) for delivery in deliveries]
+        if receipts:
+            self.submit(Call(Nack(queue=queue, receipts=receipts, intent="defer", delay_ms=0)))
+
+    def close(self) -> None:
+        """Answer everyone who waits with what they have so far, and release the store."""
+        self.let_go()
+        self.store.close()
+
+    def let_go(self) -> None:
+        """Answer everyone who waits, and take no more requests. The store is still to be closed."""
+        release_everyone(self.consumers, self.producers, self._sinks)
+        self.state = after(self.state, Event.CLOSE)
+        refuse_all((submission.reply for submission in self.inbox), Closed("The broker has been closed."))
+        self.inbox.clear()
+
+    def send_away(self, error: FairlaneError) -> None:
+        """Refuse everyone who waits, and hand out nothing more. What has been leased stays leased."""
+        send_away(self.consumers, error)
+
+    def send_away_from(self, queue: str, error: FairlaneError) -> None:
+        """Refuse everyone who waits at a queue, and end its consumers. What has been leased stays leased."""
+        send_away_from(self.consumers, queue, error)
+
+    def dismiss_consumers(self) -> None:
+        """End all consumers with the next cycle. What they hold goes back to its queue."""
+        for consumer in self.consumers.all_attached():
+            self.abandon(consumer)
+
+
+class BrokerTime:
+    """Time that never runs backwards, from a clock that may jump.
+
+    When the clock is set back, the broker's time goes on from where it was, ahead of the clock from then on. When the
+    clock is set forward, the broker's time follows: delays and leases that ended meanwhile have ended.
+    """
+
+    __slots__ = ("_ahead_ms", "_clock_ms")
+
+    def __init__(self, clock_ms: int, *, not_before_ms: int = 0) -> None:
+        self._clock_ms = clock_ms
+        self._ahead_ms = max(0, not_before_ms - clock_ms)
+
+    def at(self, clock_ms: int) -> int:
+        """Return the broker's time at an instant of the clock, without remembering that instant."""
+        return max(clock_ms, self._clock_ms) + self._ahead_ms
+
+    def advance(self, clock_ms: int) -> int:
+        """Return the broker's time at an instant of the clock, and never an earlier one from then on."""
+        if clock_ms < self._clock_ms:
+            self._ahead_ms += self._clock_ms - clock_ms
+        self._clock_ms = clock_ms
+        return clock_ms + self._ahead_ms

@@ -1,0 +1,80 @@
+"""How the broker answers each request: the one table from request classes to what the engine is given.
+
+A request that changes something is a ``Call``: the engine decides it in a cycle (``fairlane.core.decide``). A request
+that only looks is a ``Read``: a function of the engine that runs once the cycle is durable. A lease is a ``Waiter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlane.broker.handlers import batches, config, internal, messages, queues
+from fairlane.broker.handlers.checks import check_author, check_taking
+from fairlane.broker.handlers.queues import start_redrive
+from fairlane.broker.requests import Call, Read, Reply, Submission, Waiter
+from fairlane.core.commands import Command
+from fairlane.core.decide import DECIDERS
+from fairlane.errors import InvalidArgument
+from fairlane.verbs.dead_letters import Redrive
+from fairlane.verbs.leases import Lease
+from fairlane.verbs.verb import Request
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine.engine import Engine
+
+READS: Final[Mapping[type, Callable[..., Any]]] = {
+    **messages.READS,
+    **queues.READS,
+    **config.READS,
+    **batches.READS,
+    **internal.READS,
+}
+"""How requests that only look are answered: with the engine and the request."""
+CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
+    **messages.CHECKS,
+    **queues.CHECKS,
+    **config.CHECKS,
+    **batches.CHECKS,
+}
+"""What is checked before a request is submitted; each raises ``InvalidArgument`` or ``Forbidden``."""
+
+
+def submission_of(
+    engine: Engine, request: Request[Any] | Command[Any], reply: Reply, by: str | None = None
+) -> Submission:
+    """Return what to submit to the engine for a request. The reply receives the answer.
+
+    Raises:
+        InvalidArgument, Forbidden: the request is not valid here.
+    """
+    kind = type(request)
+    check = CHECKS.get(kind)
+    if check is not None:
+        check(request)
+    if kind in DECIDERS:
+        check_author(by)
+        return Call(request, reply, by)
+    if isinstance(request, Lease):
+        return _waiter(request, reply)
+    read = READS.get(kind)
+    if read is None:
+        raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
+    if isinstance(request, Redrive):  # the only one of these that the journal records
+        check_author(by)
+        read = partial(start_redrive, by=by)
+    return Read(partial(read, engine, request), reply)
+
+
+def _waiter(request: Lease, reply: Reply) -> Waiter:
+    check_taking(request.count, request.wait_ms, request.visibility_ms, request.owner)
+    return Waiter(
+        queue=request.queue,
+        count=request.count,
+        reply=reply,
+        visibility_ms=request.visibility_ms,
+        owner=request.owner,
+        with_state=request.with_state,
+        wait_ms=request.wait_ms,
+    )

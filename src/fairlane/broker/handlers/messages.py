@@ -1,0 +1,100 @@
+"""Requests about messages and leases: what is checked before they are decided, and how those that look are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from fairlane.broker.handlers.checks import check_batch, check_filter, check_messages, check_wait, require
+from fairlane.broker.views import queues as views
+from fairlane.core.checks import whole_fault
+from fairlane.model import limits
+from fairlane.model.message import MessageView
+from fairlane.model.views import Explained
+from fairlane.verbs.leases import Ack, Extend, Forward, Nack
+from fairlane.verbs.messages import (
+    Cancel,
+    Enqueue,
+    Explain,
+    GetMessage,
+    GetState,
+    MessageList,
+    Peek,
+    WorkflowState,
+)
+
+if TYPE_CHECKING:
+    from fairlane.broker.engine.engine import Engine
+
+
+def _get(engine: Engine, request: GetMessage) -> MessageView:
+    message = views.known_message(engine.ledger, request.queue, request.id)
+    return views.views_of(engine.bodies, [message], with_body=request.with_body, now_ms=engine.now_ms())[0]
+
+
+def _peek(engine: Engine, request: Peek) -> MessageList:
+    return MessageList(
+        messages=views.peek(
+            engine.ledger,
+            engine.bodies,
+            request.queue,
+            limit=request.count,
+            after=request.after,
+            wanted=request.wanted,
+            with_body=request.with_body,
+            bytes_max=engine.settings.answer_bytes_max,
+            now_ms=engine.now_ms(),
+        )
+    )
+
+
+def _explain(engine: Engine, request: Explain) -> Explained:
+    return views.explain(engine.ledger, engine.schedule, engine.consumers, request.queue, request.id, engine.now_ms())
+
+
+def _get_state(engine: Engine, request: GetState) -> WorkflowState:
+    message = views.known_message(engine.ledger, request.queue, request.id)
+    etag = views.message_view(message, engine.now_ms()).state_etag
+    return WorkflowState(state=engine.bodies.states([message])[0], etag=etag)
+
+
+READS: Final[Mapping[type, Callable[..., Any]]] = {
+    GetMessage: _get,
+    Peek: _peek,
+    Explain: _explain,
+    GetState: _get_state,
+}
+
+
+def _check_enqueue(request: Enqueue) -> None:
+    check_wait(request.wait_ms)
+    check_messages(request.messages)
+
+
+def _check_forward(request: Forward) -> None:
+    for messages in request.messages.values():
+        check_messages(messages)
+
+
+def _check_receipts(request: Ack | Nack | Extend) -> None:
+    check_batch(request.receipts)
+
+
+def _check_cancel(request: Cancel) -> None:
+    check_batch(request.ids)
+
+
+def _check_peek(request: Peek) -> None:
+    require(whole_fault("count", request.count, least=1, most=limits.BATCH_MAX))
+    check_filter(request.wanted)
+
+
+CHECKS: Final[Mapping[type, Callable[[Any], None]]] = {
+    Enqueue: _check_enqueue,
+    Forward: _check_forward,
+    Ack: _check_receipts,
+    Nack: _check_receipts,
+    Extend: _check_receipts,
+    Cancel: _check_cancel,
+    Peek: _check_peek,
+}

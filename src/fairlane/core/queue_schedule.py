@@ -1,0 +1,303 @@
+"""The schedules of queues: one kernel each, and everything that can happen to it besides messages and leases.
+
+A policy or config change, a pause, a removed queue, a reopened broker: what each of them means for a queue's kernel is
+defined here once. Two users rely on it. The broker's ``Schedule`` follows its own journal, and what-if replays an
+exported journal under other settings; a second definition there would make its forecasts wrong as soon as the two
+differ.
+
+``QueueSchedules`` reads queues and config from a ledger that the record has been applied to already. It never asks the
+ledger for messages, since a replay has none there: ``contents`` returns them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from fairlane.core.key_policies import KeyPolicies
+from fairlane.core.ledger import Ledger, Queue, ScheduledItem
+from fairlane.core.throttling import set_throttle, throttle_names
+from fairlane.journal.records import AnyRecord, ConfigSet, Picking, QueuePaused, QueueRemoved, QueueSet
+from fairlane.model.message import Key
+from fairlane.model.names import is_dlq
+from fairlane.model.partitions import partition_name, served_name
+from fairlane.scheduler.buckets import Throttles
+from fairlane.scheduler.holdups import NOT_HELD, Holdup
+from fairlane.scheduler.kernel import Kernel
+
+I = TypeVar("I", bound=ScheduledItem)  # noqa: E741 - the name that the kernel uses
+Contents = Callable[[Queue], tuple[list[I], list[I]]]
+"""Returns the items of a queue that are leased, and those that wait."""
+
+_MOVES_MAX = 10_000
+"""The number of moves that one lease tells. A replay is exact up to there."""
+_SETTING_PARTS = 3
+"""``weight:QUEUE:KEY`` and ``cap:QUEUE:KEY``."""
+
+
+class QueueSchedule(Generic[I]):
+    """The schedule of one queue: its kernel, the policies of its keys, and notes about its last pick.
+
+    Attributes:
+        asked: how many messages the last pick was asked for.
+        held: what held up the messages that it found.
+        largest: no waiting message has a larger payload.
+        moves: what has moved the kernel's parked lanes since the last pick that found something, see ``Picking``.
+        next_at: the instant that the broker has noted as the next at which something happens here.
+    """
+
+    __slots__ = (
+        *("_made_with", "_picked_ms", "asked", "held", "kernel", "largest", "moves", "next_at", "policies", "queue"),
+    )
+
+    def __init__(self, queue: Queue, throttles: Throttles, config: Mapping[str, str]) -> None:
+        self.queue = queue
+        self.policies = KeyPolicies(queue, config)
+        self.kernel: Kernel[I] = _kernel(queue, throttles, self.policies)
+        self.next_at: int | None = None
+        self.asked = 0
+        self.held: Mapping[I, Holdup] = {}
+        self.largest = 0
+        self.moves: list[tuple[int, int, int]] = []
+        self._picked_ms = 0
+        self._made_with = (queue.policy.quantum, queue.policy.strict_priority)
+
+    # -------------------------------------------------------------------------------------------------- messages
+
+    def offer(self, items: list[I], now_ms: int) -> None:
+        """Add messages that wait."""
+        largest = max([item.size for item in items], default=0)
+        self.largest = max(self.largest, largest) if len(self.kernel) else largest
+        self.kernel.offer_many(items, now_ms)
+
+    def offer_new(self, items: list[I], now_ms: int) -> None:
+        """Add messages that may bring weights and caps for their keys."""
+        for key in self.policies.learn(items):
+            self.kernel.refresh_policy(key)
+        self.offer(items, now_ms)
+
+    def cancel(self, items: Iterable[I]) -> None:
+        """Take out those of some messages that wait."""
+        for item in items:
+            if item.lane is not None:
+                self.kernel.cancel(item)
+
+    def release(self, items: Iterable[I], now_ms: int) -> None:
+        """Free what leased messages take of the caps of their keys."""
+        self.kernel.release_many(Counter([item.key for item in items]), now_ms)
+
+    def settle(self, items: Iterable[I], costs: Iterable[int | None]) -> None:
+        """Charge keys the difference between true and estimated cost, where a consumer reported the true one."""
+        for item, cost in zip(items, costs, strict=True):
+            if cost is not None and cost != item.cost:
+                self.kernel.settle(item.key, cost - item.cost, item.priority)
+
+    # --------------------------------------------------------------------------------------------------- picking
+
+    def pick(self, count: int, now_ms: int, *, size_bytes: int | None = None) -> tuple[list[I], bool]:
+        """Take up to ``count`` messages whose turn it is, and return them and whether the last was asked for in vain.
+
+        Args:
+            count: the most messages to take.
+            now_ms: the instant.
+            size_bytes: stop once the payloads have reached this size, which the last of them may exceed.
+        """
+        if self.queue.is_paused:
+            return [], False
+        self._picked_ms = now_ms
+        if size_bytes is None or count * self.largest <= size_bytes:
+            self.asked = count
+            picked = self.kernel.take(count, now_ms)
+            self.held = self.kernel.holdups()
+            return picked, not picked
+        return self._pick_within(count, size_bytes, now_ms)
+
+    def _pick_within(self, count: int, size_bytes: int, now_ms: int) -> tuple[list[I], bool]:
+        """Take messages one by one, since their sizes differ."""
+        self.asked = 1
+        picked: list[I] = []
+        held: dict[I, Holdup] = {}
+        size = 0
+        one: list[I] = []
+        while len(picked) < count and size < size_bytes:
+            one = self.kernel.take(1, now_ms)
+            if not one:
+                break
+            picked += one
+            size += one[0].size
+            held |= self.kernel.holdups()
+        self.held = held
+        return picked, not one
+
+    def picking(self, picked: list[I]) -> Picking | None:
+        """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
+        known, paused_ms = self.held, self.paused_ms(picked)
+        if not known and not self.moves and self.asked == len(picked) and paused_ms is None:
+            return None
+        picking = Picking(self.asked, paused_ms=paused_ms)
+        if known:
+            held = [known.get(item, NOT_HELD) for item in picked]
+            picking.throttled_ms = [each.throttled_ms for each in held]
+            picking.capped_ms = [each.capped_ms for each in held]
+        if self.moves:
+            picking.moves, self.moves = self.moves, []
+        return picking
+
+    def paused_ms(self, picked: list[I]) -> list[int] | None:
+        """Return how long of its wait each picked message was paused; None if none of them was."""
+        pauses, until_ms = self.queue.pauses, self._picked_ms
+        if not pauses:
+            return None
+        found = [pauses.within(item.key, item.ready_ms, until_ms) for item in picked]
+        return found if any(found) else None
+
+    def note_move(self, sequence: int, now_ms: int, *, asked: int) -> None:
+        """Remember something that moved parked lanes and leaves no record; see ``Picking.moves``."""
+        if len(self.moves) < _MOVES_MAX:
+            self.moves.append((sequence, now_ms, asked))
+
+    # -------------------------------------------------------------------------------------------------- settings
+
+    def is_made_for(self, queue: Queue) -> bool:
+        """Return whether the kernel is one that the queue's present policy asks for."""
+        return self.queue is queue and self._made_with == (queue.policy.quantum, queue.policy.strict_priority)
+
+    def retire(self) -> None:
+        """Empty the kernel for good: messages that wait leave it, and the gates of throttles that queues share."""
+        self.cancel(self.kernel.waiting_items())
+        self.next_at = None
+
+
+def _kernel(queue: Queue, throttles: Throttles, policies: KeyPolicies) -> Kernel[I]:
+    # Dead letters have paid for their tokens once. An operator who looks through them should not wait for others.
+    table = Throttles() if is_dlq(queue.name) else throttles
+    policy = queue.policy
+    kernel: Kernel[I] = Kernel(
+        quantum=policy.quantum, strict_priority=policy.strict_priority, counts_use=True, throttles=table
+    )
+    kernel.set_policy_provider(policies.of)
+    for key in queue.paused_keys:
+        kernel.pause(key)
+    return kernel
+
+
+class QueueSchedules(Generic[I]):
+    """The schedules of all queues of a ledger, and the throttles that they share.
+
+    Attributes:
+        throttles: the token buckets, by name.
+    """
+
+    def __init__(self, ledger: Ledger, contents: Contents[I], now_ms: int, *, tokens: float | None = 0) -> None:
+        """Create the schedules of all queues.
+
+        Args:
+            ledger: the queues and the config.
+            contents: returns the messages of a queue.
+            now_ms: the instant.
+            tokens: how many tokens buckets begin with; None for full ones. A broker begins with none, so that a
+                throttle holds across a crash.
+        """
+        self._ledger = ledger
+        self._contents = contents
+        self._known: dict[str, QueueSchedule[I]] = {}
+        self.throttles = Throttles()
+        self._reset(now_ms, tokens)
+
+    def __getitem__(self, queue: str) -> QueueSchedule[I]:
+        return self._known[queue]
+
+    def __iter__(self) -> Iterator[QueueSchedule[I]]:
+        return iter(self._known.values())
+
+    def get(self, queue: str) -> QueueSchedule[I] | None:
+        """Return the schedule of a queue, None if there is no such queue."""
+        return self._known.get(queue)
+
+    def reopen(self, now_ms: int) -> None:
+        """Rebuild all schedules, as a broker does when it is opened: buckets are empty, and turns begin anew."""
+        self._reset(now_ms, 0)
+
+    def _reset(self, now_ms: int, tokens: float | None) -> None:
+        self.throttles = Throttles()
+        for name in throttle_names(self._ledger.config):
+            set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms, tokens=tokens)
+        for queue in self._ledger.queues.values():
+            self._build(queue, now_ms)
+
+    def _build(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
+        """Create the schedule of a queue, in place of an earlier one."""
+        leased, waiting = self._contents(queue)
+        before = self._known.get(queue.name)
+        if before is not None:
+            before.retire()
+        schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config)
+        self._known[queue.name] = schedule
+        schedule.policies.learn(sorted([*leased, *waiting], key=_number))
+        for key, count in Counter(item.key for item in leased).items():
+            schedule.kernel.occupy(key, count)
+        for item in waiting:
+            item.held = None  # what the clocks of the earlier kernel showed means nothing to this one
+        schedule.offer(sorted(waiting, key=_joined), now_ms)
+        return schedule
+
+    def follow(self, record: AnyRecord, now_ms: int) -> list[QueueSchedule[I]]:
+        """Act on a record about queues or config that the ledger knows already; return the schedules it concerns."""
+        if isinstance(record, QueueSet):
+            return [self._set_policy(self._ledger.queues[record.queue], now_ms)]
+        if isinstance(record, QueueRemoved):
+            self._known.pop(record.queue).retire()
+        elif isinstance(record, QueuePaused):
+            return [self._pause(record)]
+        elif isinstance(record, ConfigSet):
+            return self._set_config(record.key, now_ms)
+        return []
+
+    def _set_policy(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
+        known = self._known.get(queue.name)
+        if known is None or not known.is_made_for(queue):  # a kernel's quantum and strictness can't be changed
+            return self._build(queue, now_ms)
+        known.kernel.set_policy_provider(known.policies.of)
+        return known
+
+    def _pause(self, record: QueuePaused) -> QueueSchedule[I]:
+        schedule = self._known[record.queue]
+        if record.key is not None:  # a queue that is paused as a whole is not picked from, its kernel need not know
+            (schedule.kernel.pause if record.is_paused else schedule.kernel.resume)(record.key)
+        return schedule
+
+    def _set_config(self, setting: str, now_ms: int) -> list[QueueSchedule[I]]:
+        concerned: dict[QueueSchedule[I], None] = {}
+        for name in throttle_names((setting,)):
+            set_throttle(self.throttles, self._ledger.config, name, now_ms=now_ms)
+            concerned |= dict.fromkeys(self)  # what the throttle held back may be in any queue
+        for schedule, key in self._keys_of(setting):
+            schedule.kernel.refresh_policy(key)
+            concerned[schedule] = None
+        return list(concerned)
+
+    def _keys_of(self, setting: str) -> Iterator[tuple[QueueSchedule[I], Key]]:
+        """Yield the keys whose weight or cap a setting is. A path with slashes may also be a plain key of that name.
+
+        Config names queues as operators do; the journal of a partition knows its part of ``orders`` as ``orders~1``.
+        """
+        parts = setting.split(":", _SETTING_PARTS - 1)
+        if len(parts) != _SETTING_PARTS or parts[0] not in ("weight", "cap"):
+            return
+        schedule = self._known.get(served_name(partition_name(parts[1], self._ledger.partition)))
+        if schedule is None:
+            return
+        path = tuple(parts[2].split("/"))
+        if all(path):
+            yield schedule, path
+        if len(path) > 1:
+            yield schedule, parts[2]
+
+
+def _number(item: ScheduledItem) -> int:
+    return item.number
+
+
+def _joined(item: ScheduledItem) -> int:
+    return item.joined

@@ -1,1 +1,0 @@
-"""What each verb does, the same for every door."""

@@ -1,0 +1,54 @@
+"""Ranges of a journal, and how they are split for tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from fairlane.model.partitions import NUMBER_BITS
+
+ROWS_MAX: Final = 250_000
+"""A task has at most so many sequences to read: a retry then repeats a second's work, not a minute's."""
+_LITTLE: Final = 1_000
+"""Less than this is not worth a second task."""
+
+
+class JournalBounds(NamedTuple):
+    """How far a journal reaches: it can be read after ``beginning``, and its latest event is ``end``."""
+
+    beginning: int
+    end: int
+
+    @property
+    def first(self) -> int:
+        """The position that the journal began after when it was new: see ``first_of``."""
+        return first_of(self.beginning)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """What one task reads: the events after a position and up to another, from a file, or at a node of a cluster."""
+
+    after: int
+    until: int
+    file: str | None = None
+    at: str | None = None
+
+
+def first_of(position: int) -> int:
+    """Return the position that a journal began after, by any of its positions.
+
+    That is 0 for most. Journals of partitions count from great numbers, before which there never was anything.
+    """
+    return position >> NUMBER_BITS << NUMBER_BITS
+
+
+def split(after: int, until: int, *, least: int) -> list[ReadRange]:
+    """Split a range into parts of nearly the same length: at least so many, unless there is only a little to read."""
+    length = until - after
+    if length <= 0:
+        return []
+    count = max(1, -(-length // ROWS_MAX), min(least, length // _LITTLE))
+    ends = [after + length * number // count for number in range(count + 1)]
+    return [ReadRange(after=first, until=last) for first, last in pairwise(ends)]

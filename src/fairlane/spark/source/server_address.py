@@ -1,0 +1,137 @@
+"""Where a server is, or the nodes of a cluster, as it travels from the driver to the executors, and the ways to it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from fairlane.client import Client, Retries
+from fairlane.client.cluster_transport import addresses_of
+from fairlane.client.transport.websocket import FOLLOWS
+from fairlane.errors import Disconnected, InvalidArgument
+from fairlane.spark.source.patience import Patience
+from fairlane.verbs.errors import error_of
+from fairlane.wire.errors import ErrorAnswer
+from fairlane.wire.tls import client_context
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+_OK: Final = 200
+_CONNECT_S, _ANSWER_S = 3.0, 10.0
+"""How long one of several nodes may take to let us in, and to say something, until others are asked."""
+_FIND_S: Final = 1.0
+"""How long a queue is looked for at a time; whoever wants to know has more patience than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """A server, or some nodes of a cluster, and who we are to it.
+
+    It can be pickled; connections are made where they are used.
+    """
+
+    server: str
+    api_key: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
+    timeout_s: float = 30.0
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of the server, or of each node that was named.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        return addresses_of(self.server)
+
+    def near(self, at: str | None) -> ServerAddress:
+        """Return this place, with a node that has answered before as the first to be asked."""
+        return self if at is None else replace(self, server=",".join(dict.fromkeys([at, *self.addresses])))
+
+    def client(self, *, retries: Retries | None = None) -> Client:
+        """Return a client, to be used as a context manager. It goes itself to the node that owns a queue."""
+        return Client(self.server, api_key=self.api_key, tls=self._tls(), timeout=self.timeout_s, retries=retries)
+
+    @contextmanager
+    def working(self) -> Iterator[Client]:
+        """Return a connected client for work that has begun: it waits for a server that is away just now.
+
+        Raises:
+            Disconnected: it was away for longer than a client has patience.
+        """
+        patience = Patience()
+        while True:
+            client = self.client()
+            try:
+                client.connect()
+            except Disconnected as error:
+                patience.wait(error)
+            else:
+                break
+        with closing(client):
+            yield client
+
+    def owner_of(self, queue: str) -> str:
+        """Return the address of the node that has a queue and its journal.
+
+        Raises:
+            Disconnected, QueueMoving: there is none that answers, or none that has it now.
+        """
+        with self.client(retries=Retries(patience_s=_FIND_S)) as client:
+            client.readers(queue=queue)
+            return client.address_of(queue)
+
+    @contextmanager
+    def arrow(self, path: str, query: Mapping[str, str], *, at: str | None = None) -> Iterator[HTTPResponse]:
+        """Ask for an Arrow stream with GET, at an address, by default the first.
+
+        Raises:
+            FairlaneError: what the server answers instead.
+            Disconnected: it does not answer.
+        """
+        address = self.addresses[0] if at is None else at
+        connection, prefix = self._connection(address)
+        try:
+            headers = {"accept": ARROW, FOLLOWS: "1"}
+            if self.api_key is not None:
+                headers["authorization"] = f"Bearer {self.api_key}"
+            connection.connect()
+            connection.sock.settimeout(self._at_most(_ANSWER_S))
+            connection.request("GET", f"{prefix}{path}?{urlencode(query)}", headers=headers)
+            answer = connection.getresponse()
+            if answer.status != _OK:
+                raise error_of(msgspec.json.decode(answer.read(), type=ErrorAnswer).error)
+            yield answer
+        except (OSError, HTTPException, msgspec.DecodeError) as error:
+            raise Disconnected(f"Reading {path} from {address} broke off: {error!r:.200}.") from error
+        finally:
+            connection.close()
+
+    def _connection(self, address: str) -> tuple[HTTPConnection, str]:
+        """Return a connection to be made, and what paths begin with there."""
+        parts = urlsplit(address)
+        if parts.hostname is None or parts.scheme not in ("http", "https", "ws", "wss"):
+            raise InvalidArgument(f"A server is an address such as http://127.0.0.1:7420, not {address!r:.100}.")
+        timeout_s = self._at_most(_CONNECT_S)
+        prefix = parts.path.rstrip("/")
+        if parts.scheme in ("https", "wss"):
+            context = self._tls() or client_context()
+            return HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context), prefix
+        return HTTPConnection(parts.hostname, parts.port, timeout=timeout_s), prefix
+
+    def _at_most(self, seconds: float) -> float:
+        """Return how long to wait for a server: not for so long, where there are others to ask."""
+        return min(seconds, self.timeout_s) if len(self.addresses) > 1 else self.timeout_s
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.ca is None and self.certificate is None:
+            return None
+        return client_context(ca=self.ca, certificate=self.certificate, certificate_key=self.certificate_key)

@@ -1,0 +1,118 @@
+"""Many scenarios on one journal: planned once, run here or in Spark, merged into one comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlane.errors import JournalIncomplete
+from fairlane.model.policy import QueuePolicy
+from fairlane.spark.whatif.distribution import run_in_spark
+from fairlane.spark.whatif.files import QueueFacts, chosen, groups, journal_files, latest_config, survey
+from fairlane.spark.whatif.measures import KeyMeasures, MeasuredPeriod
+from fairlane.spark.whatif.scenario import ORIGINAL, Scenario
+from fairlane.spark.whatif.tasks import Notes, RunOutcome, RunPlan, RunTask, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOURNAL = -1
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All scenarios, measured. The first is the original policy, simulated like the others."""
+
+    scenarios: list[Scenario]
+    queues: list[str]
+    measures: list[KeyMeasures]
+    notes: list[Notes]
+
+    def of(self, scenario: int, queue: str) -> dict[str, KeyMeasures]:
+        """Return the keys of a queue under a scenario; ``JOURNAL`` is what the journal itself tells."""
+        found = (one for one in self.measures if one.scenario == scenario and one.queue == queue)
+        return {one.key: one for one in found}
+
+
+class Journal:
+    """An exported journal, and what of it is looked at.
+
+    Attributes:
+        queues: the queues that are looked at.
+        groups: the groups in which they are replayed, with others that share a throttle with them.
+        policies: the latest policy of each queue of a group.
+        rates: the rates of the throttles that they use, in the end.
+    """
+
+    def __init__(self, folder: Path | str, *, queues: Sequence[str] = ()) -> None:
+        """Look at what there is.
+
+        Raises:
+            JournalIncomplete: there is no journal, it has a gap, or it begins too late.
+            QueueNotFound: it does not speak of a queue.
+        """
+        self.files = journal_files(folder)
+        found = survey(self.files)
+        self.queues = chosen(found, queues)
+        self.groups = groups(found, self.queues)
+        self.policies = {name: _latest(found[name], name) for group in self.groups for name in group}
+        used = {throttle for group in self.groups for name in group for throttle in found[name].throttles}
+        told = latest_config(self.files)
+        self.rates = {name: float(told[f"throttle:{name}:rate"]) for name in used if f"throttle:{name}:rate" in told}
+        self.sizes = [sum(found[name].messages for name in group) for group in self.groups]
+
+
+def _latest(facts: QueueFacts, name: str) -> QueuePolicy:
+    try:
+        return msgspec.json.decode(facts.policies[-1], type=QueuePolicy)
+    except msgspec.ValidationError as error:
+        raise JournalIncomplete(f"The policy of queue {name!r} in the journal can't be read: {error}.") from error
+
+
+def compare(
+    journal: Journal,
+    scenarios: Sequence[Scenario],
+    *,
+    span: MeasuredPeriod | None = None,
+    spark: SparkSession | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Run scenarios, and the original before them, on a journal.
+
+    The same journal and scenarios give the same comparison, wherever they are run.
+
+    Args:
+        journal: what to run them on.
+        scenarios: what to run.
+        span: which messages to measure. All are replayed, since those before decide about those after.
+        spark: where to run; None for this process.
+        progress: called with how many runs are done, and how many there are.
+    """
+    everything = [Scenario(name=ORIGINAL), *scenarios]
+    work = RunPlan(files=[str(path) for path in journal.files], groups=journal.groups, scenarios=everything, span=span)
+    if spark is None:
+        outcomes = _run_here(work, progress)
+    else:
+        outcomes = run_in_spark(spark, work, sizes=journal.sizes, progress=progress)
+    measures = [one for outcome in outcomes for one in outcome.measures if one.queue in journal.queues]
+    notes = {outcome.group: outcome.notes for outcome in outcomes}
+    unique = {(one.scenario, one.queue, one.key): one for one in measures}
+    in_order = [unique[at] for at in sorted(unique)]
+    return Comparison(
+        scenarios=everything,
+        queues=journal.queues,
+        measures=in_order,
+        notes=[notes[group] for group in sorted(notes)],
+    )
+
+
+def _run_here(work: RunPlan, progress: Callable[[int, int], None] | None) -> list[RunOutcome]:
+    tasks = [RunTask(group, [at]) for group in range(len(work.groups)) for at in range(len(work.scenarios))]
+    outcomes = []
+    for outcome in run_tasks(work, tasks):
+        outcomes.append(outcome)
+        if progress is not None:
+            progress(len(outcomes), len(tasks))
+    return outcomes

@@ -1,0 +1,100 @@
+"""Messages of a recording as the kernel sees them, and what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairlane.core.ledger import PRIORITIES, Aftermath, Row, ScheduledItem
+from fairlane.spark.whatif.attempts import ACKED, EXPIRED
+from fairlane.spark.whatif.recording import Recording
+
+BITS: Final = 26
+"""A running attempt is one number: the instant at which it ends, above this many bits for the number of the lease."""
+USUAL, OTHERWISE, FORSAKEN = range(3)
+"""How an attempt goes: acknowledged at the estimated cost, in another way, or its lease expires, its consumer gone."""
+STEP: Final = 1 << 20
+"""The distance between the places of two messages that came one after the other: space for those that come back."""
+
+
+class ReplayedMessage(ScheduledItem):
+    """One stay of a message in a queue, from its enqueue or redrive on.
+
+    Attributes:
+        queue: the number of its queue.
+        at: the attempt that is next, or goes on.
+        hold: how long that lasts, in milliseconds above ``BITS``.
+        course: how that goes.
+    """
+
+    __slots__ = ("at", "course", "hold", "queue")
+
+    def __init__(self, number: int, queue: int, terms: Row, cap: int | None, since_ms: int) -> None:
+        # Not through Item.__init__: the broker checked the terms before it wrote them to the journal.
+        self.queue = queue
+        self.number = number
+        self.joined = number * STEP
+        self.since_ms = since_ms
+        self.size = self.sequence = 0
+        self.lane = self.next = self.previous = self.held = None
+        self.at = self.hold = self.course = 0
+        self.set_terms(terms, cap)
+
+    def set_terms(self, terms: Row, cap: int | None) -> None:
+        """Set what the message competes under. It must not be waiting."""
+        self.key, self.weight, self.cost, self.priority, self.throttles, self.due_ms, self.deadline_ms = terms
+        self.plain = self._is_plain()
+        self.after = None
+        if cap is not None:
+            self.after = Aftermath()
+            self.after.cap = cap
+
+    def begin(self, recording: Recording, at: int) -> None:
+        """Make an attempt the next."""
+        self.at = at
+        self.hold = recording.hold_ms[at] << BITS
+        end = recording.end[at]
+        is_usual = end == ACKED and not recording.settle[at]
+        self.course = USUAL if is_usual else OTHERWISE if end < EXPIRED else FORSAKEN
+
+
+@dataclass(slots=True)
+class Played:
+    """What became of each message of a recording.
+
+    Attributes:
+        leased_ms: when it was first leased; -1 for never.
+        throttled_ms, capped_ms, paused_ms: how long it was held up before that, for those that were.
+        contended: the messages that were handed out while others had to wait for a consumer.
+        missed: the messages whose deadlines passed.
+        removed: the messages that were purged, cancelled or dropped, or whose queue was removed.
+    """
+
+    leased_ms: list[int]
+    throttled_ms: dict[int, int]
+    capped_ms: dict[int, int]
+    paused_ms: dict[int, int]
+    contended: list[int]
+    missed: list[int]
+    removed: list[int]
+
+
+def messages_of(recording: Recording) -> list[ReplayedMessage]:
+    """Return the messages of a recording, to be used for one run after the other."""
+    return [_message(recording, number) for number in range(len(recording.key))]
+
+
+def _message(recording: Recording, number: int) -> ReplayedMessage:
+    terms = (
+        recording.key[number],
+        recording.weight[number],
+        recording.cost[number],
+        PRIORITIES[recording.priority[number]],
+        recording.throttles[number],
+        recording.due_ms[number],
+        recording.deadline_ms[number],
+    )
+    since_ms = recording.at_ms[number]
+    message = ReplayedMessage(number, recording.queue[number], terms, recording.cap[number], since_ms)
+    message.begin(recording, recording.first[number])
+    return message

@@ -1,0 +1,169 @@
+"""Conversions between what programs pass and what requests and answers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from fairlane.errors import FairlaneError, InvalidArgument
+from fairlane.model.message import MessageTerms, NewMessage, Receipt
+from fairlane.model.policy import QueuePolicy, policy_from
+from fairlane.verbs.errors import error_of
+from fairlane.verbs.messages import EnqueueResult, Result
+
+T = TypeVar("T")
+
+
+class Leased(Protocol):
+    """A leased message: a ``Delivery``, a ``Receipt`` or a message of a client."""
+
+    @property
+    def id(self) -> str:
+        """The message."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token of the lease."""
+
+
+class Held(Leased, Protocol):
+    """A leased message that also knows its queue: a ``Delivery`` or a message of a client."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it was leased from."""
+
+
+def receipt_of(leased: Leased, cost: int | None = None) -> Receipt:
+    """Return the receipt of a leased message."""
+    return Receipt(leased.id, leased.token, cost)
+
+
+def receipts_of(leased: Sequence[Leased], costs: Sequence[int | None] | None = None) -> list[Receipt]:
+    """Return the receipt of each leased message, with its actual cost if costs are given.
+
+    Raises:
+        InvalidArgument: these are not leased messages, or there are more or fewer costs than messages.
+    """
+    if not isinstance(leased, (list, tuple)):
+        raise InvalidArgument(f"Expected a list or tuple of leased messages, got {type(leased).__name__}.")
+    try:
+        if costs is None:
+            return [Receipt(each.id, each.token) for each in leased]
+        if len(costs) != len(leased):
+            raise InvalidArgument(f"Got {len(costs)} costs for {len(leased)} messages; pass one for each.")
+        return [Receipt(each.id, each.token, cost) for each, cost in zip(leased, costs, strict=True)]
+    except AttributeError as error:
+        raise InvalidArgument(f"Expected leased messages or receipts: {error}.") from error
+
+
+def held(message: Held, cost: int | None = None) -> tuple[str, Receipt]:
+    """Return the queue and the receipt of a leased message.
+
+    Raises:
+        InvalidArgument: it is not a leased message.
+    """
+    try:
+        return message.queue, Receipt(message.id, message.token, cost)
+    except AttributeError as error:
+        cause = f"Expected one leased message as lease() returns it, got {type(message).__name__}"
+        raise InvalidArgument(f"{cause}; for several messages use the method that ends in _many.") from error
+
+
+def ids_of(results: Sequence[EnqueueResult]) -> list[str | FairlaneError]:
+    """Return the id or the error of each message."""
+    return [result.id if result.id is not None else _error(result) for result in results]
+
+
+def errors_of(results: Sequence[Result] | Sequence[EnqueueResult]) -> list[FairlaneError | None]:
+    """Return None or the error of each item."""
+    return [None if result.error is None else error_of(result.error) for result in results]
+
+
+def ends_of(results: Sequence[Result]) -> list[int | FairlaneError]:
+    """Return the end of each lease, or an error."""
+    return [result.expires_ms if result.expires_ms is not None else _error(result) for result in results]
+
+
+def _error(result: EnqueueResult | Result) -> FairlaneError:
+    if result.error is None:
+        return InvalidArgument("The server answered with neither a result nor an error.")
+    return error_of(result.error)
+
+
+def only(results: Sequence[T | FairlaneError]) -> T:
+    """Return the only result, or raise the only error."""
+    result = results[0]
+    if isinstance(result, FairlaneError):
+        raise result
+    return result
+
+
+def message_of(message: NewMessage | bytes, terms: MessageTerms) -> NewMessage:
+    """Return a message, or make one from a payload and terms.
+
+    Raises:
+        InvalidArgument: terms were given for a complete message, or a term is unknown.
+    """
+    if isinstance(message, NewMessage):
+        if terms:
+            raise InvalidArgument("Pass a NewMessage, or a payload with terms, not both.")
+        return message
+    try:
+        return NewMessage(payload=message, **terms)
+    except TypeError as error:
+        raise InvalidArgument(f"Invalid term: {error}.") from error
+
+
+def messages_of(messages: Sequence[NewMessage]) -> list[NewMessage]:
+    """Return new messages as a list.
+
+    Raises:
+        InvalidArgument: these are not new messages.
+    """
+    if not isinstance(messages, (list, tuple)):
+        raise InvalidArgument(f"Expected a list or tuple, got {type(messages).__name__}.")
+    if not all(isinstance(message, NewMessage) for message in messages):
+        raise InvalidArgument("enqueue_many() takes NewMessage instances.")
+    return messages if isinstance(messages, list) else list(messages)
+
+
+def policy_of(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
+    """Return a complete policy.
+
+    Raises:
+        InvalidArgument: it is not valid.
+    """
+    try:
+        return policy_from(fields_of(policy))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, object]:
+    """Return the fields of a policy by name.
+
+    Raises:
+        InvalidArgument: it is not a policy.
+    """
+    if isinstance(policy, QueuePolicy):
+        return msgspec.structs.asdict(policy)
+    if policy is not None and not isinstance(policy, Mapping):
+        raise InvalidArgument(f"Expected a QueuePolicy or a mapping of its fields, got {type(policy).__name__}.")
+    return dict(policy or {})
+
+
+def throttle_values(name: str, rate: float | None, burst: float | None) -> dict[str, str | None]:
+    """Return the config values that set a throttle, or without a rate remove it.
+
+    Raises:
+        InvalidArgument: the name is not a text.
+    """
+    if not isinstance(name, str):
+        raise InvalidArgument(f"The name of a throttle is a text, not {type(name).__name__}.")
+    return {
+        f"throttle:{name}:burst": None if burst is None or rate is None else repr(burst),
+        f"throttle:{name}:rate": None if rate is None else repr(rate),
+    }

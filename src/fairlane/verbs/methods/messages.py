@@ -1,0 +1,286 @@
+"""Methods about messages, for threads. Generated from its twin by ``tools/sync_verbs.py``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar, Unpack
+
+from fairlane.errors import FairlaneError
+from fairlane.model.message import Delivery, MessageTerms, MessageView, NewMessage, Receipt
+from fairlane.model.views import DeadLetterFilter, Explained
+from fairlane.verbs.leases import Ack, Extend, Forward, Lease, Nack, NackIntent, SetState
+from fairlane.verbs.messages import ENQUEUE_WAIT_MS, Cancel, Enqueue, Explain, GetMessage, GetState, Peek
+from fairlane.verbs.methods.base import Verbs
+from fairlane.verbs.methods.conversions import (
+    Held,
+    Leased,
+    ends_of,
+    errors_of,
+    held,
+    ids_of,
+    message_of,
+    messages_of,
+    only,
+    receipts_of,
+)
+
+M = TypeVar("M")
+_EVERYTHING = DeadLetterFilter()
+
+
+class MessageVerbs(Verbs, Generic[M]):
+    """What producers and consumers do with messages. The type parameter is what ``lease`` returns."""
+
+    # ------------------------------------------------------------------------------------------- what clients refine
+
+    @abstractmethod
+    def _delivered(self, deliveries: list[Delivery]) -> list[M]:
+        """Return leased messages as the program gets them."""
+
+    def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
+        """Return new messages as they are sent."""
+        return messages
+
+    def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
+        """Enqueue one message. Clients send messages of the same moment together."""
+        answer = self.call(Enqueue(queue=queue, messages=self._prepared([message]), wait_ms=wait_ms))
+        return only(ids_of(answer.results))
+
+    def _ack_one(self, queue: str, receipt: Receipt) -> None:
+        """Acknowledge one message. Clients send acknowledgements of the same moment together."""
+        answer = self.call(Ack(queue=queue, receipts=[receipt]))
+        only(errors_of(answer.results))
+
+    # ------------------------------------------------------------------------------------------------------- messages
+
+    def enqueue(
+        self, queue: str, message: NewMessage | bytes, *, wait_ms: int = ENQUEUE_WAIT_MS, **terms: Unpack[MessageTerms]
+    ) -> str:
+        """Enqueue a message, or a payload with the fields of ``NewMessage`` as terms. Returns the message's id.
+
+        ``wait_ms`` is how long it may wait for capacity where the queue's policy is to wait.
+
+        Raises:
+            QueueNotFound, InvalidArgument, PayloadTooLarge: it was not enqueued.
+            QueueFull, KeyFull, GlobalFull: a limit was reached.
+        """
+        return self._enqueue_one(queue, message_of(message, terms), wait_ms)
+
+    def enqueue_many(
+        self, queue: str, messages: Sequence[NewMessage], *, wait_ms: int = ENQUEUE_WAIT_MS
+    ) -> list[str | FairlaneError]:
+        """Enqueue messages in this order and in one commit. Returns an id or an error for each.
+
+        Raises:
+            QueueNotFound, InvalidArgument: no message was enqueued.
+        """
+        prepared = self._prepared(messages_of(messages))
+        answer = self.call(Enqueue(queue=queue, messages=prepared, wait_ms=wait_ms))
+        return ids_of(answer.results)
+
+    def lease(
+        self,
+        queue: str,
+        count: int = 1,
+        *,
+        wait_ms: int = 0,
+        visibility_ms: int | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+    ) -> list[M]:
+        """Lease up to ``count`` messages in fair order, waiting up to ``wait_ms`` for the first.
+
+        Returns as soon as a message is available, and an empty list if none became available in time. The answer ends
+        once it has ``answer_bytes_max`` of payload, which its last message may exceed. The leases are durable.
+        Consumers that wait are served in the order in which they came. A cancelled call loses nothing: its leases are
+        returned to the queue.
+
+        Raises:
+            QueueNotFound, InvalidArgument, TooManyWaiters: nothing was leased.
+        """
+        request = Lease(
+            queue=queue,
+            count=count,
+            wait_ms=wait_ms,
+            visibility_ms=visibility_ms,
+            owner=owner,
+            with_state=with_state,
+        )
+        answer = self.call(request)
+        return self._delivered(answer.deliveries)
+
+    def ack(
+        self,
+        message: Held,
+        *,
+        cost: int | None = None,
+        forward: Mapping[str, Sequence[NewMessage]] | None = None,
+    ) -> list[str]:
+        """Acknowledge a leased message, with its actual cost if it is known. The broker deletes it with its state.
+
+        With ``forward``, messages by queue are enqueued in the same commit: everything happens or nothing. Returns
+        their ids, in order.
+
+        Raises:
+            MessageNotFound, LeaseMismatch: it was not acknowledged, and nothing was enqueued.
+            QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a message to forward was
+                refused; nothing was acknowledged or enqueued.
+        """
+        queue, receipt = held(message, cost)
+        if not forward:
+            self._ack_one(queue, receipt)
+            return []
+        messages = {target: self._forwarded(messages_of(news)) for target, news in forward.items()}
+        answer = self.call(Forward(queue=queue, receipt=receipt, messages=messages))
+        return answer.ids
+
+    def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
+        """Return messages to forward as they are sent."""
+        return messages
+
+    def ack_many(
+        self, queue: str, leased: Sequence[Leased], *, costs: Sequence[int | None] | None = None
+    ) -> list[FairlaneError | None]:
+        """Acknowledge leased messages. Returns None or an error for each.
+
+        Raises:
+            QueueNotFound, InvalidArgument: no message was acknowledged.
+        """
+        answer = self.call(Ack(queue=queue, receipts=receipts_of(leased, costs)))
+        return errors_of(answer.results)
+
+    def nack(
+        self, message: Held, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None
+    ) -> None:
+        """Return a leased message to its queue, because it failed or to defer it, or with ``dead`` to the dead letters.
+
+        A failed message waits for the hook's or the policy's backoff unless a delay is given, and becomes a dead letter
+        after ``max_attempts`` failures. Deferring does not count as a failure. Either way the message goes to the end
+        of its line.
+
+        Raises:
+            MessageNotFound, LeaseMismatch, InvalidArgument: it was not returned.
+        """
+        queue, receipt = held(message)
+        request = Nack(queue=queue, receipts=[receipt], intent=intent, error=error, delay_ms=delay_ms)
+        answer = self.call(request)
+        only(errors_of(answer.results))
+
+    def nack_many(
+        self,
+        queue: str,
+        leased: Sequence[Leased],
+        *,
+        error: str = "",
+        intent: NackIntent = "failure",
+        delay_ms: int | None = None,
+    ) -> list[FairlaneError | None]:
+        """Return leased messages to their queue; see ``nack``. Returns None or an error for each.
+
+        Raises:
+            QueueNotFound, InvalidArgument: no message was returned.
+        """
+        request = Nack(queue=queue, receipts=receipts_of(leased), intent=intent, error=error, delay_ms=delay_ms)
+        answer = self.call(request)
+        return errors_of(answer.results)
+
+    def extend(self, message: Held, *, visibility_ms: int | None = None) -> int:
+        """Renew a lease, by default for the queue's visibility timeout. Returns when it ends.
+
+        Raises:
+            MessageNotFound, LeaseMismatch, InvalidArgument: it was not extended.
+        """
+        queue, receipt = held(message)
+        answer = self.call(Extend(queue=queue, receipts=[receipt], visibility_ms=visibility_ms))
+        return only(ends_of(answer.results))
+
+    def extend_many(
+        self, queue: str, leased: Sequence[Leased], *, visibility_ms: int | None = None
+    ) -> list[int | FairlaneError]:
+        """Renew leases. Returns for each when it ends, or an error.
+
+        Raises:
+            QueueNotFound, InvalidArgument: no lease was extended.
+        """
+        answer = self.call(Extend(queue=queue, receipts=receipts_of(leased), visibility_ms=visibility_ms))
+        return ends_of(answer.results)
+
+    def cancel(self, queue: str, message_id: str) -> None:
+        """Remove a message that is not leased.
+
+        Raises:
+            QueueNotFound, MessageNotFound, NotPending: it was not removed.
+        """
+        only(self.cancel_many(queue, [message_id]))
+
+    def cancel_many(self, queue: str, message_ids: Sequence[str]) -> list[FairlaneError | None]:
+        """Remove messages that are not leased. Returns None or an error for each.
+
+        Raises:
+            QueueNotFound, InvalidArgument: no message was removed.
+        """
+        ids = message_ids if isinstance(message_ids, str) else list(message_ids)
+        answer = self.call(Cancel(queue=queue, ids=ids))  # type: ignore[arg-type]  # the broker refuses a text
+        return errors_of(answer.results)
+
+    def get(self, queue: str, message_id: str, *, with_body: bool = True) -> MessageView:
+        """Return a message without leasing it.
+
+        Raises:
+            QueueNotFound, MessageNotFound: it does not exist.
+        """
+        return self.call(GetMessage(queue=queue, id=message_id, with_body=with_body))
+
+    def peek(
+        self,
+        queue: str,
+        count: int = 10,
+        *,
+        after: str | None = None,
+        wanted: DeadLetterFilter = _EVERYTHING,
+        with_body: bool = False,
+    ) -> list[MessageView]:
+        """Return messages without leasing them, in the order in which they came, from the one after ``after``.
+
+        ``wanted`` selects messages, mostly dead letters. With bodies the answer ends once it has ``answer_bytes_max``
+        of payload: ask for those after the last.
+
+        Raises:
+            QueueNotFound, InvalidArgument: there is no answer.
+        """
+        request = Peek(queue=queue, count=count, after=after, wanted=wanted, with_body=with_body)
+        answer = self.call(request)
+        return answer.messages
+
+    def explain(self, queue: str, message_id: str) -> Explained:
+        """Explain why a message is waiting, in words and in fields.
+
+        Raises:
+            QueueNotFound, MessageNotFound: it does not exist.
+        """
+        return self.call(Explain(queue=queue, id=message_id))
+
+    # -------------------------------------------------------------------------------------------------- workflow state
+
+    def get_state(self, queue: str, message_id: str) -> tuple[bytes | None, str | None]:
+        """Return the workflow state of a message and its etag; both are None if there is none.
+
+        Raises:
+            QueueNotFound, MessageNotFound: the message does not exist.
+        """
+        answer = self.call(GetState(queue=queue, id=message_id))
+        return answer.state, answer.etag
+
+    def set_state(self, message: Held, state: bytes | None, *, etag: str | None) -> str | None:
+        """Write the workflow state of a leased message, or with None remove it. Returns the new etag.
+
+        The state is written only if the current version is ``etag``; None means that there is none. State stays with
+        the message through retries and dead letters, and is deleted when the message is acknowledged.
+
+        Raises:
+            MessageNotFound, LeaseMismatch, StateMismatch, InvalidArgument: it was not written.
+        """
+        queue, receipt = held(message)
+        answer = self.call(SetState(queue=queue, receipt=receipt, state=state, etag=etag))
+        return answer.etag
