@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.broker.requests import Attach, Call, Consumer, Read, Submission, Waiter
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission, Waiter
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.messages import Cancel, Enqueue
@@ -26,7 +26,7 @@ class Clients:
     unclear: list[Unclear] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     waiters: list[tuple[Waiter, Answer]] = field(default_factory=list)
-    consumers: list[Consumer] = field(default_factory=list)
+    consumers: list[AttachedConsumer] = field(default_factory=list)
     given: dict[int, list[Delivery]] = field(default_factory=dict)
     redrives: list[str] = field(default_factory=list)
     deliveries: int = 0
@@ -228,7 +228,7 @@ class Clients:
             if len(got) > credit:
                 violated(f"a consumer with credit {credit} has {len(got)} in flight")
 
-        consumer = Consumer(
+        consumer = AttachedConsumer(
             queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
         )
 
