@@ -36,7 +36,7 @@ class ServerProcess:
         said = ""
         for line in self.process.stdout:
             said += line
-            if re.search(r"^\s+keys ", line):
+            if re.search(r"^\s+auth ", line):
                 self._knock()
                 return
         raise AssertionError(f"The server did not start: {said}")
