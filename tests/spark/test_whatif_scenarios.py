@@ -51,7 +51,7 @@ REFUSED = {
     "retries": ("max_attempts = 1", "what became of each attempt is taken from the journal"),
     "limit": ("waiting_max = 5", "refused for want of room"),
     "deadline": ("deadline_ms = 5", "terms of new messages"),
-    "bad value": ("quantum = 0", "quantum is a whole number from 1"),
+    "bad value": ("quantum = 0", "quantum must be an integer from 1"),
     "bad type": ('weights = { acme = "x" }', "no queue policy"),
     "other queue": ("[queues.else]\nquantum = 1", "a queue 'else', which is not looked at"),
     "bad rate": ('[config]\n"throttle:api:rate" = "fast"', "throttle:api:rate"),

@@ -58,7 +58,7 @@ def queues(tables: Tables) -> Section:
 
 
 def shares(tables: Tables) -> Section:
-    """What each tenant got of a queue, and what it was entitled to."""
+    """Return each tenant's share of a queue, and its entitled share."""
     columns = ("queue", "top_key", "served_cost", "entitled_share", "window_ms", "waited_ms", "starved_ms", "weight")
     windows: dict[tuple[str, int], int] = defaultdict(int)
     found = tables.rows("fairness_keys", columns)
@@ -192,7 +192,7 @@ def starvation(tables: Tables) -> Section:
 
 
 def usage(tables: Tables) -> Section:
-    """What each tenant used, for chargeback."""
+    """Return the usage of each tenant, for chargeback."""
     sums = ("cost_true", "acked", "acked_bytes", "service_ms", "enqueued", "failed", "dead")
     found = _summed(tables, "tenant_usage", ("top_key",), sums)
     rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
@@ -215,7 +215,7 @@ def usage(tables: Tables) -> Section:
 
 
 def throttles(tables: Tables) -> Section:
-    """What throttles cost."""
+    """Return the waits that throttles caused."""
     found = _summed(
         tables, "throttle_waits", ("queue", "throttle", "top_key"), ("handed_out", "waited", "throttled_ms")
     )
@@ -281,7 +281,7 @@ def _death(rows: list[Row]) -> tuple[Cell, ...]:
 
 
 def deadlines(tables: Tables) -> Section:
-    """What became of messages with a deadline."""
+    """Return the outcomes of messages with a deadline."""
     found = _summed(tables, "sla", ("queue", "top_key"), ("with_deadline", "met", "late", "missed"))
     rows: list[tuple[Cell, ...]] = [
         (*who, *values, _part(values[2] + values[3], values[0])) for who, values in found.items()
