@@ -1,7 +1,7 @@
-"""Draw the state tables of the code in docs/architecture.md.
+"""Draw the state tables of the code in the docs.
 
 Each diagram stands between two comments, ``<!-- states: NAME -->`` and ``<!-- end of states -->``. With ``--check`` it
-only tells whether the page agrees with the tables.
+only tells whether the pages agree with the tables.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-from fairlane.broker.engine.state import diagram
+from fairlane.broker.engine.state import diagram as engine_diagram
+from fairlane.cluster.reconcile import diagram as group_diagram
 
-PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
-DIAGRAMS = {"engine": diagram}
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = (DOCS / "architecture.md", DOCS / "operating" / "cluster.md")
+DIAGRAMS = {"engine": engine_diagram, "group": group_diagram}
 _BLOCK = re.compile(r"(<!-- states: (\w+) -->\n).*?(\n<!-- end of states -->)", re.DOTALL)
 
 
@@ -27,16 +29,18 @@ def drawn(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    text = PAGE.read_text(encoding="utf-8")
-    expected = drawn(text)
-    if "--check" not in sys.argv:
-        PAGE.write_text(expected, encoding="utf-8")
-        return 0
-    if text != expected:
-        print(f"{PAGE.name} does not show the state tables as they are: run python tools/draw_states.py.")
-        return 1
-    return 0
+    """Write the pages, or check them."""
+    old = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        expected = drawn(text)
+        if "--check" not in sys.argv:
+            page.write_text(expected, encoding="utf-8")
+        elif text != expected:
+            old.append(page.name)
+    if old:
+        print(f"{', '.join(old)}: the state diagrams are out of date; run python tools/draw_states.py.")
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import grpc
 from fairlane import errors
 from fairlane.cli.main import SECTIONS, cli
 from fairlane.errors import FairlaneError, RequestError, UnavailableError
+from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import HTTP_STATUS, grpc_status
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -119,9 +120,24 @@ def commands() -> str:
     return "\n\n".join(text)
 
 
+def verbs() -> str:
+    """Return the table of all verbs."""
+    lines = [
+        "| path under `/v1` | verb on the stream | gRPC method | what it does | right |",
+        "|---|---|---|---|---|",
+    ]
+    for verb in VERBS.values():
+        paths = ", ".join(f"`{path}`" for path in (verb.path, *verb.aliases))
+        summary = inspect.getdoc(verb.request).partition("\n")[0]  # type: ignore[union-attr] # a test wants docstrings
+        right = verb.right if verb.about == "queue" else f"{verb.right} on `*`"
+        lines.append(f"| {paths} | `{verb.name}` | `{verb.service}.{verb.method}` | {summary} | {right} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "request errors": ("errors.md", request_errors),
     "unavailable errors": ("errors.md", unavailable_errors),
+    "verbs": ("http.md", verbs),
     "options": ("cli.md", global_options),
     "commands": ("cli.md", commands),
 }

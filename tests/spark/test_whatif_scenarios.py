@@ -51,7 +51,7 @@ REFUSED = {
     "retries": ("max_attempts = 1", "the outcome of each attempt is taken from the journal"),
     "limit": ("waiting_max = 5", "messages that a limit refused"),
     "deadline": ("deadline_ms = 5", "terms of new messages"),
-    "bad value": ("quantum = 0", "quantum is a whole number from 1"),
+    "bad value": ("quantum = 0", "quantum must be an integer from 1"),
     "bad type": ('weights = { acme = "x" }', "no queue policy"),
     "other queue": ("[queues.else]\nquantum = 1", "names queue 'else', which is not replayed"),
     "bad rate": ('[config]\n"throttle:api:rate" = "fast"', "throttle:api:rate"),

@@ -2,7 +2,7 @@
 
 Export the journal of a broker to the folder that ``spark-pipeline.yml`` names, then:
 
-    pip install 'pyspark[pipelines]' 'fairlane[spark]'
+    pip install 'pyspark[pipelines]' '.[spark]'
     spark-pipelines run --spec examples/declarative_pipeline/spark-pipeline.yml
 """
 

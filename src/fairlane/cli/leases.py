@@ -1,4 +1,4 @@
-"""The commands ``dequeue``, ``ack``, ``nack``, ``extend`` and ``state``: one leased message at a time, in a shell."""
+"""The commands ``lease``, ``ack``, ``nack``, ``extend`` and ``state``: one leased message at a time, in a shell."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Command = TypeVar("Command", bound=Callable[..., None])
 Result = TypeVar("Result")
 _REQUEST_WAIT_MS = 20_000
 """How long one lease request waits; a longer wait is several requests."""
-_DEQUEUE_EXAMPLE = """\b
+_LEASE_EXAMPLE = """\b
 Example:
-  while job=$(fairlane dequeue orders --wait 10s); do
+  while job=$(fairlane lease orders --wait 10s); do
     eval "$job"
     ./handle "$FAIRLANE_QUEUE_PAYLOAD_PATH" && fairlane ack || fairlane nack --error "exit $?"
   done
@@ -63,7 +63,7 @@ def lease(
         rest_ms = max(0, int((until - monotonic()) * 1000))
 
 
-@click.command(name="dequeue", epilog=_DEQUEUE_EXAMPLE)
+@click.command(name="lease", epilog=_LEASE_EXAMPLE)
 @QUEUE
 @click.option("--wait", type=WAIT_TIME, default=0, help="How long to wait for a message. Default: do not wait.")
 @click.option("--visibility", type=DURATION, help="How long the lease lasts. Default: the queue's visibility timeout.")
@@ -79,7 +79,7 @@ def lease(
     help="File for the payload. Default: a new temporary file, which ack and nack remove.",
 )
 @pass_session
-def dequeue_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+def lease_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Lease a message and print it as shell variables.
 
     Evaluate the output to set the variables that ack, nack and extend read. Exit code 4 means that no message was

@@ -42,7 +42,7 @@ SECTIONS = {
         "explain": ("messages", "Explain why a message is waiting."),
     },
     "One message at a time, in a shell": {
-        "dequeue": ("leases", "Lease a message and print it as shell variables."),
+        "lease": ("leases", "Lease a message and print it as shell variables."),
         "ack": ("leases", "Acknowledge a leased message."),
         "nack": ("leases", "Return a leased message to its queue."),
         "extend": ("leases", "Extend the lease of a message."),
@@ -65,12 +65,17 @@ SECTIONS = {
         "archive": ("data.archive", "Archive finished days of the journal and of acknowledged messages as Parquet."),
         "report": ("data.reports", "Write a report of waits and their causes."),
     },
+    "Any verb": {
+        "call": ("call", "Call any verb with a request in JSON."),
+    },
     "Shell": {
         "completion": ("shell", "Print a shell completion script."),
     },
 }
 """The module and the summary of each command, so that the help imports none of them."""
 
+ALIASES = {"dequeue": "lease"}
+"""Other names of commands."""
 _COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -86,6 +91,7 @@ class Fairlane(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import a command."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         command = getattr(import_module(f"fairlane.cli.{_COMMANDS[cmd_name][0]}"), f"{cmd_name}_command")
@@ -196,7 +202,7 @@ def cli(context: click.Context, /, *, server: str, data: str | None, output: str
     """A durable, fair, multi-tenant message queue.
 
     Exit codes: 0 success, 1 refused, 2 usage error, 3 temporarily unavailable, 4 nothing found, 130 interrupted.
-    """
+    """  # noqa: D401 - this is the help text of the program
     endpoint = Endpoint(
         server=server,
         api_key=known["api_key"],

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 if TYPE_CHECKING:  # the help imports none of these
     import ssl
 
-    from fairlane.cli.door import Door
+    from fairlane.verbs.methods.complete import AllVerbs
 
-    Broker: TypeAlias = Door
+    Broker: TypeAlias = AllVerbs[Any]
     """A broker that the commands call: embedded, or a client of a server."""
 
 DEFAULT_SERVER = "http://127.0.0.1:7420"

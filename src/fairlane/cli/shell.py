@@ -1,6 +1,6 @@
 """What a shell evaluates: the variables of a leased message, and completion scripts.
 
-``fairlane dequeue`` hands a message to a shell script as ``export`` lines, with payload and workflow state in files.
+``fairlane lease`` hands a message to a shell script as ``export`` lines, with payload and workflow state in files.
 ``ack``, ``nack``, ``extend`` and ``state`` read those variables back.
 """
 
@@ -100,7 +100,7 @@ def _write(content: bytes, path: Path | None) -> Path:
 
 
 def remove_temporary_files() -> None:
-    """Remove the temporary files that ``dequeue`` created. Files that the user chose stay."""
+    """Remove the temporary files that ``lease`` created. Files that the user chose stay."""
     for variable in (PAYLOAD_PATH, STATE_PATH):
         path = Path(os.environ.get(variable, ""))
         if path.name.startswith(_TEMPORARY_PREFIX) and path.parent == Path(tempfile.gettempdir()):

@@ -13,10 +13,10 @@ from typing import Self, TypeAlias, TypeVar
 
 import msgspec
 
+from fairlane.client.batching import Asked, CallBatcher
 from fairlane.client.calling import Calls
+from fairlane.client.cluster_transport import ClusterTransport
 from fairlane.client.embedding import embedded_transport
-from fairlane.client.following import FollowingTransport
-from fairlane.client.gathering import Asked, Gatherer
 from fairlane.client.message_aio import AsyncMessage
 from fairlane.client.producer_aio import AsyncProducer
 from fairlane.client.retrying import Retries
@@ -28,10 +28,8 @@ from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.methods.admin_aio import AsyncAdminVerbs
-from fairlane.verbs.methods.batches_aio import AsyncBatchVerbs
+from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
 from fairlane.verbs.methods.conversions import Held, errors_of, ids_of, receipt_of
-from fairlane.verbs.methods.messages_aio import AsyncMessageVerbs
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
@@ -41,11 +39,11 @@ _FAILURES_KEPT = 10_000
 _TURNS = 1 << 16
 
 A = TypeVar("A")
-Acks: TypeAlias = Gatherer[str, Receipt, None]
-Enqueues: TypeAlias = Gatherer[tuple[str, int], NewMessage, str]
+Acks: TypeAlias = CallBatcher[str, Receipt, None]
+Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVerbs):
+class AsyncClient(AsyncAllVerbs[AsyncMessage]):
     """Speaks to a Fairlane server, or to a broker in this process. Use it as a context manager, in one event loop.
 
     It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises
@@ -79,7 +77,7 @@ class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVe
         self.retries = retries or Retries()
         once = Retries(patience_s=0)
         self.transport: Transport = (
-            FollowingTransport(
+            ClusterTransport(
                 server,
                 lambda address: WebSocketTransport(
                     address,
@@ -203,7 +201,7 @@ class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVe
         Raises:
             InvalidArgument: this client does not follow queues: it was made with a transport.
         """
-        if not isinstance(self.transport, FollowingTransport):
+        if not isinstance(self.transport, ClusterTransport):
             raise InvalidArgument("Where queues are is known to a client that was made with addresses of nodes.")
         return self.transport.address_of(queue)
 
@@ -249,8 +247,8 @@ class AsyncClient(AsyncMessageVerbs[AsyncMessage], AsyncBatchVerbs, AsyncAdminVe
     def _gatherers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
             calls = self._calls
-            self._acks = Gatherer(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
-            self._enqueues = Gatherer(
+            self._acks = CallBatcher(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
+            self._enqueues = CallBatcher(
                 calls, self._enqueueing, lambda answer: ids_of(answer.results), calls.enqueue_places
             )
         return self._acks, self._enqueues

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlane.client.gathering import Asked
+from fairlane.client.batching import Asked
 from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
 from fairlane.client.splits import Known, Splits
-from fairlane.client.spreading import is_spread, lease_in_turn, spread
+from fairlane.client.spread import is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
 from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
@@ -24,7 +24,7 @@ from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.methods.conversions import errors_of, receipts_of
 from fairlane.verbs.verb import Shape
-from fairlane.wire.spreading import places_by_message
+from fairlane.wire.spread import places_by_message
 
 _HOPS_MAX: Final = 8
 """How often it may turn out that a queue is split otherwise, before a call gives up."""

@@ -25,7 +25,7 @@ from fairlane.verbs.leases import Extend, Nack
 from fairlane.verbs.methods.conversions import receipts_of
 from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
-from fairlane.wire.spreading import of_whole
+from fairlane.wire.spread import of_whole
 
 _WHOLE: Final = Split(partitions=1, made=1)
 _LASTING_S: Final = 1.0

@@ -11,7 +11,7 @@ from typing import Final
 
 from fairlane.errors import QueueSplit
 from fairlane.model.partitions import Split
-from fairlane.wire.spreading import asking_order
+from fairlane.wire.spread import asking_order
 
 FRESH_S: Final = 2.0
 """So long it is believed without asking."""

@@ -23,16 +23,14 @@ from fairlane.client.transport import Transport
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import Closed, FairlaneError
 from fairlane.model.message import Delivery, NewMessage, Receipt
-from fairlane.verbs.methods.admin import AdminVerbs
-from fairlane.verbs.methods.batches import BatchVerbs
+from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.methods.conversions import Held, receipt_of
-from fairlane.verbs.methods.messages import MessageVerbs
 from fairlane.verbs.verb import Request
 
 A = TypeVar("A")
 
 
-class Client(MessageVerbs[Message], BatchVerbs, AdminVerbs):
+class Client(AllVerbs[Message]):
     """Speaks to a Fairlane server, or to a broker in this process; for any number of threads.
 
     Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.

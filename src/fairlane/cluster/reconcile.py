@@ -160,3 +160,10 @@ def next_state(state: GroupState, event: GroupEvent) -> GroupState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise ValueError(f"A group that is {state} can't {event}.") from None
+
+
+def diagram() -> str:
+    """Return the table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {GroupState.ABSENT}"]
+    lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
+    return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""A store that fails as disks fail, in ways that a seed repeats.
+"""A store that fails as disks fail, repeatably for a seed.
 
-It models a disk under a page cache. What is written is visible at once but volatile: a crash keeps the first few of the
-commits that were not synced, or all, or none; never a later one without an earlier, never half of one. What ``sync``
-has covered, and what ``recover`` has returned, stays.
+It models a disk under a page cache. A write is visible at once but volatile: a crash keeps a prefix of the unsynced
+commits, which may be all or none; never a later commit without an earlier one, and never half of one. Commits that
+``sync`` covered or ``recover`` returned are permanent.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, StoredPage
 
 Fault = Literal["before_write", "after_write", "full", "sync", "read", "recover"]
-"""What can go wrong.
+"""The kinds of failure.
 
-- ``before_write``: the write fails and nothing was written.
-- ``after_write``: the write fails though the commit is there.
+- ``before_write``: a write fails and nothing was written.
+- ``after_write``: a write fails although the commit was written.
 - ``full``: the disk is full from this write on, until ``free``.
-- ``sync``: the sync fails; any first few of the commits it was to cover may be there later.
-- ``read``: one read of pages or bodies fails, and that is all.
-- ``recover``: the store can't be opened this time.
+- ``sync``: a sync fails; any prefix of the commits that it should cover may survive.
+- ``read``: one read of pages or bodies fails, without further effect.
+- ``recover``: the store cannot be opened once.
 """
 
 
 class Faults:
-    """Decides when something goes wrong: at the next occasion if armed, and else by chance."""
+    """Decides when an operation fails: at the next opportunity if armed, otherwise at random."""
 
     def __init__(self, chance: random.Random, *, rates: Mapping[Fault, float] | None = None) -> None:
         self._chance = chance
@@ -37,16 +37,16 @@ class Faults:
         self.rates: dict[Fault, float] = dict(rates or {})
 
     def arm(self, fault: Fault, *, times: int = 1) -> None:
-        """Let the next occasions of a kind fail, this many in a row."""
+        """Make the next operations of a kind fail, this many in a row."""
         self._armed[fault] += times
 
     def disarm(self) -> None:
-        """Let nothing fail from here on, neither armed nor by chance."""
+        """Cancel all armed and random failures."""
         self._armed.clear()
         self.rates.clear()
 
     def strikes(self, fault: Fault) -> bool:
-        """Return whether it goes wrong on this occasion."""
+        """Return whether this operation fails."""
         if self._armed[fault] > 0:
             self._armed[fault] -= 1
             return True
@@ -55,17 +55,17 @@ class Faults:
 
 
 class FaultyStore:
-    """A ``Store`` in memory that fails on demand or by chance, and loses what a disk may lose.
+    """A ``Store`` in memory that fails on demand or at random, and loses what a disk may lose.
 
-    After a failed write or sync both are refused until ``recover``, as the broker must not go on without it.
+    After a failed write or sync it rejects both until ``recover``, because the broker must not continue without it.
     """
 
     def __init__(self, chance: random.Random, *, rates: Mapping[Fault, float] | None = None) -> None:
-        """Make an empty store.
+        """Create an empty store.
 
         Args:
-            chance: seeded; decides what goes wrong and what a crash keeps.
-            rates: for each fault how likely it is on each occasion, from 0 to 1.
+            chance: a seeded generator that decides what fails and what a crash keeps.
+            rates: the probability of each fault per operation, from 0 to 1.
         """
         self._chance = chance
         self.faults = Faults(chance, rates=rates)
@@ -78,50 +78,50 @@ class FaultyStore:
 
     @property
     def volatile_count(self) -> int:
-        """How many commits a crash may lose."""
+        """The number of commits that a crash may lose."""
         return len(self._volatile)
 
     def crash(self) -> None:
-        """Lose power: some first few of the unsynced commits stay, and nothing but ``recover`` may be called."""
+        """Lose power: keep a random prefix of the unsynced commits, and reject every call but ``recover``."""
         kept = self._chance.randint(0, len(self._volatile))
         self._settle(kept)
         self._seen.close()
 
     def free(self) -> None:
-        """Make room on a full disk."""
+        """Free space on a full disk."""
         self._is_full = False
 
     def recover(self) -> Extent:
-        """Open, and return how far the store reaches. Of what was not synced some first few commits stay."""
+        """Open the store, keeping a random prefix of the unsynced commits, and return its extent."""
         self.crash()
         if self.faults.strikes("recover"):
-            raise StoreFailed("The disk could not be opened, as the simulation decided.")
+            raise StoreFailed("The store could not be opened (injected fault).")
         self._seen = self._disk.copy()
         self._has_failed = False
         return self._seen.recover()
 
     def check_owned(self) -> None:
-        """Do nothing: nobody else can reach it."""
+        """Do nothing: no other process can reach this store."""
 
     def write(self, commit: Commit) -> None:
-        """Add a commit, in what a crash may lose."""
+        """Write a commit, which a crash may lose until it is synced."""
         self._check_writable()
         if self.faults.strikes("full"):
             self._is_full = True
         if self._is_full:
             self._fail("The disk is full.")
         if self.faults.strikes("before_write"):
-            self._fail("A write failed, as the simulation decided.")
+            self._fail("A write failed (injected fault).")
         self._seen.write(commit)
         self._volatile.append(commit)
         if self.faults.strikes("after_write"):
-            self._fail("A write failed after all was written, as the simulation decided.")
+            self._fail("A write failed after the commit was written (injected fault).")
 
     def sync(self) -> None:
-        """Put what was written where no crash can lose it."""
+        """Make all written commits permanent."""
         self._check_writable()
         if self.faults.strikes("sync"):
-            self._fail("A sync failed, as the simulation decided.")
+            self._fail("A sync failed (injected fault).")
         self._settle(len(self._volatile))
 
     def pages(self, after: int) -> Iterator[StoredPage]:
@@ -131,16 +131,16 @@ class FaultyStore:
             yield page
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked; None for one that is not there."""
+        """Return bodies by number, in the requested order; None for a missing one."""
         self._check_read()
         return self._seen.bodies(numbers)
 
     def size(self) -> int:
-        """Return how many bytes pages and bodies have."""
+        """Return the size of pages and bodies in bytes."""
         return self._seen.size()
 
     def close(self) -> None:
-        """Sync, unless the store has failed or is closed, and let go."""
+        """Sync unless the store has failed or is closed, then close it."""
         try:
             if self._seen.is_open and not self._has_failed:
                 self.sync()
@@ -149,13 +149,13 @@ class FaultyStore:
 
     def _check_writable(self) -> None:
         if self._has_failed:
-            raise StoreFailed("The store has failed and was not recovered since.")
+            raise StoreFailed("The store has failed; call recover() first.")
         if not self._seen.is_open:
-            raise StoreFailed("The store is not open.")
+            raise StoreFailed("The store is not open; call recover() first.")
 
     def _check_read(self) -> None:
         if self.faults.strikes("read"):
-            raise StoreFailed("A read failed, as the simulation decided.")
+            raise StoreFailed("A read failed (injected fault).")
 
     def _fail(self, cause: str) -> None:
         self._has_failed = True

@@ -1,4 +1,4 @@
-"""A broker whose time stands still until a test moves it: no threads, no loop, no waiting."""
+"""A broker whose clock stands still until a test moves it: no threads, no event loop, no waiting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
 from fairlane.broker.handlers import submission_of
-from fairlane.broker.requests import Attach, Consumer, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
 from fairlane.model.message import Delivery
@@ -18,16 +18,14 @@ from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
 from fairlane.testing.clock import FakeClock, SeededEntropy
-from fairlane.verbs.methods.admin import AdminVerbs
-from fairlane.verbs.methods.batches import BatchVerbs
-from fairlane.verbs.methods.messages import MessageVerbs
+from fairlane.verbs.methods.complete import AllVerbs
 from fairlane.verbs.verb import Request
 
 A = TypeVar("A")
 
 
 class Pending(Generic[A]):
-    """An answer that may be there already, or come with a later step."""
+    """An answer that has arrived, or arrives with a later step."""
 
     def __init__(self) -> None:
         self._is_done = False
@@ -35,33 +33,34 @@ class Pending(Generic[A]):
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """Tell whether the answer is there, or was given up."""
+        """Return whether the answer has arrived or the wait was cancelled."""
         return self._is_done
 
     def set_result(self, result: A, /) -> None:
-        """Give the answer."""
+        """Answer the request."""
         self._result, self._is_done = result, True
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Refuse."""
+        """Reject the request with an error."""
         self._error, self._is_done = exception, True
 
     def cancel(self) -> None:
-        """Wait no longer."""
+        """Stop waiting for the answer."""
         self._is_done = True
 
     def get(self) -> A:
-        """Return the answer, or raise the refusal."""
+        """Return the answer, or raise the error."""
         if self._error is not None:
             raise self._error
         return cast("A", self._result)
 
 
-class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
-    """A broker on a fake clock. A verb that has to wait moves the clock to whatever happens next, until it is answered.
+class SteppedBroker(AllVerbs[Delivery]):
+    """A broker on a fake clock, in the calling thread.
 
-    ``start`` submits without waiting, ``step`` runs what is due, ``advance`` lets time pass and stops at every instant
-    at which something happens.
+    A verb that has to wait moves the clock to the next event, again and again, until it is answered. ``start`` submits
+    a request without running it, ``step`` runs what is due, and ``advance`` moves the clock and stops at every event on
+    the way.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
 
     @property
     def engine(self) -> Engine:
-        """The engine, for looking into."""
+        """The engine, for inspection."""
         return self._engine
 
     def reopen(self) -> None:
-        """Let the process die without a word, and open a new broker on the same store."""
+        """Drop everything in memory, as a crash does, and open a new broker on the same store."""
         self._engine = self._make_engine()
         self._engine.open()
 
@@ -111,24 +110,24 @@ class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
         return self.wait(self.start(request, by=by))
 
     def wait(self, pending: Pending[A]) -> A:
-        """Run what is due, moving the clock to whatever happens next, until there is an answer."""
+        """Run cycles and move the clock to the next event until the request is answered."""
         self.step()
         while not pending.done():
             at_ms = self._engine.next_event_at()
             if at_ms is None:
-                raise AssertionError("Nothing will ever answer this: nobody else is there to move.")
+                raise AssertionError("No later event can answer this request. Enqueue, acknowledge or advance() first.")
             self.clock.advance(max(0, at_ms - self._engine.now_ms()))
             self.step()
         return pending.get()
 
     def start(self, request: Request[A] | Command[A], *, by: str | None = None) -> Pending[A]:
-        """Submit a request, without running anything."""
+        """Submit a request without running a cycle."""
         pending: Pending[A] = Pending()
         self._engine.submit(submission_of(self._engine, request, pending, by))
         return pending
 
     def submit(self, make: Callable[[Pending[Any]], Submission]) -> Pending[Any]:
-        """Submit what is made with a reply, without running anything."""
+        """Submit what ``make`` builds around a reply, without running a cycle."""
         pending: Pending[Any] = Pending()
         self._engine.submit(make(pending))
         return pending
@@ -136,41 +135,43 @@ class SteppedBroker(MessageVerbs[Delivery], BatchVerbs, AdminVerbs):
     def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
         return deliveries
 
-    def attach(self, queue: str, *, credit: int = 32, owner: str | None = None) -> tuple[Consumer, list[Delivery]]:
-        """Let a consumer begin that only collects what it gets, and return it with its collection."""
+    def attach(
+        self, queue: str, *, credit: int = 32, owner: str | None = None
+    ) -> tuple[AttachedConsumer, list[Delivery]]:
+        """Attach a streaming consumer, and return it with the list that its deliveries are appended to."""
         got: list[Delivery] = []
-        consumer = Consumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
+        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
         self.wait(self.submit(lambda reply: Attach(consumer, reply)))
         return consumer, got
 
-    def detach(self, consumer: Consumer) -> None:
-        """Let a consumer vanish."""
+    def detach(self, consumer: AttachedConsumer) -> None:
+        """Detach a streaming consumer."""
         self.wait(self.submit(lambda reply: Attach(consumer, reply, is_closing=True)))
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._engine.close()
 
     def step(self) -> None:
-        """Run turns until nothing more is asked."""
-        self.turn()
+        """Run cycles until no request is left."""
+        self.cycle()
         while self._engine.has_requests():
-            self.turn()
+            self.cycle()
 
-    def turn(self) -> None:
-        """Run one turn."""
-        turn = self._engine.begin()
+    def cycle(self) -> None:
+        """Run one cycle of the engine."""
+        cycle = self._engine.begin()
         try:
-            if turn.records:
-                self._engine.write(turn)
+            if cycle.records:
+                self._engine.write(cycle)
                 self._engine.sync()
-        except Exception as error:  # noqa: BLE001 - as the other faces do
-            self._engine.fail(turn, error)
+        except Exception as error:  # noqa: BLE001 - as the other front ends do
+            self._engine.fail(cycle, error)
             return
-        self._engine.finish(turn)
+        self._engine.finish(cycle)
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and run what happens meanwhile when it happens."""
+        """Move the clock, and run each event at its own time on the way."""
         end_ms = self.clock.now_ms() + ms
         while True:
             at_ms = self._engine.next_event_at()

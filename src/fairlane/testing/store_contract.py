@@ -1,7 +1,7 @@
-"""What every store must do, as tests that any adapter can be put through.
+"""The contract that every store must satisfy, as tests for any adapter.
 
-Make a class of your tests from ``StoreContract`` and say in ``make_store`` how a store is made; pytest, unittest and
-plain calls can run it. See ``fairlane.testing.store_machine`` for what no list of cases covers.
+Derive a test class from ``StoreContract`` and implement ``make_store``; pytest, unittest or plain calls can run it.
+``fairlane.testing.store_machine`` covers what no list of cases can.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _MANY = 500
 
 
 class StoreContract:
-    """The contract of ``fairlane.ports.store.Store``. Each test makes a store of its own.
+    """The contract of ``fairlane.ports.store.Store``. Each test creates its own store.
 
     Attributes:
-        counts_from: what the sequences of a new store begin after. The sequences in the tests are counted from there.
+        counts_from: the number before the first sequence of a new store. Sequences in the tests count from there.
     """
 
     counts_from = 0
 
     def make_store(self) -> Store:
-        """Return a new, empty store, not yet recovered."""
+        """Return a new, empty store that is not yet recovered."""
         raise NotImplementedError
 
     def reopen(self, store: Store) -> Store:
-        """Close a store and return it opened anew; better, another object on what the first left behind."""
+        """Close a store and open it again, preferably as another object on the same data."""
         store.close()
         store.recover()
         return store
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        """Lend a new store, open."""
+        """Provide a new, open store, and close it afterwards."""
         store = self.make_store()
         store.recover()
         try:
@@ -56,22 +56,22 @@ class StoreContract:
         base: int = 1,
         trim: int = 0,
     ) -> Commit:
-        """Return a commit of so many records."""
+        """Return a commit with ``count`` records."""
         first = self.counts_from
         trim = first + trim if trim else 0
         return commit_of(first + sequence, count, bodies=bodies, dropped=dropped, base=first + base, trim=trim)
 
     def extent(self, first: int, *, base: int, end: int) -> Extent:
-        """Return how far a store should reach."""
+        """Return the extent that a store should report."""
         counted = self.counts_from
         return Extent(first=counted + first, base=counted + base, next_sequence=counted + end)
 
     def starts(self, pages: Iterator[StoredPage]) -> list[int]:
-        """Return where pages begin."""
+        """Return the first sequence of each page."""
         return [page.sequence - self.counts_from for page in pages]
 
     def test_a_new_store_is_empty(self) -> None:
-        """A store that nothing was written to begins and ends where it counts from and holds nothing."""
+        """An empty store begins and ends at its first sequence and holds no pages or bodies."""
         store = self.make_store()
         check_same(store.recover(), self.extent(1, base=1, end=1), "extent of a new store")
         check_same(list(store.pages(0)), [], "pages of a new store")
@@ -79,7 +79,7 @@ class StoreContract:
         store.close()
 
     def test_what_was_synced_is_there_after_reopening(self) -> None:
-        """Pages, bodies, base and end are the same through another opening."""
+        """Pages, bodies, base and end are the same after the store is opened again."""
         with self.opened() as store:
             store.write(self.commit(1, 3, bodies=[(1, b"one"), (2, b"")]))
             store.write(self.commit(4, 1, bodies=[(3, b"three")], base=2))
@@ -100,7 +100,7 @@ class StoreContract:
             check_same(store.bodies([7]), [b"seven"], "bodies")
 
     def test_pages_begin_with_the_one_that_holds_the_next_sequence(self) -> None:
-        """For every place inside, at the ends of, and outside pages, exactly the pages with later sequences come."""
+        """Reading after any position returns exactly the pages that hold later sequences."""
         with self.opened() as store:
             for sequence, count in ((1, 3), (4, 1), (5, 4)):
                 store.write(self.commit(sequence, count))
@@ -109,14 +109,14 @@ class StoreContract:
                 check_same(self.starts(store.pages(self.counts_from + after)), expected, f"pages after {after}")
 
     def test_bodies_come_in_the_order_asked(self) -> None:
-        """Bodies may be asked for in any order, more than once, and none at all."""
+        """Bodies can be requested in any order and repeatedly; an empty request returns an empty list."""
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(number, b"%d" % number) for number in range(1, 6)]))
             check_same(store.bodies([5, 1, 9, 1]), [b"5", b"1", None, b"1"], "bodies")
             check_same(store.bodies([]), [], "no bodies")
 
     def test_dropped_bodies_are_gone(self) -> None:
-        """A dropped body is gone at once and after reopening, and the others stay."""
+        """A dropped body is gone at once and after reopening; the other bodies stay."""
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(1, b"one"), (2, b"two")]))
             store.write(self.commit(2, 1, dropped=[1]))
@@ -127,13 +127,13 @@ class StoreContract:
             again.close()
 
     def test_a_body_may_be_dropped_by_the_commit_that_adds_it(self) -> None:
-        """What comes and goes in one commit is never seen."""
+        """A body that one commit adds and drops is never visible."""
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(1, b"one"), (2, b"two")], dropped=[1]))
             check_same(store.bodies([1, 2]), [None, b"two"], "bodies")
 
     def test_dropping_what_is_not_there_does_nothing(self) -> None:
-        """A number that was never used, or was dropped before, can be dropped."""
+        """Dropping a number that was never used, or was dropped before, succeeds."""
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(1, b"one")], dropped=[77]))
             store.write(self.commit(2, 1, dropped=[1, 77]))
@@ -141,7 +141,7 @@ class StoreContract:
             check_same(store.bodies([1, 77]), [None, None], "bodies")
 
     def test_trimming_deletes_whole_pages(self) -> None:
-        """Pages that end at or before the trim are gone; one that reaches past it stays whole."""
+        """Pages that end at or before the trim are deleted; a page that reaches past it stays complete."""
         with self.opened() as store:
             store.write(self.commit(1, 3))
             store.write(self.commit(4, 3))
@@ -157,7 +157,7 @@ class StoreContract:
             again.close()
 
     def test_trimming_may_leave_no_page(self) -> None:
-        """Even the page of the commit that trims may go; the next is written where the last ended."""
+        """A commit may trim its own page; the next commit continues where the last one ended."""
         with self.opened() as store:
             store.write(self.commit(1, 3))
             store.write(self.commit(4, 2, base=6, trim=6))
@@ -170,7 +170,7 @@ class StoreContract:
             again.close()
 
     def test_trimming_never_passes_the_base(self) -> None:
-        """Recovery needs the pages from the base on: a commit that would trim them is refused, or spares them."""
+        """Recovery needs the pages from the base on: the store rejects a commit that would trim them, or keeps them."""
         with self.opened() as store:
             store.write(self.commit(1, 3))
             store.write(self.commit(4, 3))
@@ -187,7 +187,7 @@ class StoreContract:
             check_same(store.bodies([1]), [None], "bodies")
 
     def test_a_commit_that_does_not_follow_is_refused(self) -> None:
-        """A commit that leaves a gap or overlaps changes nothing: another wrote, or the broker is out of step."""
+        """A commit that leaves a gap or overlaps changes nothing: another process wrote, or the broker is wrong."""
         with self.opened() as store:
             store.write(self.commit(1, 3, bodies=[(1, b"one")]))
             store.sync()
@@ -199,7 +199,7 @@ class StoreContract:
             check_same(store.bodies([1, 2]), [b"one", None], "bodies")
 
     def test_pages_can_be_read_while_more_are_written(self) -> None:
-        """Reading on after writes and other reads misses nothing that was there, in order and once."""
+        """A reader that continues after writes and other reads sees every earlier page once, in order."""
         with self.opened() as store:
             for sequence in range(1, _MANY):
                 store.write(self.commit(sequence, 1, bodies=[(sequence, b"%d" % sequence)]))
@@ -214,7 +214,7 @@ class StoreContract:
             check_same(seen, list(range(1, len(seen) + 1)), "pages")
 
     def test_an_unfinished_read_of_pages_hinders_nothing(self) -> None:
-        """A store can be reopened while someone has not read all pages."""
+        """A store can be reopened while a reader has not read all pages."""
         with self.opened() as store:
             store.write(self.commit(1, 1))
             store.write(self.commit(2, 1))
@@ -225,7 +225,7 @@ class StoreContract:
             again.close()
 
     def test_a_body_may_be_big(self) -> None:
-        """A body of 16 MiB comes back as it was."""
+        """A body of 16 MiB is returned unchanged."""
         body = bytes(range(256)) * (_BIG_BODY_BYTES // 256)
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(1, body), (2, b"small")]))
@@ -235,7 +235,7 @@ class StoreContract:
             again.close()
 
     def test_many_small_commits_keep_their_order(self) -> None:
-        """Hundreds of commits, synced now and then, are read in order from anywhere."""
+        """Hundreds of commits with occasional syncs are read in order from any position."""
         with self.opened() as store:
             for sequence in range(1, _MANY + 1):
                 store.write(self.commit(sequence, 1, bodies=[(sequence, b"%d" % sequence)]))
@@ -247,7 +247,7 @@ class StoreContract:
             again.close()
 
     def test_numbers_of_bodies_may_be_great(self) -> None:
-        """Bodies keep the numbers they were given, up to those that a double can just tell apart."""
+        """Bodies keep their numbers up to 2**53 - 1, the largest that a double represents exactly."""
         numbers = [(1 << 47) + 1, (1 << 47) + 2, (1 << 53) - 1]
         with self.opened() as store:
             store.write(self.commit(1, 1, bodies=[(number, b"%d" % number) for number in numbers]))
@@ -259,7 +259,7 @@ class StoreContract:
             again.close()
 
     def test_the_size_grows_with_what_is_kept(self) -> None:
-        """A store takes more with a megabyte in it than without."""
+        """A store with a megabyte in it reports a greater size than an empty one."""
         with self.opened() as store:
             before = store.size()
             store.write(self.commit(1, 1, bodies=[(1, bytes(range(256)) * 4096)]))
@@ -267,7 +267,7 @@ class StoreContract:
             check_same(store.size() > before, expected=True, what="whether the size has grown")
 
     def test_a_closed_store_refuses_all_but_recover(self) -> None:
-        """Closing twice is harmless; using what is closed is told."""
+        """Closing twice succeeds; every other call on a closed store is rejected."""
         with self.opened() as store:
             store.write(self.commit(1, 1))
             store.close()

@@ -1,11 +1,11 @@
-"""A store beside a naive model of it, driven by Hypothesis, which this module needs."""
+"""Compares a store with a naive model of it in a Hypothesis state machine. This module needs Hypothesis."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-from hypothesis import settings as Settings  # noqa: N812  it is a class
+from hypothesis import settings as Settings  # noqa: N812 - it is a class
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -14,14 +14,14 @@ from fairlane.testing.store_samples import check_same, page_of
 
 
 class _Machine(RuleBasedStateMachine):
-    """Every call of a store in every order. The model is two plain containers, searched from end to end."""
+    """Every call of a store, in every order. The model is two plain containers that are searched from end to end."""
 
     make_store: Callable[[], Store]
     reopen_store: Callable[[Store], Store]
 
     @initialize()
     def make(self) -> None:
-        """Begin with an empty store."""
+        """Start with an empty store."""
         self.store = self.make_store()
         self.extent = self.store.recover()
         self.counts_from = self.extent.next_sequence - 1
@@ -37,7 +37,7 @@ class _Machine(RuleBasedStateMachine):
         trim_lag=st.none() | st.integers(0, 6),
     )
     def write(self, count: int, sizes: list[int], seed: int, base_step: int, trim_lag: int | None) -> None:
-        """Add a commit: some records and bodies, some dropped, the base moved, pages trimmed."""
+        """Write a commit that adds records and bodies, drops bodies, moves the base and trims pages."""
         start = self.extent.next_sequence
         end = start + count
         base = min(self.extent.base + base_step, end)
@@ -54,31 +54,31 @@ class _Machine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        """Sync."""
+        """Sync the store."""
         self.store.sync()
 
     @rule()
     def reopen(self) -> None:
-        """Close and open anew."""
+        """Close the store and open it again."""
         self.store = self.reopen_store(self.store)
         check_same(self.store.recover(), self.extent, "extent after reopening")
 
     @rule(behind=st.none() | st.integers(-3, 60))
     def read_pages(self, behind: int | None) -> None:
-        """Read the pages from anywhere on, and from 0, which is before the first wherever that is."""
+        """Read the pages after any position, including 0, which precedes the first page of every store."""
         after = 0 if behind is None else max(0, self.counts_from + behind)
         expected = [page for page in self.pages if page.next_sequence - 1 > after]
         check_same(list(self.store.pages(after)), expected, f"pages after {after}")
 
     @invariant()
     def bodies_agree(self) -> None:
-        """Every body that should be there is there, and no other."""
+        """Check that the store holds exactly the bodies of the model."""
         if hasattr(self, "store"):
             numbers = list(range(self.number + 2))
             check_same(self.store.bodies(numbers), [self.bodies.get(each) for each in numbers], "bodies")
 
     def teardown(self) -> None:
-        """Close, so that the next example can begin."""
+        """Close the store before the next example."""
         if hasattr(self, "store"):
             self.store.close()
 
@@ -100,12 +100,12 @@ class _Machine(RuleBasedStateMachine):
 def check_against_model(
     make_store: Callable[[], Store], reopen_store: Callable[[Store], Store], *, settings: Settings | None = None
 ) -> None:
-    """Put stores through every kind of call in many orders, and compare each answer with a naive model's.
+    """Call stores in many orders, and compare each answer with that of a naive model.
 
     Args:
-        make_store: returns a new, empty store, not yet recovered.
-        reopen_store: closes a store and returns it, or another on what it left, open.
-        settings: of Hypothesis, such as how many examples.
+        make_store: returns a new, empty store that is not yet recovered.
+        reopen_store: closes a store, and returns an open one on the same data.
+        settings: Hypothesis settings, such as the number of examples.
     """
     methods = {"make_store": staticmethod(make_store), "reopen_store": staticmethod(reopen_store)}
     machine = type("StoreMachine", (_Machine,), methods)

@@ -1,4 +1,4 @@
-"""Commits to try stores with, and checks that need no test framework."""
+"""Sample commits for stores, and checks that need no test framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT_LENGTH_MAX = 500
 
 
 def page_of(sequence: int, next_sequence: int) -> bytes:
-    """Return bytes that only the page of these sequences has."""
+    """Return page bytes that are unique to these sequences."""
     return b"".join(b"%d;" % each for each in range(sequence, next_sequence))
 
 
@@ -24,26 +24,26 @@ def commit_of(
     base: int = 1,
     trim: int = 0,
 ) -> Commit:
-    """Return a commit of so many records, with a page that can be told from others."""
+    """Return a commit with ``count`` records and a page that is unique to its sequences."""
     end = sequence + count
     page = page_of(sequence, end)
     return Commit(sequence=sequence, next_sequence=end, page=page, bodies=bodies, dropped=dropped, base=base, trim=trim)
 
 
 def check_same(actual: object, expected: object, what: str) -> None:
-    """Fail the test unless what is there is what should be."""
+    """Fail the test unless the actual value equals the expected one."""
     if actual != expected:
         raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
 
 
 def check_refused(call: Callable[[], object], what: str) -> None:
-    """Fail the test unless a call is refused."""
+    """Fail the test unless the store rejects a call."""
     if not is_refused(call):
-        raise AssertionError(f"{what} should have been refused")
+        raise AssertionError(f"The store accepted {what} but should reject it.")
 
 
 def is_refused(call: Callable[[], object]) -> bool:
-    """Make a call and return whether it was refused, as a failure of the store or as wrong."""
+    """Return whether a call raises ``StoreFailed`` or ``ValueError``."""
     try:
         call()
     except (StoreFailed, ValueError):

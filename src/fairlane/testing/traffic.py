@@ -1,7 +1,7 @@
-"""Traffic such as a multi-tenant queue sees: few large tenants and many small ones, bursts, a day's rise and fall.
+"""Generated traffic of a multi-tenant queue: few large tenants and many small ones, bursts, and a daily cycle.
 
-One seed decides everything, so the same traffic comes again. Nothing here knows a broker: arrivals are plain values, in
-the order in which they come. ``fairlane.testing.traffic_drive`` sends them through one.
+A seed determines everything, so the same traffic can be generated again. Arrivals are plain values in the order in
+which they arrive; ``fairlane.testing.traffic_drive`` sends them through a broker.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _NEVER = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One message, when it comes, and what becomes of it once it is leased.
+    """One message, its arrival time, and the outcome of its attempts.
 
     Attributes:
-        at_ms: when it comes, from the beginning of the traffic.
-        cost: what its producer believes it costs.
-        true_cost: what it turns out to cost.
-        service_ms: how long an attempt takes.
-        failures: how many attempts fail before one succeeds.
-        error: what a failed attempt says.
-        vanishes: whether whoever has it first goes away without a word, so that its lease runs out.
+        at_ms: the arrival time, from the start of the traffic.
+        cost: the cost that its producer declares.
+        true_cost: the cost that the consumer reports when it acknowledges.
+        service_ms: the duration of an attempt.
+        failures: the number of attempts that fail before one succeeds.
+        error: the error text of a failed attempt.
+        vanishes: whether its first consumer dies, so that the lease expires.
     """
 
     at_ms: int
@@ -51,7 +51,7 @@ class Arrival:
     size_bytes: int = 0
 
     def message(self) -> NewMessage:
-        """Return it as a producer sends it; its bytes say nothing."""
+        """Return the message that a producer sends, with a payload of zeros."""
         return NewMessage(
             payload=bytes(self.size_bytes),
             fairness_key=self.fairness_key,
@@ -65,32 +65,32 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What traffic is like. Each *part* is a share of all messages, from 0 to 1.
+    """The parameters of generated traffic. Each *part* is a share of all messages, from 0 to 1.
 
     Attributes:
-        seed: what decides all that is left to chance.
-        messages: how many come.
-        span_ms: within which time they come.
-        tenants: how many fairness keys there are.
-        zipf: how unequal they are: the n-th largest has 1 / n to this power of what the largest has.
-        day_ms: how long a day is; None for a day as long as the span.
-        swing: how much more comes at the height of the day than at its mean, from 0 to 1.
-        burst_part: how much comes in bursts, each of one tenant.
-        burst_ms: how long a burst lasts.
-        burst_messages: how many messages a small burst has; a few are many times larger.
-        cost_tail: how heavy the tail of costs is: the less, the heavier. Above 1.
+        seed: determines everything that is random.
+        messages: the number of messages.
+        span_ms: the time within which they arrive.
+        tenants: the number of fairness keys.
+        zipf: how unequal they are: the n-th largest tenant sends 1 / n to this power of what the largest sends.
+        day_ms: the length of a day; None for a day as long as the span.
+        swing: how far the peak of the day exceeds its mean, from 0 to 1.
+        burst_part: the part that arrives in bursts, each from one tenant.
+        burst_ms: the length of a burst.
+        burst_messages: the size of a small burst; a few are many times larger.
+        cost_tail: the exponent of the distribution of costs, above 1; smaller values have a heavier tail.
         cost_max: the largest cost.
-        consumers: for how many consumers the service times are made,
-        load: and which part of their time all attempts take.
-        failing_part: how much fails at first.
-        poison_part: how much fails for ever.
-        vanishing_part: how much is lost by its first consumer.
-        high_part: how much has high priority; as much has low.
-        throttles: names of throttles, given in turn to tenants,
-        throttled_part: for so much of what they send.
-        delayed_part: how much is not due at once.
-        deadline_part: how much has a deadline,
-        deadline_ms: so long after it comes.
+        consumers: the number of consumers that the service times are scaled for.
+        load: the part of their time that all first attempts take.
+        failing_part: the part that fails at first.
+        poison_part: the part that always fails.
+        vanishing_part: the part whose first consumer dies.
+        high_part: the part with high priority; an equal part has low priority.
+        throttles: names of throttles, assigned to tenants in turn.
+        throttled_part: the part of a tenant's messages that names its throttle.
+        delayed_part: the part with a delay.
+        deadline_part: the part with a deadline.
+        deadline_ms: the time from arrival to the deadline.
         size_bytes: the mean size of payloads.
     """
 
@@ -124,7 +124,7 @@ class Traffic:
         return [_NAMES[at] if at < len(_NAMES) else f"tenant-{at + 1:03}" for at in range(self.tenants)]
 
     def arrivals(self) -> list[Arrival]:
-        """Return all messages, in the order in which they come."""
+        """Return all messages in the order of their arrival."""
         chance = random.Random(self.seed)
         keys = self.keys()
         sizes = [1 / (at + 1) ** self.zipf for at in range(self.tenants)]
@@ -140,7 +140,7 @@ class Traffic:
         return self._scaled(found)
 
     def _instants(self, chance: random.Random, count: int) -> list[int]:
-        """Return when the messages of a tenant come: each by itself, or in bursts."""
+        """Return the arrival times of a tenant's messages, single ones and bursts."""
         in_bursts = int(count * self.burst_part)
         instants = [self._instant(chance) for _ in range(count - in_bursts)]
         while in_bursts > 0:
@@ -151,7 +151,7 @@ class Traffic:
         return instants
 
     def _instant(self, chance: random.Random) -> int:
-        """Return an instant, more likely one at which the day is at its height."""
+        """Return a random time, weighted by the daily cycle."""
         day_ms = self.day_ms or self.span_ms
         while True:
             at_ms = chance.randrange(self.span_ms)
@@ -184,7 +184,7 @@ class Traffic:
         )
 
     def _failures(self, chance: random.Random) -> tuple[int, str]:
-        """Return how many attempts fail, and what they say."""
+        """Return the number of failing attempts, and their error."""
         draw = chance.random()
         if draw >= self.poison_part + self.failing_part:
             return 0, ""
@@ -194,7 +194,7 @@ class Traffic:
         return 1 + int(chance.expovariate(1.5)), error
 
     def _scaled(self, arrivals: list[Arrival]) -> list[Arrival]:
-        """Return arrivals whose first attempts together take the part of the consumers' time that they should."""
+        """Return the arrivals with service times scaled so that first attempts take ``load`` of the consumers' time."""
         whole_ms = sum(arrival.service_ms for arrival in arrivals)
         factor = self.load * self.consumers * self.span_ms / max(1, whole_ms)
         return [replace(arrival, service_ms=max(1, round(arrival.service_ms * factor))) for arrival in arrivals]

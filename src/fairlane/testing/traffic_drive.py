@@ -1,4 +1,4 @@
-"""Traffic through a real broker on a fake clock: simulated consumers lease, work, fail and ack, as fast as it goes."""
+"""Sends traffic through a real broker on a fake clock, with simulated consumers that lease, work, fail and ack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.testing.clock import FakeClock
 from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
-from fairlane.verbs.leases import Ack, Extend, Nack
+from fairlane.verbs.leases import Ack, Extend, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, Results
 from fairlane.verbs.verb import Request
 
@@ -27,10 +27,10 @@ _PATIENCE_MS = 3_600_000
 
 @dataclass(slots=True)
 class Driven:
-    """What became of traffic: how many messages went which way, and how long each waited once it was due.
+    """The result of a run: counts of outcomes, and how long each message waited after it was due.
 
     Attributes:
-        waits_ms: by fairness key, in the order of the leases.
+        waits_ms: waits by fairness key, in lease order.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -39,7 +39,7 @@ class Driven:
 
 
 class _Outcomes:
-    """The reply to an enqueue: from now on the broker's ids stand for these arrivals."""
+    """The reply to an enqueue, which maps the broker's ids to the arrivals."""
 
     def __init__(self, drive: _Drive, arrivals: list[Arrival]) -> None:
         self._drive = drive
@@ -60,8 +60,8 @@ class _Outcomes:
         raise exception
 
 
-class _Worker:
-    """A consumer, and the reply to its wait for messages."""
+class _Consumer:
+    """A simulated consumer, which is also the reply to its own leases."""
 
     def __init__(self, drive: _Drive, name: str, queue: str) -> None:
         self._drive = drive
@@ -71,10 +71,9 @@ class _Worker:
     def done(self) -> bool:
         return False
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - as Reply has it
-        deliveries = cast("list[Delivery]", result)
-        if deliveries:
-            self._drive.begin_work(self, deliveries)
+    def set_result(self, result: LeasedMessages, /) -> None:
+        if result.deliveries:
+            self._drive.begin_work(self, result.deliveries)
         else:
             self._drive.idle.append(self)
 
@@ -83,20 +82,20 @@ class _Worker:
 
 
 class _Drive:
-    """The loop: from one instant at which something happens to the next."""
+    """The event loop of a run: it jumps from one event to the next."""
 
     def __init__(self, broker: SteppedBroker, *, batch: int, tick_ms: int) -> None:
         self._broker = broker
         self._batch = batch
         self._tick_ms = tick_ms
         self._start_ms = broker.engine.now_ms()
-        self._later: list[tuple[int, int, str, _Worker, Delivery | None]] = []
+        self._later: list[tuple[int, int, str, _Consumer, Delivery | None]] = []
         self._numbered = 0
         self.known: dict[str, Arrival] = {}
-        self.idle: deque[_Worker] = deque()
+        self.idle: deque[_Consumer] = deque()
         self.driven = Driven()
 
-    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, workers: list[_Worker]) -> Driven:
+    def run(self, arrivals: Iterable[tuple[str, Arrival]], *, workers: list[_Consumer]) -> Driven:
         self.idle.extend(workers)
         coming = deque(arrivals)
         engine = self._broker.engine
@@ -112,7 +111,7 @@ class _Drive:
         return self.driven
 
     def _next_at(self, coming: deque[tuple[str, Arrival]]) -> int | None:
-        """Return when something happens next; None once all messages have come and are gone."""
+        """Return the time of the next event; None when all messages have arrived and are settled."""
         engine = self._broker.engine
         if not coming and not any(queue.messages for name, queue in self._alive()):
             return None
@@ -131,7 +130,7 @@ class _Drive:
         return ((name, queue) for name, queue in self._broker.engine.ledger.queues.items() if not name.endswith(".dlq"))
 
     def _ask(self, now_ms: int, coming: deque[tuple[str, Arrival]]) -> None:
-        """Submit all that clients do at an instant: enqueue, end their work, ask for more."""
+        """Submit everything that clients do at one instant: enqueue, finish work, lease more."""
         submit = self._broker.engine.submit
         news: dict[str, list[Arrival]] = {}
         while coming and self._start_ms + coming[0][1].at_ms <= now_ms:
@@ -151,8 +150,8 @@ class _Drive:
             wait = Waiter(queue=worker.queue, count=self._batch, reply=worker, owner=worker.name, wait_ms=_PATIENCE_MS)
             submit(wait)
 
-    def begin_work(self, worker: _Worker, deliveries: list[Delivery]) -> None:
-        """Let a consumer work off what it was given, one after the other."""
+    def begin_work(self, worker: _Consumer, deliveries: list[Delivery]) -> None:
+        """Schedule a consumer's work on its deliveries, one after the other."""
         now_ms = at_ms = self._broker.engine.now_ms()
         for delivery in deliveries:
             arrival = self.known[delivery.id]
@@ -169,12 +168,12 @@ class _Drive:
                 self._push(at_ms, "finish", worker, delivery)
         self._push(at_ms, "rest", worker, None)
 
-    def _push(self, at_ms: int, what: str, worker: _Worker, delivery: Delivery | None) -> None:
+    def _push(self, at_ms: int, what: str, worker: _Consumer, delivery: Delivery | None) -> None:
         self._numbered += 1
         heapq.heappush(self._later, (at_ms, self._numbered, what, worker, delivery))
 
     def _finish(self, what: str, delivery: Delivery) -> Request[Results]:
-        """Return how an attempt goes on or ends."""
+        """Return the command that extends or ends an attempt."""
         arrival = self.known[delivery.id]
         receipts = [Receipt(delivery.id, delivery.token)]
         if what == "extend":
@@ -196,18 +195,18 @@ def drive(
     batch: int = 1,
     tick_ms: int = 1,
 ) -> Driven:
-    """Send arrivals through a queue of a broker, from now on, until nothing is left but dead letters.
+    """Send arrivals through a queue, starting now, until only dead letters are left.
 
     Args:
-        broker: a broker on a fake clock, in which the queue is.
-        arrivals: what comes, in order.
-        queue: where to.
-        consumers: how many there are. An idle one waits in line, a busy one extends its leases in time.
-        batch: how many messages a consumer takes at once; it works them off one after the other.
-        tick_ms: let things happen only at multiples of so many milliseconds, which is less exact and faster.
+        broker: the broker that has the queue.
+        arrivals: the messages, in order of arrival.
+        queue: the queue to send them to.
+        consumers: the number of consumers. A busy one extends its leases in time.
+        batch: the number of messages a consumer leases at once and handles one after the other.
+        tick_ms: round event times up to multiples of this; larger values are less exact and faster.
     """
     run = _Drive(broker, batch=batch, tick_ms=tick_ms)
-    workers = [_Worker(run, f"worker-{at}", queue) for at in range(consumers)]
+    workers = [_Consumer(run, f"worker-{at}", queue) for at in range(consumers)]
     return run.run(((queue, arrival) for arrival in arrivals), workers=workers)
 
 
@@ -222,9 +221,9 @@ def make_journal(
     tick_ms: int = 1,
     segment_events: int = 250_000,
 ) -> Driven:
-    """Send traffic through a new broker in memory, and export its whole journal to a folder, as Parquet.
+    """Send traffic through a new broker in memory, and export its journal to a folder as Parquet.
 
-    Needs ``fairlane[arrow]``. A day's traffic of fifty thousand messages takes seconds.
+    Needs ``fairlane[arrow]``. Fifty thousand messages take seconds.
     """
     settings = Settings(segment_events=segment_events, journal_retention_ms=TIMESPAN_MS_MAX, journal_bytes_max=1 << 40)
     broker = SteppedBroker(clock=FakeClock(), settings=settings)

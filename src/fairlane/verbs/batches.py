@@ -106,7 +106,7 @@ RELEASE_CONSUMER: Final = Verb(
     path="queue/consumer/release",
     right="admin",
     service="Batches",
-    command="consumer release",
+    command="consumers release",
 )
 
 
@@ -129,7 +129,7 @@ CONSUMERS: Final = Verb(
     right="consume",
     repeat="always",
     service="Batches",
-    command="consumer list",
+    command="consumers list",
 )
 
 # ---------------------------------------------------------------------------------------------------------------- sinks
@@ -201,7 +201,7 @@ SINKS: Final = Verb(
     right="produce",
     repeat="always",
     service="Batches",
-    command="sink list",
+    command="sinks list",
 )
 
 
@@ -218,5 +218,5 @@ DROP_SINK: Final = Verb(
     path="queue/sink/drop",
     right="admin",
     service="Batches",
-    command="sink drop",
+    command="sinks drop",
 )

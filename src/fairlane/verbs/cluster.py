@@ -56,7 +56,7 @@ SPLIT_QUEUE: Final = Verb(
     right="admin",
     repeat="always",
     spread="own",
-    command="queue split",
+    command="cluster split",
 )
 
 

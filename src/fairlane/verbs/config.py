@@ -106,7 +106,7 @@ TRY_HOOK: Final = Verb(
     right="admin",
     repeat="always",
     spread="all",
-    command="hook try",
+    command="hook test",
 )
 
 

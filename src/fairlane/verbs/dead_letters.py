@@ -27,7 +27,7 @@ class Redrive(Request[RedriveView], frozen=True, kw_only=True):
 
 
 REDRIVE: Final = Verb(
-    name="redrive", request=Redrive, path="queues/redrive", right="admin", spread="own", command="dlq redrive"
+    name="redrive", request=Redrive, path="queues/redrive", right="admin", spread="own", command="redrive"
 )
 
 

@@ -39,7 +39,6 @@ READ_JOURNAL: Final = Verb(
     about="group",
     repeat="always",
     is_look=True,
-    command="journal read",
 )
 
 

@@ -54,7 +54,7 @@ CREATE_KEY: Final = Verb(
     right="admin",
     about="every",
     is_secret=True,
-    command="keys create",
+    command="key create",
 )
 
 
@@ -85,7 +85,7 @@ LIST_KEYS: Final = Verb(
     right="admin",
     about="every",
     repeat="always",
-    command="keys list",
+    command="key list",
 )
 
 
@@ -96,5 +96,5 @@ class RevokeKey(Request[Done], frozen=True, kw_only=True):
 
 
 REVOKE_KEY: Final = Verb(
-    name="revoke_key", request=RevokeKey, path="keys/revoke", right="admin", about="every", command="keys revoke"
+    name="revoke_key", request=RevokeKey, path="keys/revoke", right="admin", about="every", command="key revoke"
 )

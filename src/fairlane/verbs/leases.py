@@ -40,7 +40,7 @@ LEASE: Final = Verb(
     name="lease",
     request=Lease,
     path="queue/lease",
-    aliases=("queue/dequeue",),
+    aliases={"queue/dequeue": {}, "queue/dequeueWithState": {"with_state": True}},
     right="consume",
     # The messages of a lost answer return to the queue when their leases end.
     repeat="always",
@@ -179,5 +179,5 @@ SET_STATE: Final = Verb(
     right="consume",
     spread="by_id",
     service="Broker",
-    command="state set",
+    command="state put",
 )

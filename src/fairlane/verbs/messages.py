@@ -99,7 +99,6 @@ GET: Final = Verb(
     repeat="always",
     spread="by_id",
     is_look=True,
-    command="queue get",
 )
 
 
@@ -134,7 +133,7 @@ PEEK: Final = Verb(
     repeat="always",
     spread="in_order",
     is_look=True,
-    command="queue peek",
+    command="peek",
 )
 
 
@@ -152,7 +151,7 @@ EXPLAIN: Final = Verb(
     right="consume",
     repeat="always",
     spread="by_id",
-    command="queue explain",
+    command="explain",
 )
 
 

@@ -177,5 +177,5 @@ STATS: Final = Verb(
     right="consume",
     repeat="always",
     spread="all",
-    command="queue stats",
+    command="stats",
 )

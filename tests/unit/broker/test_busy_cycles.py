@@ -28,8 +28,8 @@ def test_a_flood_of_enqueues_does_not_keep_consumers_waiting() -> None:
     flood(broker, 1)
     waiting = broker.start(Lease(queue="q", count=5, wait_ms=60_000))
     flood(broker, 20)
-    broker.turn()
-    broker.turn()
+    broker.cycle()
+    broker.cycle()
     assert waiting.done()
     assert len(waiting.get().deliveries) == 5
 
@@ -44,7 +44,7 @@ def test_waits_end_in_time_while_others_are_left_for_the_next_turn() -> None:
         broker.start(Lease(queue="q", count=5, wait_ms=60_000))
     poll = broker.start(Lease(queue="empty"))
     for _ in range(5):
-        broker.turn()
+        broker.cycle()
     assert poll.done()
     assert poll.get().deliveries == []
 
@@ -57,7 +57,7 @@ def test_leases_that_end_at_once_are_taken_back_over_several_turns() -> None:
     for _ in range(60):
         broker.lease("q")
     broker.clock.advance(1_000)
-    broker.turn()
+    broker.cycle()
     assert 0 < broker.engine.ledger.queues["q"].leased < 60
     broker.advance(0)
     assert broker.queue("q").leased == 0

@@ -275,7 +275,7 @@ def test_a_large_claim_is_one_commit_and_others_wait_their_turn() -> None:
     broker.enqueue_many("q", [NewMessage(payload=b"x") for _ in range(25)])
     epochs = {name: broker.register_consumer("q", name).epoch for name in "ab"}
     asked = [start_claim(broker, epoch, name) for name, epoch in epochs.items()]
-    broker.turn()
+    broker.cycle()
     assert [one.done() for one in asked] == [True, False]
     broker.step()
     assert [one.get().count for one in asked] == [10, 10]

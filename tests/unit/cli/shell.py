@@ -10,9 +10,9 @@ from typing import Any
 from click.testing import CliRunner
 
 from fairlane.assembly import Broker
-from fairlane.cli.door import Door
 from fairlane.cli.main import cli
 from fairlane.cli.session import Endpoint
+from fairlane.verbs.methods.complete import AllVerbs
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,6 @@ class Shell:
         assert outcome.code == 0, outcome
         return outcome
 
-    def _connect(self, endpoint: Endpoint) -> AbstractContextManager[Door]:
+    def _connect(self, endpoint: Endpoint) -> AbstractContextManager[AllVerbs[Any]]:
         self.endpoints.append(endpoint)
         return nullcontext(self.broker)

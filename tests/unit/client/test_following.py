@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlane.client import AsyncClient, Client, NewMessage, Retries
-from fairlane.client.following import addresses_of
+from fairlane.client.cluster_transport import addresses_of
 from fairlane.errors import Disconnected, InvalidArgument, QueueElsewhere, QueueMoving
 from fairlane.verbs.queues import PauseQueue
 from fairlane.worker import Worker

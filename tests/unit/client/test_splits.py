@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fairlane.client.gathering import Asked
+from fairlane.client.batching import Asked
 from fairlane.client.splits import Known, Splits, split_of
-from fairlane.client.spreading import lease_in_turn, spread
+from fairlane.client.spread import lease_in_turn, spread
 from fairlane.errors import (
     Disconnected,
     FairlaneError,
@@ -25,7 +25,7 @@ from fairlane.model.names import id_of
 from fairlane.model.partitions import NUMBER_BITS, Split, partition_of_key
 from fairlane.verbs.leases import Ack, Lease, LeasedMessages
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults, Result, Results
-from fairlane.wire.spreading import of_whole
+from fairlane.wire.spread import of_whole
 
 FOUR = Split(partitions=4, made=4)
 

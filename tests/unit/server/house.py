@@ -176,6 +176,10 @@ class Way:
         return self._socket.may_write.is_set()
 
     @property
+    def is_sending(self) -> bool:
+        return False
+
+    @property
     def is_open(self) -> bool:
         if self._socket.is_broken:
             self._rest.put_nowait({"type": "websocket.disconnect", "code": 1006})

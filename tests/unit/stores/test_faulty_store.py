@@ -85,10 +85,10 @@ def test_after_a_failure_nothing_is_accepted_until_recovery() -> None:
     store = store_of()
     write_from(store, 1, 1)
     store.faults.arm("sync")
-    with pytest.raises(StoreFailed, match="simulation"):
+    with pytest.raises(StoreFailed, match="injected fault"):
         store.sync()
     for call in (store.sync, lambda: store.write(commit_of(2, 1))):
-        with pytest.raises(StoreFailed, match="not recovered"):
+        with pytest.raises(StoreFailed, match="call recover"):
             call()
     assert store.bodies([1]) == [b"1"]
     extent = store.recover()

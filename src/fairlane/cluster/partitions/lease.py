@@ -1,7 +1,7 @@
-"""Leasing from a queue that is split: from whichever partition has something, or has it first.
+"""Leasing from a split queue: from whichever partition has messages, or has them first.
 
-A wait is a wait at every partition. When one has something, the others end: here the broker gives back what it had just
-leased, and other nodes are told to.
+A wait is a wait at every partition at once. When one has messages the other waits end, and what they had leased in the
+same moment goes back: a broker of this node takes it back itself, and other nodes are told to withdraw it.
 """
 
 from __future__ import annotations
@@ -12,54 +12,53 @@ from typing import Final
 
 import msgspec
 
+from fairlane.client.spread import carried_out
 from fairlane.cluster.gateway import WholeQueue
 from fairlane.cluster.routing import PATIENCE_S
-from fairlane.errors import QueueNotFound, UnavailableError
+from fairlane.errors import FairlaneError, QueueNotFound, UnavailableError
 from fairlane.model.message import Delivery
 from fairlane.model.partitions import partition_name
 from fairlane.verbs.leases import Lease, LeasedMessages
-from fairlane.wire.spreading import asking_order, for_partition, of_whole
+from fairlane.wire.spread import LeaseRound, asking_order, for_partition, lease_plan, of_whole
 
 _PAUSE_S: Final = 0.1
-"""So long is waited before a partition is asked again that can't be asked just now."""
+"""The pause before a partition is asked again that is moving."""
 
 
 async def lease(whole: WholeQueue, request: Lease) -> LeasedMessages:
-    """Lease from the first partition that has something; with a wait, from the first that gets something.
+    """Lease from the first partition that has messages; with a wait, from the first that gets some.
 
     Raises:
-        FairlaneError: nothing came, and some could not be asked.
+        FairlaneError: no partition had messages, and some could not be asked.
     """
     whole.gateway.turn += 1
     order = asking_order(whole.split.made, whole.gateway.turn)
-    at_once = msgspec.structs.replace(request, wait_ms=0)
-    leased, busy = await _pass(whole, at_once, order, patience_s=0.0)
+    # The first round passes over partitions that are moving: another may have messages right now.
+    found = await _round(whole, request, order, patience_s=0.0)
+    leased = found.leased
     if leased is None and request.wait_ms:
         leased = await _Wait(whole, request, order).first()
-    elif leased is None and busy:
-        leased, busy = await _pass(whole, at_once, list(busy), patience_s=PATIENCE_S)
-        for error in busy.values() if leased is None else ():
+    elif leased is None and (busy := _busy(found)):
+        found = await _round(whole, request, list(busy), patience_s=PATIENCE_S)
+        leased = found.leased
+        for error in _busy(found).values() if leased is None else ():
             raise error
     return leased if leased is not None else LeasedMessages(deliveries=[])
 
 
-async def _pass(
-    whole: WholeQueue, request: Lease, order: list[int], *, patience_s: float
-) -> tuple[LeasedMessages | None, dict[int, UnavailableError]]:
-    """Ask one partition after the other; return what came, if anything did, and which could not be asked, and why."""
-    busy: dict[int, UnavailableError] = {}
-    for at in order:
-        try:
-            leased = await whole.ask(for_partition(request, at), patience_s=patience_s)
-        except UnavailableError as error:
-            busy[at] = error
-        except QueueNotFound:
-            if not whole.may_be_gone(at):
-                raise
-        else:
-            if leased.deliveries:
-                return LeasedMessages(deliveries=of_whole(whole.queue, leased.deliveries)), busy
-    return None, busy
+async def _round(whole: WholeQueue, request: Lease, order: list[int], *, patience_s: float) -> LeaseRound:
+    """Ask one partition after the other."""
+
+    def passes_over(at: int, error: FairlaneError) -> bool:
+        return isinstance(error, UnavailableError) or (isinstance(error, QueueNotFound) and whole.may_be_gone(at))
+
+    plan = lease_plan(request, order, passes_over=passes_over)
+    return await carried_out(plan, lambda piece: whole.ask(piece.request, patience_s=patience_s))
+
+
+def _busy(found: LeaseRound) -> dict[int, FairlaneError]:
+    """Return the partitions that could not be asked for the moment."""
+    return {at: error for at, error in found.failed.items() if isinstance(error, UnavailableError)}
 
 
 class _Wait:

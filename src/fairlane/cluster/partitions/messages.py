@@ -5,12 +5,12 @@ What one partition refuses is told of each item that is its own; the others are 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from fairlane.client.spread import carried_out
 from fairlane.cluster.gateway import WholeQueue, WholeVerb
 from fairlane.cluster.partitions.lease import lease
 from fairlane.cluster.partitions.operations import OPERATING
@@ -30,23 +30,20 @@ from fairlane.verbs.messages import (
     GetState,
     MessageList,
     Peek,
-    Result,
     Results,
 )
 from fairlane.verbs.verb import Request
-from fairlane.wire.spreading import (
+from fairlane.wire.spread import (
     Piece,
     Settling,
     as_of,
     cancel_pieces,
     enqueue_pieces,
     for_partition,
-    in_order,
+    item_plan,
+    of_rows,
     settling_pieces,
 )
-
-T = TypeVar("T")
-
 
 # ---------------------------------------------------------------------------------------------------------- many items
 
@@ -54,22 +51,24 @@ T = TypeVar("T")
 async def _enqueue(whole: WholeQueue, request: Enqueue) -> EnqueueResults:
     """Enqueue each message where its fairness key belongs, in order within each partition."""
     places = whole.gateway.keys.places(whole.queue, request.messages, whole.split.partitions)
-    pieces = enqueue_pieces(request, places)
-    outcomes = await _outcomes(whole, pieces)
-    results = _together(pieces, outcomes, lambda error: EnqueueResult(error=error))
-    gone = [piece for piece, outcome in zip(pieces, outcomes, strict=True) if isinstance(outcome, QueueNotFound)]
-    if gone and whole.gateway.split_of(whole.queue) != whole.split:
-        rows = sorted(row for piece in gone for row in piece.rows)
-        for row, result in zip(rows, await _enqueued_anew(whole, request, rows), strict=True):
-            results[row] = result
+    answer: EnqueueResults = await _spread(whole, request, enqueue_pieces(request, places))
+    gone = [row for row, result in enumerate(answer.results) if result.error is not None and _is_gone(result.error)]
+    if not gone or whole.gateway.split_of(whole.queue) == whole.split:
+        return answer
+    results = list(answer.results)
+    for row, result in zip(gone, await _enqueue_again(whole, request, gone), strict=True):
+        results[row] = result
     return EnqueueResults(results=results)
 
 
-async def _enqueued_anew(whole: WholeQueue, request: Enqueue, rows: list[int]) -> list[EnqueueResult]:
-    """Enqueue some messages of a request as the queue is split by now; the others are in it already."""
-    rest = msgspec.structs.replace(request, messages=[request.messages[row] for row in rows])
+def _is_gone(error: ErrorBody) -> bool:
+    return error.code == QueueNotFound.code
+
+
+async def _enqueue_again(whole: WholeQueue, request: Enqueue, rows: list[int]) -> list[EnqueueResult]:
+    """Enqueue the messages whose partition is gone as the queue is split by now. The others are in it already."""
     try:
-        answer: Any = await whole.gateway.call(rest, whole.caller, whole.context)
+        answer: Any = await whole.gateway.call(of_rows(request, rows), whole.caller, whole.context)
     except FairlaneError as error:
         return [EnqueueResult(error=body_of(error))] * len(rows)
     results: list[EnqueueResult] = answer.results
@@ -77,54 +76,32 @@ async def _enqueued_anew(whole: WholeQueue, request: Enqueue, rows: list[int]) -
 
 
 async def _settle(whole: WholeQueue, request: Settling) -> Results:
-    """Ack, nack or extend each message where it is."""
-    return await _results(whole, settling_pieces(request), request)
+    """Acknowledge, return or extend each message where it is."""
+    return await _results(whole, request, settling_pieces(request))
 
 
 async def _cancel(whole: WholeQueue, request: Cancel) -> Results:
-    """Take out each message where it is."""
-    return await _results(whole, cancel_pieces(request), request)
+    """Remove each message where it is."""
+    return await _results(whole, request, cancel_pieces(request))
 
 
-async def _results(whole: WholeQueue, pieces: list[Piece], request: Request[Any]) -> Results:
-    known = [_known(whole, piece) for piece in pieces]
-    if not known:
-        return Results(results=(await whole.ask(for_partition(request, 0))).results)
-    outcomes = await _outcomes(whole, known)
-    return Results(results=_together(known, outcomes, lambda error: Result(error=error)))
+async def _results(whole: WholeQueue, request: Settling | Cancel, pieces: list[Piece]) -> Results:
+    if not pieces:
+        pieces = [Piece(0, for_partition(request, 0), [])]  # the first partition checks the request
+    answer: Results = await _spread(whole, request, [_known(whole, piece) for piece in pieces])
+    return answer
+
+
+async def _spread(whole: WholeQueue, request: Enqueue | Settling | Cancel, pieces: list[Piece]) -> Any:  # noqa: ANN401 - by verb
+    return await carried_out(item_plan(request, pieces), lambda piece: whole.ask(piece.request))
 
 
 def _known(whole: WholeQueue, piece: Piece) -> Piece:
-    """Return a piece; one for a partition that there is not, for the first, which knows of no such message either."""
+    """Return a piece for a partition that exists: the first knows no message of one that does not, either."""
     if piece.at < whole.split.made:
         return piece
     first = partition_name(whole.queue, 0)
     return Piece(0, msgspec.structs.replace(piece.request, queue=first), piece.rows)
-
-
-async def _outcomes(whole: WholeQueue, pieces: Sequence[Piece]) -> list[Any]:
-    """Return what came of each piece: an answer or an error.
-
-    Raises:
-        FairlaneError: all have been refused.
-    """
-    if len(pieces) == 1:
-        return [await whole.ask(pieces[0].request)]
-    outcomes = await asyncio.gather(*(whole.ask(piece.request) for piece in pieces), return_exceptions=True)
-    faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    for fault in faults:
-        if not isinstance(fault, FairlaneError) or len(faults) == len(pieces):
-            raise fault
-    return outcomes
-
-
-def _together(pieces: Sequence[Piece], outcomes: Sequence[Any], refused: Callable[[ErrorBody], T]) -> list[T]:
-    """Return what came of each item, in the order of the whole request."""
-    results = [
-        [refused(body_of(outcome))] * len(piece.rows) if isinstance(outcome, FairlaneError) else outcome.results
-        for piece, outcome in zip(pieces, outcomes, strict=True)
-    ]
-    return in_order(pieces, results)
 
 
 # ---------------------------------------------------------------------------------------------------------- one message

@@ -20,7 +20,7 @@ from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.messages import MessageList, Peek
 from fairlane.verbs.queues import GetStats, InspectQueue, MessageCount, PurgeQueue, UpdateQueue
 from fairlane.verbs.verb import Done, Request
-from fairlane.wire.spreading import for_partition
+from fairlane.wire.spread import for_partition
 
 _DONE: Final = Done()
 

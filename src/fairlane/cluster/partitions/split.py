@@ -27,7 +27,7 @@ from fairlane.model.views import QueueView
 from fairlane.verbs.cluster import SplitQueue
 from fairlane.verbs.queues import CreateQueue, DeleteQueue, GetStats, PauseQueue, ResumeQueue, UpdateQueue
 from fairlane.verbs.verb import Done
-from fairlane.wire.spreading import for_partition
+from fairlane.wire.spread import for_partition
 
 OPENING_S: Final = 15.0
 """So long a request waits that makes a queue: its store has to be opened first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -27,6 +28,10 @@ class DirectSocket(Protocol):
     def is_open(self) -> bool:
         """Whether anything can still be sent."""
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether the last message has not been taken by the connection."""
+
     def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
         """Call ``on_message`` with each binary message from now on, and ``on_capacity`` when more can be written."""
 
@@ -49,3 +54,56 @@ def address_of(scope: Scope) -> str | None:
     """Return the address a request comes from, without the port; None if the server does not know it."""
     client = scope.get("client")
     return None if client is None else str(client[0])
+
+
+class AsgiSocket:
+    """A ``DirectSocket`` over the events of any ASGI server, for servers that are not ours.
+
+    It sends one message at a time. ``run`` sends, and whoever receives waits for ``may_read`` after each message.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._message: bytes | None = None
+        self._written = asyncio.Event()
+        self._on_capacity: Callable[[], None] = lambda: None
+        self.on_message: Callable[[bytes], None] = lambda _data: None
+        self.is_open = True
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether the last message has been taken."""
+        return self._message is None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the last message has not been taken, or never will be."""
+        return self._message is not None
+
+    def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
+        """Hand messages over from now on."""
+        self.on_message, self._on_capacity = on_message, on_capacity
+
+    def write(self, message: bytes) -> None:
+        """Send a message."""
+        self._message = message
+        self._written.set()
+
+    def hold(self) -> None:
+        """Read nothing until ``resume``."""
+        self.may_read.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self.may_read.set()
+
+    async def run(self) -> None:
+        """Send what is written, until cancelled or the connection is gone."""
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            await self._send({"type": "websocket.send", "bytes": self._message})
+            self._message = None
+            self._on_capacity()

@@ -12,11 +12,11 @@ import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.handlers.checks import check_taking
-from fairlane.broker.requests import Consumer
+from fairlane.broker.requests import AttachedConsumer
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.server.context import ServerContext
-from fairlane.server.interfaces.outbox import Outbox
+from fairlane.server.interfaces.outbox import FrameQueue
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.verb import Done
 from fairlane.wire.frames import Consume, Deliver, Ended, Stop
@@ -28,7 +28,7 @@ class Channel:
     """One consumer that stays: what it is handed goes out as frames."""
 
     def __init__(
-        self, number: int, request: Consume, server: ServerContext, broker: AsyncBroker, outbox: Outbox
+        self, number: int, request: Consume, server: ServerContext, broker: AsyncBroker, outbox: FrameQueue
     ) -> None:
         self.number = number
         self.broker = broker
@@ -40,7 +40,7 @@ class Channel:
         self._sent = 0
         self._latest: deque[str] = deque(maxlen=request.credit)  # what is in flight is among these
         self._late: list[str] = []
-        self.consumer = Consumer(
+        self.consumer = AttachedConsumer(
             queue=request.queue,
             credit=request.credit,
             deliver=self._deliver,
@@ -122,7 +122,7 @@ class _Unseen(Collection[Any]):
 class Channels:
     """The channels of one connection, by number."""
 
-    def __init__(self, server: ServerContext, outbox: Outbox) -> None:
+    def __init__(self, server: ServerContext, outbox: FrameQueue) -> None:
         self._server = server
         self._outbox = outbox
         self._open: dict[int, Channel] = {}

@@ -21,7 +21,7 @@ from fairlane.server.interfaces.channels import Channels, going_down
 from fairlane.server.interfaces.grpc_calls import Call, Context
 from fairlane.server.interfaces.grpc_messages import receipts_of, write_deliveries, write_error, write_results
 from fairlane.server.interfaces.grpc_shapes import parsed, shaped
-from fairlane.server.interfaces.outbox import Outbox
+from fairlane.server.interfaces.outbox import BYTES_MAX, FRAMES_MAX, Frame, FrameQueue, payload_bytes
 from fairlane.verbs.errors import body_of, error_of
 from fairlane.verbs.messages import Results
 from fairlane.wire.frames import CONSUME, Consume, Deliver, Ended, Refused, Stop
@@ -50,13 +50,35 @@ async def consume(server: ServerContext, context: Context) -> None:
     context.set_trailing_metadata(call.trailing())
 
 
-class _Outbox(Outbox):
-    """Frames on their way to one client, as messages of protobuf."""
+class _Outbox(FrameQueue):
+    """Frames on their way to one client, as protobuf messages."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.write)
+        super().__init__()
         self._context = context
+        self._arrived = asyncio.Event()
         self._sent = asyncio.Event()
+        self._unsent_bytes = 0
+
+    def put(self, frame: Frame) -> None:
+        """Send a frame after all that were put before."""
+        super().put(frame)
+        self._arrived.set()
+        self._unsent_bytes += payload_bytes(frame)
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether the client keeps up with reading."""
+        return len(self._frames) <= FRAMES_MAX and self._unsent_bytes <= BYTES_MAX
+
+    async def run(self) -> None:
+        """Send what is put, until cancelled or the call has ended."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._frames:
+                await self._flush()
+            self._unsent_bytes = 0
 
     async def all_sent(self) -> None:
         """Wait until nothing is left to send."""
@@ -193,7 +215,7 @@ class _Consuming:
                 self._one_done.clear()
                 await self._one_done.wait()
             if not self._outbox.has_capacity:
-                await self._outbox.wait_for_capacity()
+                await self._outbox.all_sent()
         await asyncio.get_running_loop().create_future()  # it says no more, but still listens
 
     def _done(self, task: asyncio.Task[None]) -> None:

@@ -1,34 +1,33 @@
-"""What a connection of the stream still has to send: in order, many small frames in one message, and bounded.
+"""What a connection still has to send: frames in order, many small ones in one message, and bounded.
 
-Callbacks of the loop put frames here. One task sends them, or where the socket is direct they go at the end of the same
-pass of the loop, so that no other connection waits for a slow reader. When too much lies here (``has_capacity``), the
-connection reads no more calls, so that a slow reader slows down only itself.
+Callbacks of the loop put frames here, and the outbox writes them to the socket at the end of the same pass, so that no
+other connection waits for a slow reader. When too much lies here (``has_capacity``), the connection reads no more
+calls: a slow reader slows down only itself.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from fairlane.model.message import MessageView
-from fairlane.server.interfaces.asgi import DirectSocket, Send
+from fairlane.server.interfaces.asgi import DirectSocket
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.messages import MessageList
 from fairlane.wire.frames import Deliver
 
 Frame: TypeAlias = tuple[Any, ...] | msgspec.Struct
-"""A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its inside is encoded in one go."""
+"""A frame of ``wire.frames``, or a tuple that is encoded as one: cheaper, and its content is encoded in one go."""
 
 FRAMES_MAX: Final = 64
-"""Frames in one message: enough to be cheap, few enough that a reader gets to see the first soon."""
+"""Frames in one message: enough to be cheap, few enough that a reader sees the first one soon."""
 BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-def _payload_bytes(frame: Frame) -> int:
-    """Return how many bytes of payload a frame holds; all else that it holds is small."""
+def payload_bytes(frame: Frame) -> int:
+    """Return how many bytes of payload a frame holds. Everything else in it is small."""
     held: Any = frame if type(frame) is Deliver else frame[2] if type(frame) is tuple else None
     if type(held) in (Deliver, LeasedMessages):
         return sum([len(delivery.payload) for delivery in held.deliveries])
@@ -41,113 +40,72 @@ def _fitting(frames: list[Frame]) -> list[Frame]:
     """Return the first frames that go in one message, at least one."""
     size = 0
     for count, frame in enumerate(frames[:FRAMES_MAX]):
-        size += _payload_bytes(frame)
+        size += payload_bytes(frame)
         if count and size > BYTES_MAX:
             return frames[:count]
     return frames[:FRAMES_MAX]
 
 
-class Outbox:
-    """Frames on their socket to one client.
+class FrameQueue:
+    """Frames that have not been sent yet, in order."""
 
-    Attributes:
-        sends_many: whether frames may go together; the client has to have shown that it knows how.
-    """
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self) -> None:
         self._frames: list[Frame] = []
-        self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._unsent_bytes = 0
-        self._encode = msgspec.msgpack.Encoder().encode
-        self.sends_many = False
 
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before."""
         self._frames.append(frame)
-        self._arrived.set()
-        self._unsent_bytes += _payload_bytes(frame)
-        if len(self._frames) > FRAMES_MAX or self._unsent_bytes > BYTES_MAX:
-            self._room.clear()
 
-    async def wait_for_capacity(self) -> None:
-        """Wait until what was put has been taken by the connection."""
-        await self._room.wait()
-
-    @property
-    def has_capacity(self) -> bool:
-        """Whether the client keeps up with reading."""
-        return self._room.is_set()
-
-    def unsent(self) -> Iterator[Frame]:
-        """Return what has not been sent, and never will be."""
+    def unsent(self) -> list[Frame]:
+        """Return the frames that have not been sent, and never will be."""
         frames, self._frames = self._frames, []
-        return iter(frames)
+        return frames
 
     def take_out(self, frames: Sequence[Frame]) -> None:
-        """Do not send these."""
+        """Drop these frames."""
         unwanted = {id(frame) for frame in frames}
         self._frames = [frame for frame in self._frames if id(frame) not in unwanted]
 
     def waiting(self) -> list[Frame]:
-        """Return what has not been sent yet."""
+        """Return the frames that have not been sent yet."""
         return self._frames
 
-    async def run(self) -> None:
-        """Send what is put, until cancelled or the connection is gone."""
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._frames:
-                await self._flush()
-            self._unsent_bytes = 0
-            self._room.set()
 
-    def _next_batch(self) -> list[Frame]:
-        """Return the frames that go in the next message."""
-        if not self.sends_many:
-            return self._frames[:1]
-        return self._frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(self._frames)
+class Outbox(FrameQueue):
+    """Frames on their way to one client of the stream.
 
-    async def _flush(self) -> None:
-        batch = self._next_batch()
-        data = self._encode(batch if self.sends_many else batch[0])
-        del self._frames[: len(batch)]
-        if len(data) > BYTES_MAX:
-            self._room.clear()
-        try:
-            await self._send({"type": "websocket.send", "bytes": data})
-        except BaseException:
-            self._frames[:0] = batch  # it did not go, or nobody knows whether it did
-            raise
-
-
-class QuickOutbox(Outbox):
-    """Frames on their short socket to one client.
-
-    They are sent when ``call_soon`` calls back; ``on_capacity`` is told when there is room again.
+    Attributes:
+        sends_many: whether several frames may go in one message; the client has to have shown that it knows how.
     """
 
     def __init__(
         self,
-        send: Send,
         socket: DirectSocket,
         *,
         call_soon: Callable[[Callable[[], None]], object],
         on_capacity: Callable[[], None],
     ) -> None:
-        super().__init__(send)
-        self.socket = socket
+        """Start empty.
+
+        Args:
+            socket: where frames go.
+            call_soon: calls back at the end of the present pass of the loop.
+            on_capacity: called when more can be sent.
+        """
+        super().__init__()
+        self._socket = socket
         self._call_soon = call_soon
-        self._on_room = on_capacity
+        self._on_capacity = on_capacity
         self._is_scheduled = False
+        self._unsent_bytes = 0
+        self._written: list[Frame] = []
+        self._encode = msgspec.msgpack.Encoder().encode
+        self.sends_many = False
 
     def put(self, frame: Frame) -> None:
         """Send a frame after all that were put before, together with others of this pass."""
         self._frames.append(frame)
-        self._unsent_bytes += _payload_bytes(frame)
+        self._unsent_bytes += payload_bytes(frame)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self.flush)
@@ -157,22 +115,30 @@ class QuickOutbox(Outbox):
         """Whether the client keeps up with reading."""
         if not self._frames:
             return True
-        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self.socket.has_capacity)
+        return self._unsent_bytes <= BYTES_MAX and (len(self._frames) <= FRAMES_MAX or self._socket.has_capacity)
 
     def flush(self) -> None:
-        """Send as much as the connection takes."""
+        """Send as much as the socket takes."""
         self._is_scheduled = False
-        socket = self.socket
+        socket = self._socket
         while self._frames and socket.has_capacity and socket.is_open:
             batch = self._next_batch()
             data = self._encode(batch if self.sends_many else batch[0])
             del self._frames[: len(batch)]
+            self._written = batch
             socket.write(data)
         if not self._frames:
             self._unsent_bytes = 0
         if socket.has_capacity:
-            self._on_room()
+            self._on_capacity()
 
-    async def run(self) -> None:
-        """Wait to be cancelled: there is nothing that needs a task."""
-        await asyncio.get_running_loop().create_future()
+    def _next_batch(self) -> list[Frame]:
+        """Return the frames that go in the next message."""
+        if not self.sends_many:
+            return self._frames[:1]
+        return self._frames[:FRAMES_MAX] if self._unsent_bytes <= BYTES_MAX else _fitting(self._frames)
+
+    def unsent(self) -> list[Frame]:
+        """Return the frames that have not been sent, with those of a message that was not taken."""
+        written = self._written if self._socket.is_sending else []
+        return [*written, *super().unsent()]

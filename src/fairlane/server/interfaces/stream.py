@@ -1,9 +1,9 @@
 """The stream: one WebSocket, msgpack frames of ``wire.frames``, many calls in flight, deliveries pushed as they come.
 
-Our own server hands messages over by plain calls (``websocket``); under any other ASGI server one task reads and one
-sends. A call needs no task of its own: it is asked as it is read, and the engine's cycle that makes it durable answers
-it. Only what another node has to answer, or what opens or closes a channel, takes a task. Calls of one connection are
-asked in the order in which they came.
+Our own server hands messages over by plain calls (``websocket``); under any other ASGI server ``AsgiSocket`` does the
+same with two tasks. A call needs no task of its own: it is asked as it is read, and the engine's cycle that makes it
+durable answers it. Only what another node has to answer, or what opens or closes a channel, takes a task. Calls of one
+connection are asked in the order in which they came.
 
 Four limits bound what one connection can make the server hold. There are at most ``calls_max`` calls in flight, and
 ``_LOOKS_MAX`` whose answers may be large; a client that does not read its answers is not read from either; channels
@@ -25,9 +25,18 @@ from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import DIRECT_SOCKET, DirectSocket, Receive, Scope, Send, address_of, headers_of
+from fairlane.server.interfaces.asgi import (
+    DIRECT_SOCKET,
+    AsgiSocket,
+    DirectSocket,
+    Receive,
+    Scope,
+    Send,
+    address_of,
+    headers_of,
+)
 from fairlane.server.interfaces.channels import Channels
-from fairlane.server.interfaces.outbox import Frame, Outbox, QuickOutbox
+from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
@@ -115,11 +124,9 @@ class _Connection:
         self._address = address_of(scope)
         self._receive = receive
         self._send = send
-        self._socket: DirectSocket | None = scope.get("extensions", {}).get(DIRECT_SOCKET)
-        self._outbox = Outbox(send)
-        if self._socket is not None:
-            soon = server.observed.call_after_answers
-            self._outbox = QuickOutbox(send, self._socket, call_soon=soon, on_capacity=self._go_on)
+        self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
+        soon = server.observed.call_after_answers
+        self._outbox = Outbox(self._socket, call_soon=soon, on_capacity=self._go_on)
         self._channels = Channels(server, self._outbox)
         follows, is_forwarded = FOLLOWS in headers, FORWARDED in headers
         self._context = PLAIN
@@ -133,19 +140,19 @@ class _Connection:
         self._looks = 0
         self._pending: deque[Call] = deque()
         self._is_starting = False
-        self._one_done = asyncio.Event()
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
-        reading, sending = asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())
-        draining, watching = asyncio.create_task(self._drain()), asyncio.create_task(self._watch_key())
-        if isinstance(self._outbox, QuickOutbox):
-            self._outbox.socket.take(self._on_message, self._outbox.flush)
+        endings = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_key())]
+        if isinstance(self._socket, AsgiSocket):
+            endings.append(asyncio.create_task(self._socket.run()))
+        draining = asyncio.create_task(self._drain())
+        self._socket.take(self._on_message, self._outbox.flush)
         try:
-            await asyncio.wait((reading, sending, watching), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.is_over = True
-            tasks = (reading, sending, draining, watching, *self._tasks)
+            tasks = (*endings, draining, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -158,8 +165,7 @@ class _Connection:
         await self._close(_RESTART, "The server is shutting down.")
 
     async def _close(self, code: int, reason: str) -> None:
-        if isinstance(self._outbox, QuickOutbox):
-            self._outbox.flush()
+        self._outbox.flush()
         await _close(self._send, code, reason)
 
     async def _watch_key(self) -> None:
@@ -176,8 +182,7 @@ class _Connection:
     # --------------------------------------------------------------------------------------------------------- reading
 
     async def _read(self) -> None:
-        """Read the events of the ASGI server: all messages where there is no direct socket, else what is not binary."""
-        outbox = self._outbox
+        """Read the events of the ASGI server. Binary messages are among them only where the socket is not direct."""
         while True:
             event = await self._receive()
             if event["type"] == "websocket.disconnect":
@@ -186,27 +191,19 @@ class _Connection:
             if data is None:
                 await self._close(_UNSUPPORTED, "The stream takes msgpack in binary messages.")
                 return
-            refusal = self._take(data)
-            if refusal is not None:
-                await self._close(*refusal)
-                return
-            while self._pending or self._is_full():
-                if not outbox.has_capacity:
-                    await outbox.wait_for_capacity()
-                    self._start_pending()
-                else:
-                    self._one_done.clear()
-                    await self._one_done.wait()
+            self._on_message(data)
+            if isinstance(self._socket, AsgiSocket):
+                await self._socket.may_read.wait()
 
     def _on_message(self, data: bytes) -> None:
-        """Take a message that comes the direct way."""
+        """Take a message, and read no more for now if a limit is reached."""
         if self.is_over:
             return
         refusal = self._take(data)
         if refusal is not None:
             self.is_over = True
             self._start(self._close(*refusal))  # that ends the reading
-        elif (self._pending or self._is_full()) and self._socket is not None:
+        elif self._pending or self._is_full():
             self._socket.hold()
 
     def _is_full(self) -> bool:
@@ -218,8 +215,7 @@ class _Connection:
         """Start pending calls and read on, if a limit was what stopped that."""
         if self._pending:
             self._start_pending()
-        self._one_done.set()
-        if self._socket is not None and not self._pending and not self._is_full():
+        if not self._pending and not self._is_full():
             self._socket.resume()
 
     def _take(self, data: bytes) -> tuple[int, str] | None:

@@ -55,6 +55,11 @@ class QuickSocket(WebSocketsSansIOProtocol):
         """Whether anything can still be sent."""
         return not (self.disconnected or self.close_sent or self.transport.is_closing())
 
+    @property
+    def is_sending(self) -> bool:
+        """Return False: the transport takes every message at once."""
+        return False
+
     def write(self, message: bytes) -> None:
         """Send a message."""
         self.transport.writelines((head_of(len(message)), message))

@@ -134,16 +134,16 @@ def sample_queue(view: QueueView, windows: KeyWindows, weight_of: Callable[[Key]
     views = {each.key: each for each in view.keys}
     windows.hold(holds_of(view.keys), now_ms)
     weight_of = cache(weight_of)
-    shares = [_fair(views, windows, served, weight_of) for served in windows.served]
+    shares = [_entitled(views, windows, served, weight_of) for served in windows.served]
     summaries = [
         WindowSnapshot(
             span_ms=served.span_ms,
             covered_ms=served.covered_ms(now_ms),
             arrived=sum(arrived.totals),
             served=sum(served.totals),
-            jain=jain_index(windows.of(served, key) / fair for key, fair in fairs.items() if fair > 0),
+            jain=jain_index(windows.of(served, key) / share for key, share in entitled.items() if share > 0),
         )
-        for arrived, served, fairs in zip(windows.arrived, windows.served, shares, strict=True)
+        for arrived, served, entitled in zip(windows.arrived, windows.served, shares, strict=True)
     ]
     return QueueSample(view=view, windows=summaries, shares=shares, weight_of=weight_of)
 
@@ -157,10 +157,11 @@ def watched_queue(
     """
     views = {each.key: each for each in (*sample.view.keys, *others)}
 
-    def now(key: Key) -> KeySnapshot:
+    def snapshot(key: Key) -> KeySnapshot:
         columns = zip(windows.arrived, windows.served, sample.shares, strict=True)
         amounts = [
-            (windows.of(came, key), windows.of(went, key), round(fair.get(key, 0.0), 2)) for came, went, fair in columns
+            (windows.of(arrived, key), windows.of(served, key), round(entitled.get(key, 0.0), 2))
+            for arrived, served, entitled in columns
         ]
         return _key_snapshot(key, views.get(key), amounts, windows, sample.weight_of)
 
@@ -168,7 +169,7 @@ def watched_queue(
         name=sample.view.name,
         active_keys=sample.view.active_keys or 0,
         windows=sample.windows,
-        keys=[now(key) for key in _chosen(views, windows, keys_max=keys_max, match=match)],
+        keys=[snapshot(key) for key in _chosen(views, windows, keys_max=keys_max, match=match)],
         throttles=sample.view.throttles,
     )
 
@@ -188,7 +189,7 @@ def matches(key: Key, match: str) -> bool:
     return not match or match.lower() in (key if isinstance(key, str) else "/".join(key)).lower()
 
 
-def _fair(
+def _entitled(
     views: dict[Key, KeyView], windows: KeyWindows, served: Window, weight_of: Callable[[Key], int]
 ) -> dict[Key, float]:
     keys = {**views, **dict.fromkeys(windows.busiest(served, CONSIDERED_MAX))}

@@ -95,11 +95,12 @@ class KeyLabels:
         held = holds_of(view.keys)
         wanted: dict[Key, float] = dict(served.most_common(CONSIDERED_MAX))
         for each in view.keys:
+            # A key that a pause, a throttle or its cap holds back wants no more than it got: it is not starved.
             waiting = 0 if each.key in held else each.messages - each.leased
             wanted[each.key] = served[each.key] + waiting
         total = served.total() or 1
-        fair = entitlements(sum(served[key] for key in wanted), wanted, weight_of)
-        self._shares = {key: (served[key] / total, share / total) for key, share in fair.items()}
+        entitled = entitlements(sum(served[key] for key in wanted), wanted, weight_of)
+        self._shares = {key: (served[key] / total, share / total) for key, share in entitled.items()}
 
     def _row(self, key: Key, view: KeyView | None) -> KeyRow:
         share, entitled = self._shares.get(key, (0.0, 0.0))

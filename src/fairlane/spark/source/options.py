@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from fairlane.client.following import addresses_of
+from fairlane.client.cluster_transport import addresses_of
 from fairlane.errors import InvalidArgument
 from fairlane.journal.events import KINDS
 from fairlane.journal.schema import NAMES

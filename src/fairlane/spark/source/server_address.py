@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from fairlane.client import Client, Retries
-from fairlane.client.following import addresses_of
+from fairlane.client.cluster_transport import addresses_of
 from fairlane.client.transport.websocket import FOLLOWS
 from fairlane.errors import Disconnected, InvalidArgument
 from fairlane.spark.source.patience import Patience

@@ -14,7 +14,7 @@ from fairlane.model.message import NewMessage, Receipt
 from fairlane.verbs.leases import Ack, Extend, Lease, Nack
 from fairlane.verbs.messages import Cancel, Enqueue
 from fairlane.verbs.queues import PauseQueue, PurgeQueue
-from fairlane.wire.spreading import (
+from fairlane.wire.spread import (
     Piece,
     asking_order,
     cancel_pieces,

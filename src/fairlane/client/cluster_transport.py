@@ -40,7 +40,7 @@ _SECURE: Final = frozenset(("https", "wss"))
 Make = Callable[[str], WebSocketTransport]
 
 
-class FollowingTransport:
+class ClusterTransport:
     """Calls to whichever node owns the queue they are about; see ``Transport``.
 
     Attributes:

@@ -10,14 +10,11 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import msgspec
-
 from fairlane.client.retrying import is_passing
 from fairlane.client.transport.protocol import Reply
-from fairlane.errors import Closed, FairlaneError, QueueElsewhere, QueueNotFound, QueueSplit, RequestError
-from fairlane.verbs.messages import Enqueue
+from fairlane.errors import FairlaneError, RequestError
 from fairlane.verbs.verb import Shape
-from fairlane.wire.spreading import for_partition
+from fairlane.wire.spread import WHOLE_REFUSALS, for_partition, of_rows
 
 G = TypeVar("G", bound=Hashable)
 I = TypeVar("I")  # noqa: E741 - an item
@@ -25,8 +22,6 @@ R = TypeVar("R")
 
 _ITEMS_MAX = 1_000
 _SIZE_MAX = 4 << 20
-OF_ALL = (Closed, QueueNotFound, QueueElsewhere, QueueSplit)
-"""Refusals for which no single item can be at fault."""
 
 
 class Asked(NamedTuple):
@@ -40,16 +35,14 @@ class Asked(NamedTuple):
     hops: int = 0
     """How often it has been found that the queue is split otherwise."""
 
+    def of_rows(self, rows: Sequence[int]) -> Asked:
+        """Return the same request for some of its items."""
+        return self._replace(request=of_rows(self.request, rows))  # type: ignore[arg-type]  # it has items
+
     def of_partition(self, at: int) -> Asked:
         """Return what one partition is asked, if it is asked all of it."""
         whole: str = self.request.queue  # type: ignore[attr-defined] # it is about one
         return self._replace(request=for_partition(self.request, at), whole=whole)
-
-    def of_rows(self, rows: Sequence[int]) -> Asked:
-        """Return the same request for some of its items."""
-        name = "messages" if isinstance(self.request, Enqueue) else "receipts"
-        items = getattr(self.request, name)
-        return self._replace(request=msgspec.structs.replace(self.request, **{name: [items[row] for row in rows]}))
 
 
 class Carrier(Protocol):
@@ -62,7 +55,7 @@ class Carrier(Protocol):
         """Return the answer. It was sent before and came to nothing if there is an error ``after`` which this is."""
 
 
-class Gatherer(Generic[G, I, R]):
+class CallBatcher(Generic[G, I, R]):
     """Items of one group that come in one pass of the loop travel together."""
 
     def __init__(
@@ -176,7 +169,7 @@ class _Batch(Generic[G, I, R]):
 
     __slots__ = ("_gatherer", "_is_repeated", "asked", "group", "items", "replies", "size")
 
-    def __init__(self, gatherer: Gatherer[G, I, R], group: G) -> None:
+    def __init__(self, gatherer: CallBatcher[G, I, R], group: G) -> None:
         self._gatherer = gatherer
         self._is_repeated = False
         self.group = group
@@ -200,7 +193,7 @@ class _Batch(Generic[G, I, R]):
         self._gatherer.repeat(part, error)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        if isinstance(exception, RequestError) and not isinstance(exception, OF_ALL):
+        if isinstance(exception, RequestError) and not isinstance(exception, WHOLE_REFUSALS):
             if len(self.items) > 1:
                 self._gatherer.split(self)
                 return
