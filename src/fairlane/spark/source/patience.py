@@ -6,7 +6,7 @@ import threading
 import time
 
 from fairlane.client import Retries
-from fairlane.client.retrying import is_passing, pause_s
+from fairlane.client.retries import is_passing, pause_s
 from fairlane.errors import Closed, FairlaneError, StoreFenced
 
 
