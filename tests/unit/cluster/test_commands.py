@@ -36,7 +36,7 @@ def test_a_cluster_is_looked_at_and_changed() -> None:
             before, (to,) = cluster.owner("orders"), cluster.others("orders")
             shown = await ok(before, "cluster", "status")
             assert before.address in shown
-            assert "a (answers)" in shown
+            assert "a (this answer)" in shown
             assert "orders" in shown
             assert "goes to node" in await ok(before, "cluster", "move", "orders", to.name)
             await until(lambda: to.groups.has("orders"), "it has moved")

@@ -189,7 +189,7 @@ def test_an_internal_error_is_logged_and_reveals_only_its_type(
             async def broken(*_: object) -> None:
                 raise ZeroDivisionError("the secret")
 
-            monkeypatch.setattr(house.broker, "queues", broken)
+            monkeypatch.setattr(house.broker, "call", broken)
             answer = await house.post("queues/list")
             return answer.status_code, answer.text
 

@@ -1,4 +1,4 @@
-"""Streams over HTTP: deliveries as they come, and word that something has come."""
+"""Streams over HTTP: deliveries as they come, and events that messages are available."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 
 async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Send deliveries as they come, until the caller hangs up; then what it has not acked goes back."""
+    """Send deliveries as they come, until the caller disconnects; then what it has not acknowledged goes back."""
     await _subscribe(await exchange.request(Consume, "subscribe"), server, exchange, caller)
 
 
 async def subscribe_with_state(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Do the same, with the workflow state of each message."""
+    """Send deliveries with the workflow state of each message."""
     request = await exchange.request(Consume, "subscribeWithState")
     await _subscribe(msgspec.structs.replace(request, with_state=True), server, exchange, caller)
 
@@ -53,7 +53,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
 
     async def drain() -> None:
         await server.draining.wait()
-        deliveries._consumer.credit = 0  # what is in flight may still be acked
+        deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
         await server.closing.wait()
 
     with server.subscription():
@@ -64,7 +64,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
 
 
 async def first_of(*coroutines: object) -> None:
-    """Run all until one of them ends, and raise what it raised."""
+    """Run all until the first one ends, and raise what it raised."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -77,7 +77,7 @@ async def first_of(*coroutines: object) -> None:
 
 
 async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Send an event whenever messages have come to a queue, by enqueue, return or redrive. Nothing is leased."""
+    """Send an event whenever messages become available, by enqueue, return or redrive. This leases nothing."""
     queue = await _watched(exchange)
     server.tally.calls["watch"] += 1
     server.check_open()
@@ -104,14 +104,14 @@ async def _watched(exchange: Exchange) -> str:
         return (await exchange.request(WatchQueue, "watch")).queue
     queue = exchange.query("queue").get("queue")
     if queue is None:
-        raise InvalidArgument("A parameter says which queue: /v1/queue/watch?queue=orders.")
+        raise InvalidArgument("Missing parameter queue, as in /v1/queue/watch?queue=orders.")
     return queue
 
 
 @asynccontextmanager
 async def _arrivals(server: ServerContext, queue: str) -> AsyncIterator[asyncio.Event]:
     arrived = asyncio.Event()
-    arrived.set()  # what is there already is word too
+    arrived.set()  # messages that are there already count, too
 
     def listener(records: Sequence[AnyRecord]) -> None:
         if any(_is_arrival(record, queue) for record in records):
