@@ -1,9 +1,9 @@
 """The durable broker in one process: ``python -m benchmarks.broker [--quick] [--check]``.
 
-Everything durable is synced to disk before it counts. Baselines in the same run are raw RocksDB write batches of the
-same bytes, and the broker itself with all messages under one fairness key, which makes it a FIFO. Rates are the best of
-several runs that take turns, a second of wall time, or, where two ways through the broker are compared, of CPU time;
-ratios say more than rates on a shared machine.
+A message counts after it is synced to disk. The baselines of the same run are raw RocksDB write batches of the same
+bytes, and the broker with all messages under one fairness key, which makes it a FIFO. Rates are the best of several
+interleaved runs, per second of wall time, or of CPU time where two ways through the broker are compared. On a shared
+machine ratios say more than rates.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def best(works: Sequence[BrokerMetrics], repeats: int) -> list[float]:
-    """Return the best rate of each, taking turns."""
+    """Return the best rate of each, in interleaved runs."""
     found = [0.0] * len(works)
     for _ in range(repeats):
         for at, work in enumerate(works):
@@ -81,7 +81,7 @@ def batches(keys: Sequence[str]) -> list[list[NewMessage]]:
 
 
 def raw_rocksdb(count: int) -> float:
-    """Put payloads in synced batches, one value a message: what a hand-written store would do first."""
+    """Put payloads in synced batches, one value per message, as a hand-written store would."""
     with tempfile.TemporaryDirectory() as folder:
         database = Rdict(folder, RocksOptions(raw_mode=True))
         begun = time.perf_counter()
@@ -97,7 +97,7 @@ def raw_rocksdb(count: int) -> float:
 
 
 def in_broker(work: Callable[[AsyncBroker], object], **policy: object) -> float:
-    """Run something in a fresh broker on disk."""
+    """Run a benchmark in a fresh broker on disk."""
 
     async def run() -> float:
         with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ def compare_with_rocksdb(report: Report, options: Options) -> None:
 
 
 async def lateness(broker: AsyncBroker, *, todo: list[list[NewMessage]]) -> float:
-    """Let leases end while the broker is as busy as it can be, and return the worst delay in ms of a redelivery."""
+    """Return the longest delay of a redelivery, in ms, while leases expire in a saturated broker."""
     await broker.create_queue("timed", {"visibility_timeout_ms": 50, "max_attempts": 0, "backoff_ms": 0})
     await broker.enqueue_many("timed", [NewMessage(payload=b"x", fairness_key=f"key-{at}") for at in range(BATCH)])
     worst = 0.0
@@ -245,7 +245,7 @@ ALL_SAID = NewMessage(payload=b"x", headers=HEADERS, fairness_key="acme", weight
 
 
 def enqueue_cost(count: int, message: NewMessage, **policy: object) -> float:
-    """Return messages a CPU second through the enqueue path, in memory."""
+    """Return messages per CPU second through the enqueue path, in memory."""
     broker = SteppedBroker()
     broker.create_queue("work", policy)
     messages = [message] * BATCH
@@ -280,7 +280,7 @@ def compare_hooks(report: Report, options: Options) -> None:
 
 
 def measure_a_million(report: Report, options: Options) -> None:
-    """Let other processes hold 10 000 and a million messages, since memory is only seen from a fresh start."""
+    """Measure 10 000 and a million messages in other processes, because only a fresh process shows its memory."""
     report.heading("Messages that wait, with payloads on disk")
     rows = []
     measured: list[Sizes] = []

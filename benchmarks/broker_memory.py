@@ -1,4 +1,4 @@
-"""One process that fills a broker or recovers it, and says what that took: ``broker`` runs it."""
+"""Fills or recovers a broker in a process of its own and prints time and memory; ``benchmarks.broker`` runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a process took."""
+    """Time and memory of a process."""
 
     resident_mb: float
     seconds: float
@@ -33,7 +33,7 @@ def resident_mb() -> float:
 
 
 def fill(path: str, count: int) -> None:
-    """Enqueue so many messages of 1 KB for a thousand tenants."""
+    """Enqueue messages of 1 KB for a thousand tenants."""
     payload = bytes(range(256)) * 4
     with open_broker(BrokerConfig(path=path, durability="os")) as broker:
         broker.create_queue("work")
@@ -49,7 +49,7 @@ def fill(path: str, count: int) -> None:
 
 
 def recover(path: str, count: int) -> None:
-    """Open the broker, and see that all messages are there."""
+    """Open the broker and check that all messages are there."""
     with open_broker(BrokerConfig(path=path)) as broker:
         assert broker.queue("work").waiting == count
         print(resident_mb(), end=" ")

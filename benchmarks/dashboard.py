@@ -1,11 +1,11 @@
-"""What it costs a busy server to be watched: ``python -m benchmarks.dashboard [--quick] [--check]``.
+"""The cost of watching a busy server: ``python -m benchmarks.dashboard [--quick] [--check]``.
 
-A real server with 10 000 active fairness keys gets as much work as a client can send it. In every other slice of the
-run somebody looks at the queue through the live feed, as the dashboard does; the slices in between are the baseline.
-Rates are messages from enqueue to ack in a second of the server's CPU time, and their ratio is what is left of them
-when somebody looks. A server that is not as busy as it can be looks more often for its CPU time: ``busy`` tells.
-Slices are short and many, because who shares the machine makes more of a difference from one to the next than a viewer.
-Messages have no dedup ids, which would fill their window while it runs.
+A real server with 10 000 active fairness keys gets as much work as a client can send. In every other slice of the run a
+viewer reads the live feed of the queue, as the dashboard does; the slices in between are the baseline. Rates are
+messages from enqueue to ack per second of the server's CPU time, and their ratio is what remains with a viewer. A
+server that is not saturated samples more often per CPU second; ``busy`` shows how saturated it was. Slices are short
+and many, because other work on the machine varies more between slices than a viewer costs. Messages have no dedup ids,
+which would fill their window during the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAYLOAD = random.Random(1).randbytes(256)
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What came of a slice: messages that were acked, and CPU seconds of the server."""
+    """The result of a slice: acknowledged messages, and CPU seconds of the server."""
 
     acked: int
     cpu_s: float
@@ -46,7 +46,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A slice in which somebody looked, and the one after it."""
+    """A slice with a viewer, and the one after it without."""
 
     watched: Slice
     alone: Slice
@@ -59,12 +59,12 @@ class Pair:
 
 @dataclass(slots=True)
 class Load:
-    """Producers and consumers that keep a server busy, and how many messages they have brought to their ack."""
+    """Producers and consumers that keep a server busy, and the number of messages acknowledged so far."""
 
     client: AsyncClient
     acked: int = 0
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
-    """So many batches may be ahead of the consumers, so that the backlog stays as it is."""
+    """The number of batches that may be ahead of the consumers, which keeps the backlog constant."""
 
     async def produce(self, batches: list[list[NewMessage]]) -> None:
         for batch in cycle(batches):
@@ -102,7 +102,7 @@ async def loaded(client: AsyncClient) -> AsyncIterator[Load]:
 
 @asynccontextmanager
 async def watched(address: str, *, by_somebody: bool) -> AsyncIterator[list[int]]:
-    """Let somebody look, or nobody. Yields the sizes of what it is shown."""
+    """Attach a viewer, or none. Yields the sizes of the snapshots it receives."""
     shown: list[int] = []
 
     async def look() -> None:
@@ -118,7 +118,7 @@ async def watched(address: str, *, by_somebody: bool) -> AsyncIterator[list[int]
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU seconds of a process, of all of its threads."""
+    """Return the CPU seconds of a process with all its threads."""
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{process}/task").glob("*/schedstat")) / 1e9
 
 
@@ -160,7 +160,7 @@ def compare(report: Report, options: Options) -> None:
 
 
 def together(slices: Iterable[Slice]) -> float:
-    """Return messages a CPU second over several slices."""
+    """Return messages per CPU second over several slices."""
     known = list(slices)
     return sum(each.acked for each in known) / sum(each.cpu_s for each in known)
 

@@ -1,8 +1,8 @@
 """A noisy and a quiet tenant of a real server: ``python -m benchmarks.neighbours [--quick] [--check]``.
 
 One tenant floods a queue with 20 000 messages; then another sends 100, and later some one by one. A consumer handles
-1 000 messages a second in all, paced by the clock. Told is how long the quiet tenant's messages wait, from the call of
-enqueue to the handler, in fair order and, as the baseline in the same run, first in first out: with one key for all.
+1 000 messages a second in total, paced by the clock. The result is how long the quiet tenant's messages wait, from the
+call of enqueue to the handler: in fair order, and, as the baseline of the same run, with one key for all (FIFO).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUIET = 100
 PER_SECOND = 1_000
 BATCH = 1_000
 CREDIT = 3
-"""Enough to be busy at 1 000 a second; each message more that a consumer holds is 1 ms more for who comes next."""
+"""Enough to be busy at 1 000 a second; each additional message delays the next one by 1 ms."""
 FIFO_CREDIT = 64
 PAYLOAD = bytes(1_000)
 NOISY, CALM = "noisy", "quiet"
@@ -43,7 +43,7 @@ class Waits:
 
 
 class Consumer:
-    """Handles so many messages a second, and tells whoever waits for one when it was handled."""
+    """Handles messages at a fixed rate, and reports when each was handled."""
 
     def __init__(self, client: AsyncClient, credit: int) -> None:
         self._client = client
@@ -53,12 +53,12 @@ class Consumer:
         self._handled: dict[str, asyncio.Future[float]] = {}
 
     def handled(self, message_id: str) -> asyncio.Future[float]:
-        """Return the instant at which a message is handled, when it is."""
+        """Wait until a message is handled, and return that instant."""
         return self._handled.setdefault(message_id, asyncio.get_running_loop().create_future())
 
     @property
     def rate(self) -> float:
-        """How many were handled in a second so far."""
+        """The rate so far, in messages per second."""
         return self._count / (time.perf_counter() - self._begun)
 
     async def run(self) -> None:

@@ -1,8 +1,8 @@
 """Several nodes over one PostgreSQL, as ``benchmarks.stores`` measures them: two against one, a split, takeovers.
 
-Nodes are real server processes and clients real ones, each queue with a client process of its own. Where nodes, clients
-and PostgreSQL do not find a core each, two nodes can't be quicker than one, so that what counts then is what a message
-costs: if it costs two nodes no more CPU than one, two do twice as much where there are cores for them.
+Nodes and clients are real processes, with one client per queue. On a machine without a core for each node, client and
+PostgreSQL, two nodes cannot be faster than one. There the benchmark judges the cost per message: if a message costs two
+nodes no more CPU than one, they handle twice as much where there are enough cores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.kit.servers.nodes import Cluster, Node
 from tests.kit.servers.stores import PostgresServer
 
 WARM = 100
-"""So many messages go through each queue before anything is measured."""
+"""The number of messages that go through each queue before the measurement."""
 TENANTS = 10
 PAYLOAD = random.Random(1).randbytes(1024)
 IN_FLIGHT = 4
@@ -61,12 +61,12 @@ class Work:
 
 APART = Work("two queues, batches of 100", ("one", "two"), batch=100, goal=1.5)
 HOT = Work("one queue, split over two nodes, batches of 500", ("hot", "hot"), batch=500, goal=1.1)
-"""A batch has something for each partition, and what is asked more often with less costs more: batches are large."""
+"""Batches are large because each one is divided among the partitions, and small requests cost more per message."""
 
 
 @dataclass(slots=True)
 class Share:
-    """What a number of nodes gave: messages a second, and of CPU seconds for a thousand messages whose."""
+    """The result for a number of nodes: messages per second, and CPU seconds per thousand messages by process."""
 
     rate: float
     nodes_cpu: float
@@ -131,7 +131,7 @@ def _share(server: PostgresServer, nodes: int, work: Work, *, namespace: str, co
 
 
 async def _place(cluster: Cluster, work: Work) -> None:
-    """Make the queues, each at a node of its own if there are two; one that is hot is split over them."""
+    """Create the queues, each on its own node if there are two; split a hot one over both."""
     async with AsyncClient(cluster.addresses) as client:
         names = list(dict.fromkeys(work.queues))
         for queue in names:
@@ -145,7 +145,7 @@ async def _place(cluster: Cluster, work: Work) -> None:
 
 
 def _work(addresses: str, queue: str, batch: int, count: int) -> float:
-    """Send and handle so many messages, and return the CPU seconds that took."""
+    """Send and handle messages, and return the CPU seconds used."""
     begun = time.process_time()
     asyncio.run(_send_and_handle(addresses, queue, batch, count))
     return time.process_time() - begun
@@ -174,7 +174,7 @@ async def _send_and_handle(addresses: str, queue: str, size: int, count: int) ->
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Return the CPU seconds that processes have had so far, of those that are there."""
+    """Return the CPU seconds that the running processes have used so far."""
     total = 0
     for pid in pids:
         try:

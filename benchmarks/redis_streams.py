@@ -87,7 +87,7 @@ async def add_one_at_a_time(client: Client, payload: bytes, count: int) -> float
 
 
 def rates(payload: bytes, count: int) -> dict[str, float]:
-    """Return how many messages a second Redis takes in, and gives out and forgets."""
+    """Return the messages per second that Redis accepts, and delivers and acknowledges."""
 
     async def once(port: int) -> dict[str, float]:
         client = await connected(port)

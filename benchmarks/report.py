@@ -1,4 +1,4 @@
-"""What every benchmark needs: options, fair timing in one run, a table, and goals that can be checked."""
+"""Shared parts of the benchmarks: options, interleaved timing, tables, and goals that can be checked."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to run: ``quick`` ends within 50 s, ``check`` makes a missed goal an error."""
+    """Options of a run: ``quick`` takes at most 50 s, ``check`` makes a missed goal an error."""
 
     quick: bool
     check: bool
 
     @property
     def repeats(self) -> int:
-        """How often each measurement is taken; the best one counts, since noise only ever slows."""
+        """The number of repetitions; the best one counts, because noise only ever slows."""
         return 3 if self.quick else 9
 
 
 def parse_options(description: str) -> Options:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
+    parser.add_argument("--quick", action="store_true", help="take at most 50 seconds")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     arguments = parser.parse_args()
     return Options(quick=arguments.quick, check=arguments.check)
 
 
 Work = Callable[[], int]
-"""Does some work and returns how many items it moved."""
+"""Does some work and returns the number of items moved."""
 
 
 def rates(works: Sequence[Work], repeats: int) -> list[float]:
-    """Return the best rate of each work, in items per CPU second; they take turns, so that noise hits all alike."""
+    """Return the best rate of each work, in items per CPU second, from interleaved runs that share all noise."""
     best = [0.0] * len(works)
     for _ in range(repeats):
         for at, work in enumerate(works):
@@ -54,7 +54,7 @@ def rates(works: Sequence[Work], repeats: int) -> list[float]:
 
 @dataclass(slots=True)
 class Report:
-    """Tables and goals, printed as they come in."""
+    """Tables and goals, printed as they arrive."""
 
     options: Options
     console: Console = field(default_factory=lambda: Console(width=120))
@@ -76,7 +76,7 @@ class Report:
     def goal(
         self, what: str, *, measured: float, least: float = -math.inf, most: float = math.inf, unit: str = ""
     ) -> None:
-        """Tell whether a goal is reached: the measured value must be at least ``least``, or at most ``most``."""
+        """Print whether a goal is reached: the value must be at least ``least``, or at most ``most``."""
         is_reached = least <= measured <= most
         mark = "[green]reached[/green]" if is_reached else "[red]missed [/red]"
         wanted = f"goal {least:g}" if most == math.inf else f"goal at most {most:g}"
@@ -85,12 +85,12 @@ class Report:
             self.missed.append(what)
 
     def not_run(self, what: str) -> None:
-        """Tell that nothing is known of a goal, since ``--quick`` is too small for it."""
+        """Print that a goal was not measured, because ``--quick`` is too small for it."""
         self.console.print(f"  not run with --quick: {what}")
         self.unknown.append(what)
 
     def finish(self) -> None:
-        """Say how many goals were missed, and fail if that was asked for."""
+        """Print the missed goals, and exit with 1 if ``--check`` was given."""
         reached = "All goals reached." if not self.unknown else "All goals reached that were run."
         self.console.print(f"\nMissed: {', '.join(self.missed)}." if self.missed else f"\n{reached}")
         sys.exit(1 if self.missed and self.options.check else 0)

@@ -1,4 +1,4 @@
-"""The fair scheduler against a plain FIFO: ``python -m benchmarks.scheduler [--quick] [--check]``.
+"""The fair scheduler compared with a plain FIFO: ``python -m benchmarks.scheduler [--quick] [--check]``.
 
 Both move the same item objects, a batch out and the same batch back in, with a standing backlog. Rates are per second
 of CPU time on one core; "x FIFO" compares within this run.
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def arrivals(keys: int, *, is_mixed: bool, nested: bool = False) -> list[Item]:
-    """Return a backlog as it would arrive: keys at random, each item made when it comes."""
+    """Return a backlog as it would arrive: random keys, each item created when it arrives."""
     chance = random.Random(keys)
     names = [f"tenant-{number}" for number in range(keys)] * max(4, min(1_000, 20_000 // keys))
     chance.shuffle(names)
@@ -101,7 +101,7 @@ def compare_with_fifo(report: Report, options: Options) -> None:
 
 
 def compare_throttled(report: Report, options: Options) -> None:
-    """What 9,000 throttled keys cost 1,000 others that are not."""
+    """Measure what 9,000 throttled keys cost 1,000 others."""
     count = 150_000 if options.quick else 400_000
     free = arrivals(1_000, is_mixed=False)
     alone = kernel_with(free)
@@ -120,7 +120,7 @@ def compare_throttled(report: Report, options: Options) -> None:
 
 
 def compare_idle(report: Report, options: Options) -> None:
-    """What a million known but idle keys cost a pick: a long backlog is taken, which is all that is timed."""
+    """Measure what a million idle keys cost a pick. Only taking a long backlog is timed."""
     count = 100_000 if options.quick else 200_000
     alone: Kernel[Item] = Kernel()
     beside = kernel_with([Item(f"idle-{number}") for number in range(MILLION)], idle_keys_max=2 * MILLION)
@@ -147,7 +147,7 @@ def taking(kernel: Kernel[Item], count: int) -> int:
 
 
 def compare_kinds_of_key(report: Report, options: Options) -> None:
-    """The short way through the kernel against the long one, and batches against single calls."""
+    """Compare the short path through the kernel with the long one, and batches with single calls."""
     count = 40_000 if options.quick else 150_000
     plain = arrivals(100, is_mixed=False)
     throttled = [Item(item.key, throttles=["unlimited"]) for item in plain]
@@ -167,7 +167,7 @@ def compare_kinds_of_key(report: Report, options: Options) -> None:
 
 
 def compare_faces(report: Report, options: Options) -> None:
-    """The faces against the queues of the standard library, one producer and one consumer."""
+    """Compare the front ends with the queues of the standard library, with one producer and one consumer."""
     count = 10_000 if options.quick else 40_000
     works = [
         lambda: through_queue(count),

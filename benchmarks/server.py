@@ -1,8 +1,8 @@
 """A real server and a Python client in two processes on loopback: ``python -m benchmarks.server [--quick] [--check]``.
 
-Payloads have 1 KB, everything is synced to disk before it counts, and fairness is on: ten tenants. Baselines in the
-same run are a bare ASGI echo on the same web server, and Redis Streams with ``appendfsync always`` where a Redis is
-installed. Rates are per second of wall time, the best of several runs; ratios say more on a shared machine.
+Payloads have 1 KB, a message counts after it is synced to disk, and ten tenants share the queue. The baselines of the
+same run are a bare ASGI echo on the same web server, and Redis Streams with ``appendfsync always`` if Redis is
+installed. Rates are per second of wall time, the best of several runs; on a shared machine ratios say more.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def compare_rates(report: Report, options: Options) -> None:
 
 
 async def latency(client: AsyncClient, count: int) -> list[float]:
-    """Return how long each message takes from the call of enqueue to the handler, in ms, at 200 a second."""
+    """Return the latency of each message from the call of enqueue to the handler, in ms, at 200 a second."""
     waits: list[float] = []
     sent: dict[bytes, float] = {}
 

@@ -1,8 +1,8 @@
-"""What grows with the sizes of a cluster: ``python -m benchmarks.sizes [--quick]``. It has no goals.
+"""How costs grow with the size of a cluster: ``python -m benchmarks.sizes [--quick]``. It has no goals.
 
-Nodes that do nothing but live, with groups that nobody uses: what that costs them and PostgreSQL. A queue with more and
-more messages that is moved by hand, and whose owner is killed. Many queues in few groups. All of it are real server
-processes over one PostgreSQL on this machine.
+It measures what idle nodes with unused groups cost themselves and PostgreSQL; how long it takes to move a queue with
+more and more messages, or to take it over when its owner is killed; and many queues in few groups. All nodes are real
+server processes over one PostgreSQL on this machine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def measure_idle(report: Report, options: Options, server: PostgresServer) -> No
 
 
 async def _make_queues(cluster: Cluster, count: int) -> float:
-    """Make queues, wait until all have an owner, and return the seconds it took."""
+    """Create queues, wait until all have an owner, and return the seconds that took."""
     begun = time.perf_counter()
     async with client_of(cluster) as client:
         for number in range(count):

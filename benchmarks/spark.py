@@ -1,12 +1,12 @@
-"""All that is promised of Spark, in one session: ``python -m benchmarks.spark [--quick] [--check]``.
+"""Everything on Spark, in one session: ``python -m benchmarks.spark [--quick] [--check]``.
 
-First Spark against a live server on the same machine, then the tables of the pipeline, then what-if.
+It measures the data source with a live server on the same machine, then the pipeline's tables, then what-if.
 
-The journal is read into Spark, a queue is consumed and a queue is written, each from and to a real server process that
-shares the cores, on two threads of a local Spark. Messages have 1 KB and everything is synced to disk. The baseline in
-the same run makes the same Arrow rows inside the tasks, so it is what Spark could take without any server. Rates are
-rows per second of wall time. What Spark needs to plan a batch job counts; of a stream the first batch does not, in
-which Python workers start. The best of several runs counts.
+Spark, with two local threads, reads the journal, consumes a queue and writes a queue of a real server process that
+shares the cores. Messages have 1 KB and every commit is synced to disk. The baseline of the same run creates the same
+Arrow rows inside the tasks, which is what Spark could handle without a server. Rates are rows per second of wall time.
+Planning a batch job counts; the first batch of a stream, in which Python workers start, does not. The best of several
+runs counts.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def write(spark: SparkSession, place: str, count: int) -> None:
 
 
 class Generated(DataSource):
-    """Makes rows of the same columns inside the tasks."""
+    """Creates rows of the same columns inside the tasks."""
 
     @classmethod
     def name(cls) -> str:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.spark_tables [--check]
 
-A stretch of traffic goes through a real broker on a fake clock, and its journal is repeated, one stretch after the
-other, until it is as long as it is to be: a day, at its fullest. A run over one stretch before warms Spark up, as a
-pipeline that goes on is warm. The time is that of a whole run: segments are taken in, all tables made and put in place.
-With ``--quick`` nothing is measured: on a journal that small, time goes into compiling plans and not into events.
+A stretch of traffic goes through a real broker on a fake clock. Its journal is repeated until it has the wanted length,
+a day at most. A first run over one stretch warms Spark up, as a running pipeline is warm. The time is that of a whole
+run: taking in segments, building all tables and publishing them. ``--quick`` measures nothing, because on a journal
+that small the time goes into compiling plans and not into events.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fairlane.testing.traffic_drive import make_journal
 SIZES = (500_000, 5_000_000)
 GOAL_S = 90.0
 SESSION = {**CONF, "spark.driver.memory": "3g"}
-"""What a session for this is set to."""
+"""Settings of the Spark session."""
 TRAFFIC = replace(EVENTFUL, messages=15_750, span_ms=740_000)
 STRETCH = 50_000
-"""How many events it makes, nearly."""
+"""The approximate number of events per stretch."""
 STRETCH_MS = 864_000
 _START_MS = 1_767_225_600_000  # 2026-01-01
 _SEGMENT = 250_000
@@ -46,7 +46,7 @@ _INSTANTS = ("at_ms", "due_ms", "deadline_ms", "expires_ms")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How long all tables of a journal took."""
+    """The time for all tables of a journal."""
 
     events: int
     seconds: float
@@ -78,7 +78,7 @@ def report_to(report: Report, options: Options, spark: SparkSession) -> None:
 
 
 def measure(spark: SparkSession, sizes: Sequence[int], folder: Path) -> list[Result]:
-    """Make all tables of journals of some sizes, and return how long each took."""
+    """Build all tables of journals of several sizes, and return the times."""
     stretch = make_stretch(folder / "stretch")
     found = []
     for events in sizes:
@@ -93,7 +93,7 @@ def measure(spark: SparkSession, sizes: Sequence[int], folder: Path) -> list[Res
 
 
 def exponent(results: Sequence[Result]) -> float:
-    """Return how the time grows with the events: 1 is linear."""
+    """Return the exponent with which time grows with the events; 1 is linear."""
     least, most = results[0], results[-1]
     return math.log(most.seconds / least.seconds) / math.log(most.events / least.events)
 
@@ -108,7 +108,7 @@ def make_stretch(folder: Path) -> pa.Table:
 
 
 def repeat(stretch: pa.Table, folder: Path, *, times: int) -> None:
-    """Write the journal of so many stretches as sealed segments."""
+    """Write the journal of several stretches as sealed segments."""
     folder.mkdir(parents=True)
     first, held = 1, []
     for at, part in enumerate(_repeated(stretch, times)):
@@ -121,7 +121,7 @@ def repeat(stretch: pa.Table, folder: Path, *, times: int) -> None:
 
 
 def _repeated(stretch: pa.Table, times: int) -> Iterator[pa.Table]:
-    """Yield the events of each stretch, later by one length of it each time, under numbers of their own."""
+    """Yield the events of each stretch, shifted in time and with their own sequence numbers."""
     known = stretch["message_id"]
     numbers = pa.array([None if each is None else int(each, 16) for each in known.to_pylist()], pa.int64())
     began_ms = pc.min(stretch["at_ms"]).as_py()

@@ -1,4 +1,4 @@
-"""The traffic whose journals the benchmarks of the tables and of what-if read."""
+"""The traffic behind the journals of the table and what-if benchmarks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL: Final = Traffic(
     throttled_part=0.05,
     deadline_part=0.01,
 )
-"""All that a queue can do, in parts as they are usual."""
+"""Traffic that uses every feature, in usual proportions."""
 PLAIN: Final = Traffic(
     tenants=FULL.tenants,
     consumers=FULL.consumers,
@@ -26,8 +26,8 @@ PLAIN: Final = Traffic(
     poison_part=0.0,
     delayed_part=0.0,
 )
-"""As many tenants and consumers, with keys and costs alone."""
+"""The same number of tenants and consumers, with keys and costs only."""
 EVENTFUL: Final = replace(
     FULL, tenants=300, failing_part=0.05, poison_part=0.005, throttled_part=0.1, deadline_part=0.05
 )
-"""More of what tables tell of: failures, throttling, deadlines."""
+"""More failures, throttling and deadlines, which fill the tables."""

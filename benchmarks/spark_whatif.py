@@ -1,9 +1,9 @@
-"""What-if: how fast the broker's own scheduler plays a journal, and what a second core gives a sweep.
+"""What-if: how fast the broker's own scheduler replays a journal, and how much a second core speeds up a sweep.
 
     python -m benchmarks.spark_whatif [--quick] [--check]
 
 The journal is that of a real broker on a fake clock, under traffic that uses everything: weights, true costs,
-priorities, throttles, a cap, delays, deadlines and retries. A sweep of 16 policies is run in one task and in two.
+priorities, throttles, a cap, delays, deadlines and retries. A sweep of 16 policies runs in one task and in two.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The broker on PostgreSQL and S3: ``python -m benchmarks.stores [--quick] [--check]``.
 
-PostgreSQL is one of its own, with fsync, in a temporary folder. The baseline in the same run, on the same server, is a
-hand-written queue: a table, batches by ``UNNEST``, claims by ``FOR UPDATE SKIP LOCKED`` with a lease, acks by
-``DELETE``; it knows no tenants. It has a connection for each request in flight, the broker has one in all. Then two
-nodes are compared with one, and owners are killed (see ``benchmarks.nodes``). S3 is SeaweedFS on loopback; there the
-number of PUTs says more than the rate, since each costs money.
+PostgreSQL runs with fsync in a temporary folder. The baseline on the same server is a hand-written queue: a table,
+batches by ``UNNEST``, leases by ``FOR UPDATE SKIP LOCKED``, acks by ``DELETE``. It has no tenants, and one connection
+per request in flight; the broker has a single connection. Then two nodes are compared with one, and owners are killed
+(see ``benchmarks.nodes``). S3 is SeaweedFS on loopback. There the number of PUTs matters more than the rate, because
+each one costs money.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAYLOAD = random.Random(1).randbytes(1024)
 WINDOWS_MS = (10, 100, 1_000)
 PRODUCERS, CONSUMERS = 32, 16
 TRICKLE = 500
-"""Messages that come in a second, one by one."""
+"""Messages per second that arrive one by one."""
 BUCKET = "benchmarks"
 
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 @dataclass(slots=True)
 class Pace:
-    """Messages a second, of one run."""
+    """Messages per second of one run."""
 
     enqueued: float
     served: float
@@ -180,7 +180,7 @@ def compare_with_skip_locked(report: Report, options: Options, server: PostgresS
 
 
 def best_paces(runs: list[Callable[[], Awaitable[Pace]]], *, repeats: int) -> list[Pace]:
-    """Return the best of each; they take turns, so that noise hits all alike."""
+    """Return the best of each, in interleaved runs, so that noise affects all alike."""
     found = [Pace(0.0, 0.0) for _ in runs]
     for _ in range(repeats):
         for at, run in enumerate(runs):
@@ -194,7 +194,7 @@ def best_paces(runs: list[Callable[[], Awaitable[Pace]]], *, repeats: int) -> li
 
 
 class CountingBucket(S3Bucket):
-    """A bucket that counts what is written to it."""
+    """A bucket that counts its writes."""
 
     puts = 0
 
@@ -209,7 +209,7 @@ class CountingBucket(S3Bucket):
 
 @dataclass(slots=True)
 class Window:
-    """What a window gave: messages a second, PUTs for a thousand messages, the median of an enqueue in ms."""
+    """The result for a window: messages per second, PUTs per thousand messages, median enqueue time in ms."""
 
     rate: float
     puts: float
@@ -231,12 +231,12 @@ class S3Load:
         self._delays.append(time.perf_counter() - asked)
 
     async def send_all(self, todo: list[list[NewMessage]]) -> None:
-        """Send batch after batch, as quickly as they are answered."""
+        """Send batches as fast as they are answered."""
         while todo:
             await self.enqueue(todo.pop())
 
     async def send_evenly(self) -> None:
-        """Send one message after the other at an even rate, whether or not they are answered."""
+        """Send single messages at a constant rate, answered or not."""
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for at in range(self._count):
@@ -257,7 +257,7 @@ class S3Load:
 
 
 async def run_window(bucket: CountingBucket, *, window_ms: int, count: int, seconds: int) -> tuple[Window, Window]:
-    """Return what a window gives as fast as it goes, and with messages that trickle in."""
+    """Return the results of a window at full speed and with messages that trickle in."""
     async with await opened(S3Store(bucket, window_ms=window_ms), cycle_events_max=50_000) as broker:
         await broker.create_queue("work")
         load, todo = S3Load(broker, count=count, window_ms=window_ms), batches(count)

@@ -1,7 +1,7 @@
-"""A server with a noisy tenant, quiet ones, a throttled and a capped one, to be looked at in a browser.
+"""A server with one noisy tenant, quiet ones, a throttled and a capped one, to watch in a browser.
 
-It says where to look, and works until Ctrl-C, or for three seconds where nobody sits at a terminal. Everything is in
-memory, and gone with it.
+It prints the dashboard's address and runs until Ctrl-C, or for three seconds without a terminal. Everything is in
+memory.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from fairlane.client import AsyncClient, NewMessage
 
 TENANTS = {"acme": 300, "bakery": 25, "school": 20, "clinic": 15, "post": 9, "museum": 6}
-"""How many messages a second each of them sends."""
+"""Messages per second that each tenant sends."""
 POLICY = {
     "fairness_key_from": "header:tenant",
     "throttles_from": ["smtp-{tenant}"],
@@ -30,7 +30,7 @@ TICK_S = 0.1
 TRIAL_S = 3
 WORKERS = ("mail-worker-1", "mail-worker-2")
 RATE = 60
-"""So many messages a worker handles in a second: both together less than acme alone sends."""
+"""Messages per second that a worker handles; both workers together handle less than acme alone sends."""
 ON_ENQUEUE = """
 function on_enqueue(msg)
   return { fairness_key = msg.headers["tenant"], cost = msg.payload_size > 1000 and 5 or 1 }
@@ -40,7 +40,7 @@ end
 
 @contextlib.asynccontextmanager
 async def server(*flags: str) -> AsyncIterator[str]:
-    """Start a server process in memory, and yield its address."""
+    """Start a server process with its data in memory, and yield its address."""
     command = [sys.executable, "-m", "fairlane.server", "--port", "0", "--data", ":memory:", "--log-level", "error"]
     process = await asyncio.create_subprocess_exec(*command, *flags, stdout=asyncio.subprocess.PIPE)
     try:
@@ -56,7 +56,7 @@ async def server(*flags: str) -> AsyncIterator[str]:
 
 
 async def set_up(client: AsyncClient) -> None:
-    """Make queues and a throttle."""
+    """Create the queues and a throttle."""
     await client.create_queue("mail", POLICY)
     await client.create_queue("invoices", {"on_enqueue": ON_ENQUEUE})
     await client.create_queue("exports")
@@ -65,7 +65,7 @@ async def set_up(client: AsyncClient) -> None:
 
 
 async def send(client: AsyncClient, tenant: str, rate: int) -> None:
-    """Let a tenant send mails for ever, and an invoice now and then."""
+    """Send mails as a tenant, and an invoice now and then."""
     owed = 0.0
     while True:
         owed += rate * TICK_S
@@ -80,7 +80,7 @@ async def send(client: AsyncClient, tenant: str, rate: int) -> None:
 
 
 async def deliver(client: AsyncClient, worker: str) -> None:
-    """Handle mails as they are streamed, some of which fail."""
+    """Handle mails from a stream; some of them fail."""
     async with client.consume("mail", credit=6, owner=worker) as stream:
         async for message in stream:
             await asyncio.sleep(1 / RATE)
@@ -91,7 +91,7 @@ async def deliver(client: AsyncClient, worker: str) -> None:
 
 
 async def book(client: AsyncClient) -> None:
-    """Handle invoices a few at a time, and keep beside each how far it is."""
+    """Handle invoices a few at a time, and store their progress as workflow state."""
     while True:
         messages = await client.lease("invoices", 5, wait_ms=5_000, owner="bookkeeper")
         for message in messages:
@@ -113,7 +113,7 @@ async def load(address: str) -> None:
 
 async def main() -> None:
     async with server(*sys.argv[1:]) as address:
-        print(f"Look at {address}/ to see who is noisy, who waits and why. Ctrl-C ends it.", flush=True)
+        print(f"Open {address}/ to see who is noisy, who waits and why. Press Ctrl-C to stop.", flush=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if sys.stdout.isatty() else TRIAL_S):
                 await load(address)

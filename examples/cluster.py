@@ -1,8 +1,7 @@
-"""Three nodes over one PostgreSQL, work that goes on, and a node that is killed in the middle of it.
+"""Three nodes over one PostgreSQL under load, one of which is killed.
 
-Each second a line says which queues each node owns and how much of their work was handled. In the end everything that
-was enqueued is counted against everything that was acked. It takes about half a minute and leaves nothing behind. Where
-nobody sits at a terminal, it is over sooner.
+Each second it prints which queues each node owns and how many messages they handled. At the end it compares what was
+enqueued with what was acknowledged. It takes about half a minute, less without a terminal, and leaves nothing behind.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ WIDTH = 23
 
 
 class Work:
-    """What is sent and handled, and by whose leave."""
+    """Producers and consumers, and a record of what they sent and handled."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
@@ -37,7 +36,7 @@ class Work:
         self.is_sending = True
 
     async def send(self, queue: str) -> None:
-        """Enqueue a batch after the other; what is answered with an id is durable."""
+        """Enqueue batches. A message whose id was returned is durable."""
         numbers = itertools.count()
         while self.is_sending:
             batch = [NewMessage(payload=b"%d" % next(numbers), fairness_key=f"tenant{at % 3}") for at in range(BATCH)]
@@ -47,7 +46,7 @@ class Work:
             await asyncio.sleep(PAUSE_S)
 
     async def handle(self, queue: str) -> None:
-        """Lease and ack. An ack whose answer is lost with its node may have been done or not."""
+        """Lease and acknowledge. If an answer is lost with its node, the outcome of the ack is unknown."""
         while True:
             try:
                 messages = await self.client.lease(queue, 4 * BATCH, wait_ms=500, visibility_ms=VISIBILITY_MS)
@@ -63,7 +62,7 @@ class Work:
             self.acked.update(place for place, error in zip(places, errors, strict=True) if error is None)
 
     async def is_done(self) -> bool:
-        """Tell whether nothing is left."""
+        """Return whether all queues are empty."""
         views = [await self.client.queue(queue) for queue in QUEUES]
         return not any(view.waiting + view.leased for view in views)
 
@@ -75,7 +74,7 @@ async def owners(client: AsyncClient) -> dict[str, str]:
 
 
 async def watch(work: Work, nodes: list[Node], seconds: range) -> None:
-    """Print a line each second: who owns what, and how much of it was handled."""
+    """Print a line each second: the queues of each node, and its rate."""
     before = Counter(queue for queue, _ in work.acked)
     begun = time.monotonic()
     for second in seconds:
@@ -92,20 +91,18 @@ async def watch(work: Work, nodes: list[Node], seconds: range) -> None:
 
 
 def audit(work: Work) -> int:
-    """Count what was enqueued against what was acked; return what the process ends with."""
+    """Compare what was enqueued with what was acknowledged, and return the exit code."""
     lost = work.sent - set(work.acked) - work.in_doubt
     twice = [place for place, count in work.acked.items() if count > 1]
-    print(f"\nEnqueued and answered: {len(work.sent):,}. Acked: {len(work.acked):,}. Handed out: {work.delivered:,}.")
-    print(f"Acks whose answer was lost with the node, so that nobody knows: {len(work.in_doubt):,}.")
-    print(f"Lost: {len(lost)}. Acked twice: {len(twice)}.")
-    print(
-        "The audit is clean: nothing was lost, and nothing counted twice." if not lost and not twice else "NOT CLEAN."
-    )
+    print(f"\nEnqueued: {len(work.sent):,}. Acknowledged: {len(work.acked):,}. Delivered: {work.delivered:,}.")
+    print(f"Acks with an unknown outcome, because the answer was lost with the node: {len(work.in_doubt):,}.")
+    print(f"Lost: {len(lost)}. Acknowledged twice: {len(twice)}.")
+    print("The audit is clean: no message was lost or acknowledged twice." if not lost and not twice else "NOT CLEAN.")
     return 1 if lost or twice else 0
 
 
 async def show(nodes: list[Node]) -> int:
-    """Let the nodes work, kill one, and see what became of it."""
+    """Run the nodes under load, kill one, and audit the result."""
     calm_s, after_s = (6, 14) if sys.stdout.isatty() else (3, 8)
     client = AsyncClient(",".join(node.url for node in nodes), timeout=10, retries=Retries(longest_s=0.2))
     await client.connect()
@@ -118,11 +115,11 @@ async def show(nodes: list[Node]) -> int:
     owning = set((await owners(client)).values())
     victim = next(node for node in nodes if node.name in owning)
     victim.kill()
-    print(f"     {victim.name} is killed, without a word; its queues have new owners as soon as its lease is over.")
+    print(f"     {victim.name} is killed. Its queues get new owners when its heartbeat times out.")
     await watch(work, nodes, range(calm_s + 1, calm_s + after_s + 1))
     work.is_sending = False
     async with asyncio.timeout(30):
-        while not await work.is_done():  # noqa: ASYNC110 - it is the nodes that are waited for
+        while not await work.is_done():  # noqa: ASYNC110 - the nodes signal nothing
             await asyncio.sleep(0.1)
     for task in tasks:
         task.cancel()
@@ -135,7 +132,7 @@ def main() -> int:
     try:
         server = PostgresServer()
     except ServerMissing as error:
-        print(f"This needs a PostgreSQL to share. {error}")
+        print(f"This example needs PostgreSQL. {error}")
         return 0
     print("Starting PostgreSQL and three nodes that share it ...", flush=True)
     with server:

@@ -1,7 +1,7 @@
-"""All of Fairlane in a minute or two: a noisy neighbour in your browser, and meanwhile the rest in your terminal.
+"""All of Fairlane in a minute or two: a noisy neighbour in your browser, and the other examples in your terminal.
 
-It starts a server with load and says where to look, then shows the other examples one after another. The tables and the
-report of the last one are on the dashboard too, under Pipeline. At a terminal the server goes on until Ctrl-C.
+It starts a server under load, prints the dashboard's address, and runs the other examples one after another. The tables
+and the report of the last one appear on the dashboard under Pipeline. In a terminal the server runs until Ctrl-C.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ SHOWN = ("noisy_neighbour.py", "embedded.py", "pipeline.py")
 
 
 async def show(example: str, *arguments: str) -> None:
-    """Run another example, as if it had been started by hand."""
+    """Run another example as if you had started it yourself."""
     warnings = [f"-W{option}" for option in sys.warnoptions]
     path = str(Path(__file__).with_name(example))
     process = await asyncio.create_subprocess_exec(sys.executable, *warnings, path, *arguments)
     if await process.wait():
-        raise SystemExit(f"{example} has failed.")
+        raise SystemExit(f"{example} failed.")
 
 
 async def main(folder: str) -> None:
     async with server("--reports", folder) as address:
         loading = asyncio.create_task(load(address))
-        where = f"Look at {address}/ to see who is noisy, who waits and why."
-        print(f"{where} The load goes on while this goes on here.\n", flush=True)
+        where = f"Open {address}/ to see who is noisy, who waits and why."
+        print(f"{where} The other examples run here meanwhile.\n", flush=True)
         for example in SHOWN:
             await show(example, *([folder] if example == "pipeline.py" else []))
             print(flush=True)
         if sys.stdout.isatty():
-            print(f"{where} Ctrl-C ends it.", flush=True)
+            print(f"{where} Press Ctrl-C to stop.", flush=True)
             await loading
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)

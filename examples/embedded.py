@@ -1,6 +1,6 @@
 """A broker in your own process: two tenants, a throttle, a Lua hook, a crash and a restart.
 
-A child process works and dies without a word; whoever opens the folder next finds all that was acknowledged.
+A child process works and is killed; the next process that opens the folder finds everything that was confirmed.
 """
 
 import multiprocessing
@@ -30,12 +30,12 @@ def work_and_die(folder: str) -> None:
     broker.set_throttle("mail-api", rate=40, burst=4)
     noisy = broker.enqueue_many("jobs", send("noisy", "mail-api", 60))
     broker.enqueue_many("jobs", send("quiet", "database", 5))
-    print("Acknowledged: 60 jobs of noisy, 5 of quiet.")
+    print("Enqueued durably: 60 jobs of noisy, 5 of quiet.")
     first = broker.lease("jobs", 8, wait_ms=1_000)
-    print("The first to go:", ", ".join(job.payload.decode() for job in first))
+    print("Leased first:", ", ".join(job.payload.decode() for job in first))
     print("Why noisy 59 waits:", broker.explain("jobs", str(noisy[59])).words)
     broker.ack_many("jobs", first[:3])
-    print(f"Of these {len(first)}, 3 are acked. And the process dies.", flush=True)
+    print(f"3 of these {len(first)} are acknowledged. Then the process dies.", flush=True)
     os._exit(1)
 
 
@@ -46,12 +46,12 @@ def main() -> None:
         child.join()
         with open_broker(BrokerConfig(path=folder)) as broker:
             view = broker.queue("jobs")
-            print(f"After the restart: {view.waiting} jobs wait, {view.leased} are still leased to the dead.")
+            print(f"After the restart: {view.waiting} jobs wait, {view.leased} are still leased to the dead process.")
             done: list[str] = []
             while jobs := broker.lease("jobs", 10, wait_ms=1_500):
                 broker.ack_many("jobs", jobs)
                 done += [job.payload.decode() for job in jobs]
-            print(f"Done now: {len(set(done))} different jobs. With the 3 from before: {len(set(done)) + 3} of 65.")
+            print(f"Handled: {len(set(done))} different jobs. With those before the crash: {len(set(done)) + 3} of 65.")
 
 
 if __name__ == "__main__":

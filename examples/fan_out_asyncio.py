@@ -1,7 +1,7 @@
 """A fan-out in asyncio: many tenants' requests to slow services, a few at a time, fairly.
 
-One tenant asks for 200 pages, two others for ten. Ten requests may be under way at once, an urgent one goes before the
-others of its tenant, and whoever is not reached within its deadline is told.
+One tenant requests 200 pages, two others ten each. Ten requests may be in flight, an urgent one goes before the others
+of its tenant, and requests that miss their deadline are reported.
 Run it with ``python examples/fan_out_asyncio.py``.
 """
 

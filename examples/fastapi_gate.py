@@ -1,6 +1,6 @@
 """A FastAPI service whose requests take fair turns: first between tenants, then between each tenant's routes.
 
-Run it with ``python examples/fastapi_gate.py``: it floods itself, in process, and prints who started when.
+Run it with ``python examples/fastapi_gate.py``: it floods itself, in process, and prints when each request started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORK_S = 0.02
 
 
 def tenant_and_route(scope: Scope) -> tuple[str, str]:
-    """A path as the key: tenants share the service, and a tenant's routes share what the tenant gets."""
+    """Return a path as the key: tenants share the service, and a tenant's routes share its part."""
     return header(scope, "x-tenant") or "nobody", scope["path"].strip("/") or "home"
 
 
@@ -65,7 +65,7 @@ async def send(client: httpx.AsyncClient, sent: int, tenant: str, route: str) ->
 
 
 async def flood() -> list[Start]:
-    """Noisy asks for 20 reports and 2 searches, and only then quiet asks for 3 searches."""
+    """Send 20 reports and 2 searches of noisy, and only then 3 searches of quiet."""
     wishes = [("noisy", "/reports")] * 20 + [("noisy", "/search")] * 2 + [("quiet", "/search")] * 3
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:

@@ -1,8 +1,8 @@
 """A noisy and two quiet tenants, through a plain FIFO and through Fairlane, drawn live.
 
 Run it with ``make demo``. The workers handle 200 tasks a second. One tenant sends 3 000 within two seconds; the others
-go on sending a few a second, as they always do. Time is virtual, so every run shows the same; in a terminal it is drawn
-at its true pace, elsewhere only the outcome is printed.
+keep sending a few a second. Time is virtual, so every run is the same. A terminal shows it in real time; otherwise only
+the result is printed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ BAR_WIDTH = 28
 
 @dataclass(slots=True)
 class Tenant:
-    """What one tenant has seen on one side."""
+    """The tasks and waits of one tenant on one side."""
 
     waiting: int = 0
     waits_ms: list[int] = field(default_factory=list)
 
 
 class Side(ABC):
-    """One way to decide what the workers do next."""
+    """One way to choose the next task."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -73,7 +73,7 @@ class Side(ABC):
 
 
 class Fifo(Side):
-    """First in, first out, whoever sent it."""
+    """First in, first out, for all tenants together."""
 
     def __init__(self) -> None:
         super().__init__("Plain FIFO")
@@ -102,7 +102,7 @@ class Fair(Side):
 
 
 def arrivals_at(now_ms: int, chance: random.Random) -> list[str]:
-    """Return who sends a task in the step that begins now."""
+    """Return the tenants that send a task in this step."""
     senders = []
     if 1_000 <= now_ms < 3_000:
         senders += [NOISY] * round(3_000 / (2_000 / STEP_MS))
@@ -114,7 +114,7 @@ def arrivals_at(now_ms: int, chance: random.Random) -> list[str]:
 
 
 def step(sides: list[Side], now_ms: int, chance: random.Random) -> None:
-    """Let one step pass: tasks arrive, and each side's workers finish one."""
+    """Run one step: tasks arrive, and the workers of each side finish one."""
     for name in arrivals_at(now_ms, chance):
         for side in sides:
             side.send(name, now_ms)
@@ -127,7 +127,7 @@ def seconds(wait_ms: float) -> str:
 
 
 def picture(sides: list[Side], now_ms: int) -> Group:
-    """Draw what waits on each side, and how long the last tasks had waited."""
+    """Draw the backlog of each side, and how long the last tasks waited."""
     most = max(1, *(tenant.waiting for side in sides for tenant in side.tenants.values()))
     panels = [Panel(_bars(side, most), title=f"[bold]{side.title}[/bold]", width=62) for side in sides]
     clock = Text(f"{now_ms / 1_000:5.1f} s   {TASKS_PER_SECOND} tasks/s are handled; who waits, and for how long?")
@@ -171,7 +171,7 @@ def verdict(sides: list[Side]) -> str:
     fifo, fair = (max(max(side.tenants[name].waits_ms) for name in QUIET) for side in sides)
     return (
         f"The quiet tenants waited up to [bold]{seconds(fifo)}[/bold] in the FIFO, "
-        f"[bold]{seconds(fair)}[/bold] in Fairlane. {NOISY} got all the rest."
+        f"[bold]{seconds(fair)}[/bold] in Fairlane. {NOISY} got the rest."
     )
 
 
@@ -183,12 +183,12 @@ def run(console: Console, *, is_live: bool, until_ms: int = SECONDS * 1_000) -> 
             step(sides, now_ms, chance)
             if is_live and now_ms % FRAME_MS == 0:
                 live.update(picture(sides, now_ms), refresh=True)
-                time.sleep(FRAME_MS / 1_000)  # noqa: TID251 - a picture for people is drawn at their pace
+                time.sleep(FRAME_MS / 1_000)  # noqa: TID251 - people watch this in real time
     return sides
 
 
 def save_picture(path: str) -> None:
-    """Write the picture of the README: the moment after the flood, and the outcome."""
+    """Write the README's picture: the moment after the flood, and the result."""
     console = Console(record=True, width=128, file=io.StringIO())
     console.print(picture(run(console, is_live=False, until_ms=SNAPSHOT_MS), SNAPSHOT_MS))
     sides = run(console, is_live=False)
@@ -200,7 +200,7 @@ def save_picture(path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fast", action="store_true", help="print the outcome without drawing the way there")
+    parser.add_argument("--fast", action="store_true", help="print the result without the animation")
     parser.add_argument("--picture", metavar="PATH", help="write an SVG picture instead")
     arguments = parser.parse_args()
     if arguments.picture:

@@ -1,7 +1,7 @@
 """From a broker's journal to answers: who waited and why, who used what, and what another weight would have done.
 
-A broker on a fake clock sees ten minutes of made-up traffic in seconds. Everything after that is what you would do with
-your own journal: export it, let Spark make the tables, write the report, and try another policy.
+A broker on a fake clock handles ten minutes of generated traffic in seconds. Everything after that works the same with
+your own journal: export it, build the tables with Spark, write the report, and try another policy.
 """
 
 import json
@@ -25,7 +25,7 @@ print(f"{traffic.messages:,} messages of {traffic.tenants} tenants went through 
 
 spark = spark_session("fairlane-demo", master="local[2]", conf=CONF)
 done = run_pipeline(spark, JournalFolder(folder / "journal"), folder / "tables")
-print(f"Spark made the tables of {done.events:,} events.")
+print(f"Spark built the tables of {done.events:,} events.")
 
 make_report(folder / "tables", folder / "report")
 told = json.loads((folder / "report" / "report.json").read_text())["sections"]
@@ -46,4 +46,4 @@ print(
     f"and {slower}'s {after[slower].wait_p99_ms / 1000:.1f} s instead of {before[slower].wait_p99_ms / 1000:.1f} s."
 )
 spark.stop()
-print(f"The report is {folder / 'report' / 'report.html'}")
+print(f"Report: {folder / 'report' / 'report.html'}")

@@ -23,7 +23,7 @@ class Webhook:
 
 
 class Gateway:
-    """Stands in for the network: notes who was called in which order, and how many calls ran at once."""
+    """Stands in for the network: records the order of calls, and how many ran at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Gateway:
 
 
 def deliver(scheduler: Scheduler[Webhook], gateway: Gateway) -> None:
-    """Be one worker: take what is next, call the gateway, say when it is done."""
+    """Run one worker: take the next task, call the gateway, report it as done."""
     for task in scheduler:
         try:
             gateway.call(task.payload)

@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 _EXPORTED_EVENTS = 250_000
-"""So many events go to one file, about."""
+"""About how many events go to one file."""
 EXPORT_READER = "parquet-export"
 _GC_THRESHOLD = (50_000, 20, 100)
 
@@ -140,7 +140,7 @@ async def open_async_broker(
 async def open_group(config: BrokerConfig, *, counts_from: int = 0) -> AsyncBroker:
     """Open a broker beside others on the running event loop: all that takes time is done in threads.
 
-    When its store fails, or takes longer to answer than its lease, the broker is lost: it has to be opened anew.
+    When its store fails, or takes longer to answer than its lease, the broker is lost: open the group again.
 
     Args:
         config: where its store is, and its terms.

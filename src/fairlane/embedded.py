@@ -71,7 +71,7 @@ class EmbeddedTransport:
         return channel
 
     async def close(self) -> None:
-        """Let go of the broker, and close it unless it was given."""
+        """Release the broker, and close it unless the caller opened it."""
         for channel in list(self._channels):
             await channel.stop(())
         if self._broker is not None and self._broker is not self._given:

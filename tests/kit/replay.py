@@ -1,4 +1,4 @@
-"""Replaying seeds of a simulation from the command line: each gives one line, and a broken promise what led to it."""
+"""Runs seeds of a simulation from the command line: one line per seed, and the trace of a broken promise."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Replayed(Protocol[Told]):
     """A run of one seed."""
 
     def run(self) -> Told:
-        """Run, and tell what came of it."""
+        """Run, and return a summary."""
 
     def trace(self) -> str:
-        """Return what happened, step by step."""
+        """Return the trace, one step per line."""
 
 
 def replay(
     asked: argparse.Namespace, make: Callable[[int, int], Replayed[Told]], line_of: Callable[[Told], str]
 ) -> int:
-    """Run the seeds asked for, made with a seed and a number of steps, and return the exit code."""
+    """Run the requested seeds and return the exit code; ``make`` creates a run from a seed and a number of steps."""
     first, last = asked.seeds if asked.seeds is not None else (asked.seed, asked.seed)
     failed = 0
     for seed in range(first, last + 1):
@@ -49,13 +49,13 @@ def replay(
 
 
 def asked_for(arguments: Sequence[str] | None, *, program: str, told: str | None, steps: int) -> argparse.Namespace:
-    """Return which seeds a command line asks for, how long a run is, and whether all of it is shown."""
+    """Parse the command line: the seeds, the number of steps, and whether to print the trace."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=told)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one seed")
     which.add_argument("--seeds", type=_span, metavar="A-B", help="run the seeds from A to B")
-    parser.add_argument("--steps", type=int, default=steps, help=f"how long a run is, {steps} by default")
-    parser.add_argument("--verbose", action="store_true", help="show what happened")
+    parser.add_argument("--steps", type=int, default=steps, help=f"number of steps per run, {steps} by default")
+    parser.add_argument("--verbose", action="store_true", help="print every step")
     return parser.parse_args(arguments)
 
 

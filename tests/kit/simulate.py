@@ -1,6 +1,6 @@
-"""Replay the simulation of the broker: ``python -m tests.kit.simulate --seed 7``.
+"""Run the simulation of the broker: ``python -m tests.kit.simulate --seed 7``.
 
-Each seed gives one line. A broken promise gives the seed, the step and what led to it, and the exit code is 1.
+Each seed prints one line. A broken promise prints the seed, the step and the trace, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.kit.simulation.simulation import STEPS, Simulation, Summary
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the seeds asked for and return the exit code."""
+    """Run the requested seeds and return the exit code."""
     asked = asked_for(arguments, program="tests.kit.simulate", told=__doc__, steps=STEPS)
     return replay(asked, lambda seed, steps: Simulation(seed, steps=steps), _line)
 

@@ -39,10 +39,10 @@ async def until(is_so: Callable[[], bool], what: str, *, patience_s: float = PAT
 
 
 async def until_answered(ask: Callable[[], Awaitable[bool]], what: str, *, patience_s: float = PATIENCE_S) -> None:
-    """Wait on an event loop until a question that has to be awaited is answered with yes.
+    """Wait on an event loop until an asynchronous condition holds.
 
     Raises:
-        TimeoutError: the answer stayed no.
+        TimeoutError: the condition did not hold in time.
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + patience_s
@@ -53,6 +53,6 @@ async def until_answered(ask: Callable[[], Awaitable[bool]], what: str, *, patie
 
 
 async def pass_loop(times: int) -> None:
-    """Let everything else on the event loop run, a number of times."""
+    """Yield to everything else on the event loop, a number of times."""
     for _ in range(times):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Several nodes in the simulation: real engines, fenced stores, and nodes that stop, die and lose their lines."""
+"""Several nodes in the simulation: real engines, fenced stores, and nodes that stop, die and lose their links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = range(60)
 
 @pytest.mark.parametrize("seed", [5, 10, 24, 33, 35, 48])
 def test_nodes_keep_what_a_single_one_promises(seed: int) -> None:
-    """Through pauses, deaths and lost lines nothing acked is lost, and all is drained when all is well again."""
+    """Through pauses, deaths and lost links nothing acked is lost, and all is drained when all is well again."""
     summary = ClusterSimulation(seed).run()
     assert min(summary.enqueued, summary.deliveries, summary.acked, summary.refused, summary.openings) > 10
     assert sum(summary.troubles.values()) > 10

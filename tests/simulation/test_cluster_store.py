@@ -8,14 +8,14 @@ import random
 from fairlane.adapters.shared.ownership import Ownership
 from fairlane.ports.store import Store
 from fairlane.testing.store_contract import StoreContract
-from tests.kit.cluster.links import Line
+from tests.kit.cluster.links import Link
 from tests.kit.cluster.store import SharedLog, SharedStore
 
 _numbers = itertools.count()
 
 
 class TestSharedStore(StoreContract):
-    """The contract, over a line that is well."""
+    """The contract, over a link that is well."""
 
     def make_store(self) -> Store:
         return self._store_on(SharedLog(lambda: 0))
@@ -30,7 +30,7 @@ class TestSharedStore(StoreContract):
 
     @staticmethod
     def _store_on(log: SharedLog) -> SharedStore:
-        line = Line(random.Random(1))
+        link = Link(random.Random(1))
         return SharedStore(
-            log, line, ownership=Ownership(sends_heartbeats=False), name=str(next(_numbers)), monotonic=lambda: 0.0
+            log, link, ownership=Ownership(sends_heartbeats=False), name=str(next(_numbers)), monotonic=lambda: 0.0
         )

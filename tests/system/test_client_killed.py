@@ -198,7 +198,7 @@ def test_a_closed_client_answers_nothing() -> None:
         async with client:
             await client.create_queue("jobs")
         for call in (client.queues(), client.enqueue("jobs", b"")):
-            with pytest.raises(FairlaneError, match="has been closed"):
+            with pytest.raises(FairlaneError, match="is closed"):
                 await call
 
     with ServerProcess() as server:

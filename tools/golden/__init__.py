@@ -1,1 +1,1 @@
-"""The golden store, part by part: what is asked of a broker, and what a reader must see of it."""
+"""The golden store: the requests that fill it, and what a reader must see."""

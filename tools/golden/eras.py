@@ -1,4 +1,4 @@
-"""Filling the store: two eras of asking a broker on a fake clock."""
+"""Fills the store: two eras of requests to a broker on a fake clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from golden.terms import (
 
 
 class Maker:
-    """Fills a store, and remembers what the broker answered."""
+    """Fills a store, and remembers the broker's answers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class Maker:
         self.etags: dict[str, str | None] = {}
 
     def make(self) -> bytes:
-        """Live through both eras, and return the files as they are before the store is closed: tables and a log."""
+        """Run both eras, and return the files as they are before the store is closed: tables and a log."""
         brisk = Settings(segment_events=40, journal_retention_ms=SECOND_MS, reader_hold_ms=SECOND_MS)
         self.broker = SteppedBroker(RocksDbStore(self._folder), clock=self._clock, settings=brisk, carry_floor=20)
         self._first_era()
@@ -104,7 +104,7 @@ class Maker:
             self._make_noise()
 
     def _make_noise(self) -> None:
-        """Let the journal grow, so that the base moves on and old segments are trimmed."""
+        """Grow the journal until the base moves and old segments are trimmed."""
         self.broker.enqueue_many("temporary", [NewMessage(payload=b"noise")] * 10)
         self.broker.ack_many("temporary", self.broker.lease("temporary", 10))
         self.broker.advance(SECOND_MS)
@@ -145,7 +145,7 @@ class Maker:
         )[0]
 
     def _write_billing(self) -> None:
-        """Leave one message for each way a lease can go. What could be leased by others is put off for a day."""
+        """Leave one message for each outcome of a lease. Messages that could be leased again are delayed by a day."""
         broker = self.broker
         broker.pause("billing", key="acme")
         broker.extend(_leased("billing", self.ids["old leased"], self.tokens["old leased"]), visibility_ms=20 * DAY_MS)
@@ -187,7 +187,7 @@ class Maker:
             self._put("small", name)
 
     def _check_kinds(self) -> None:
-        """Check that every kind of record is in the journal that is kept."""
+        """Check that the remaining journal has every kind of record."""
         kinds = {
             type(record).__name__
             for stored in self.broker.store.pages(0)

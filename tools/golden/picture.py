@@ -15,7 +15,7 @@ from golden.terms import BILLING, HOOKED, ORDERS, SECOND_ERA_MS, SECOND_MS, SMAL
 
 
 def picture_of(maker: Maker) -> dict[str, Any]:
-    """Return all that a reader sees at the end of the second era."""
+    """Return everything that a reader sees at the end of the second era."""
     messages = messages_seen(maker)
     for name, sight in messages.items():
         sight["id"] = maker.ids[name]

@@ -17,7 +17,7 @@ def messages_seen(maker: Maker) -> dict[str, dict[str, Any]]:
 
 
 def plain(name: str, queue: str, **more: object) -> dict[str, Any]:
-    """Return what a reader sees of a message that nothing was said of, with what else there is."""
+    """Return what a reader sees of a plain message, updated with the given fields."""
     sight: dict[str, Any] = {
         "queue": queue,
         "status": "waiting",
@@ -48,7 +48,7 @@ def plain(name: str, queue: str, **more: object) -> dict[str, Any]:
 
 
 def dead(origin: str, reason: str, at_ms: int) -> dict[str, Any]:
-    """Return what a reader sees of a death."""
+    """Return what a reader sees of a dead letter."""
     return {"origin": origin, "reason": reason, "at_ms": at_ms}
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the broker: when, under which policies, with which messages."""
+"""The requests to the broker: their times, policies and messages."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ WISHED = NewMessage(fairness_key="bakery", weight=2, cost=4, priority="low", thr
 
 
 def payload_of(name: str) -> bytes:
-    """Return the payload of a message: its name, or where that says so many bytes of all values."""
+    """Return the payload of a message: its name, or as many bytes of all values as the name says."""
     return bytes(range(256)) * 40 if name == "many bytes" else name.encode()

@@ -1,7 +1,7 @@
 """Fair queueing for HTTP services: a pure ASGI middleware over the scheduler, for any framework.
 
-``FairQueue`` is the middleware. ``FairGate`` is what it lets requests through: make one first to read its statistics
-and change its limits while the service runs.
+``FairQueue`` is the middleware. ``FairGate`` limits and orders the requests: create one yourself to read its statistics
+and to change its limits while the service runs.
 """
 
 from fairlane.asgi.gate import FairGate, GateOptions

@@ -1,4 +1,4 @@
-"""One event loop and one timer on it."""
+"""A timer on one event loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MS_A_SECOND = 1_000
 
 
 class Alarm:
-    """Calls its owner back when the next event has come, on the one event loop the owner belongs to.
+    """Calls its owner back at the next event, on the one event loop that the owner belongs to.
 
     Attributes:
-        loop: that event loop, None before the first request.
+        loop: that event loop; None before the first request.
     """
 
     __slots__ = ("_at_ms", "_handle", "_ring", "loop")
@@ -26,30 +26,30 @@ class Alarm:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def settle_in(self, *, is_busy: bool) -> None:
-        """Take the running event loop for the owner's, if it has none or has left its last one for good.
+        """Adopt the running event loop, if the owner has none or its last one has ended.
 
         Raises:
-            WrongEventLoop: it has not.
+            WrongEventLoop: the owner is still in use on another event loop.
         """
         loop = asyncio.get_running_loop()
         if loop is self.loop:
             return
         if self.loop is not None and (is_busy or self.loop.is_running()):
-            raise WrongEventLoop("A FairGate belongs to one event loop, and requests come from two.")
+            raise WrongEventLoop("A FairGate belongs to one event loop, but requests come from two.")
         self._clear()
         self.loop = loop
 
     def require_own_loop(self) -> None:
-        """Refuse calls from elsewhere while the owner's event loop runs.
+        """Raise if the call comes from elsewhere while the owner's event loop runs.
 
         Raises:
             WrongEventLoop: the call comes from another event loop or thread.
         """
         if self.loop is not None and self.loop.is_running() and _running_loop() is not self.loop:
-            raise WrongEventLoop("A FairGate can be changed only from the event loop that its requests come from.")
+            raise WrongEventLoop("A FairGate can only be changed from the event loop of its requests.")
 
     def set(self, at_ms: int | None, now_ms: int) -> None:
-        """Ring at this instant instead of the one set before; None for not at all."""
+        """Set the timer to this instant, replacing the one set before; None cancels it."""
         if at_ms == self._at_ms:
             return
         self._clear()

@@ -1,4 +1,4 @@
-"""The gate: so many requests at once, and whose is next."""
+"""The gate: limits how many requests run at once, and decides which one is next."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from fairlane.scheduler.keys import PolicyProvider
 from fairlane.scheduler.policy import require_whole
 
 Policies: TypeAlias = Mapping[Key, KeyPolicy] | Mapping[str, KeyPolicy]
-"""What keys are entitled to. A mapping is invariant in its keys, so the plain case needs a word of its own."""
+"""Policies by key. Mappings are invariant in their keys, so plain string keys need a type of their own."""
 
 
 def monotonic_ms() -> int:
-    """Return the system's monotonic clock in whole milliseconds."""
+    """Return the system's monotonic clock in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class GateOptions(TypedDict, total=False):
-    """The arguments of ``FairGate``, for whoever passes them on."""
+    """The arguments of ``FairGate``, for code that passes them on."""
 
     in_flight: int
     waiting_max: int | None
@@ -50,10 +50,10 @@ class GateOptions(TypedDict, total=False):
 
 
 class FairGate:
-    """Lets a number of requests through at once, in fair order.
+    """A gate that lets a limited number of requests run at once, in fair order.
 
-    It belongs to one event loop, the first that a request comes from. Its methods must be called there, but for
-    ``stats``, which may be called from anywhere.
+    It belongs to one event loop, that of the first request. Its methods must be called there, except ``stats``, which
+    may be called from anywhere.
 
     Attributes:
         throttles: the throttles that requests may name.
@@ -72,18 +72,18 @@ class FairGate:
         wait_timeout_ms: int | None = 30_000,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """Make a gate with all its slots free.
+        """Create a gate with all its slots free.
 
         Args:
             in_flight: how many requests run at once.
-            waiting_max: how many may wait in all, None for any number.
-            key_waiting_max: how many of one fairness key may wait, unless its policy says otherwise.
-            backpressure: what happens beyond these limits.
-            strict_priority: let higher priority go first across all keys, not only within one.
+            waiting_max: the limit on waiting requests in total; None for no limit.
+            key_waiting_max: the limit on waiting requests of one fairness key, unless its policy sets another.
+            backpressure: what happens when a limit is reached.
+            strict_priority: serve higher priority first across all keys, not only within one.
             policies: the weights, caps and limits of keys.
-            policy_provider: asked for the policy of each key that is not in ``policies``.
-            wait_timeout_ms: how long a request may wait, None for as long as it takes.
-            clock: returns the present instant in whole milliseconds, and never runs backwards.
+            policy_provider: returns the policy of each key that is not in ``policies``.
+            wait_timeout_ms: how long a request may wait; None for no limit.
+            clock: returns the current time in milliseconds, and never runs backwards.
 
         Raises:
             ValueError: a number is out of range.
@@ -106,7 +106,7 @@ class FairGate:
         self._kernel.set_policy_provider(policy_provider)
         for key, policy in (policies or {}).items():
             self._kernel.set_policy(key, policy)
-        self._pace = CompletionRate()
+        self._completion_rate = CompletionRate()
         self._waiting: dict[QueuedRequest, None] = {}
         self._in_flight = self._granted = self._finished = self._disconnected = 0
         self._refused: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class FairGate:
     # -------------------------------------------------------------------------------------------- for the operator
 
     def stats(self) -> GateStats:
-        """Return how the gate stands now."""
+        """Return the current statistics."""
         return GateStats(
             in_flight=self._in_flight,
             in_flight_max=self._in_flight_max,
@@ -127,46 +127,48 @@ class FairGate:
         )
 
     def waiting(self, key: Key) -> int:
-        """Return how many requests of a key, or of the keys below it, wait."""
+        """Return how many requests of a key, including the keys below it, wait."""
         return self._kernel.waiting(key)
 
     def in_flight(self, key: Key) -> int:
-        """Return how many requests of a key, or of the keys below it, have a slot."""
+        """Return how many requests of a key, including the keys below it, have a slot."""
         return self._kernel.in_use(key)
 
     def explain(self, key: Key) -> Explanation | None:
-        """Tell why the longest waiting request of a key waits, or None if the key has none."""
+        """Return why the request of a key that has waited longest waits, or None if the key has none."""
         key = canonical_key(key)
-        place = next((place for place in self._waiting if place.key == key), None)
-        return None if place is None else self._kernel.explain(place, self._clock())
+        request = next((request for request in self._waiting if request.key == key), None)
+        return None if request is None else self._kernel.explain(request, self._clock())
 
     def set_policy(self, key: Key, policy: KeyPolicy) -> None:
-        """Set the weight, cap and limits of a key; they act at once and last until cleared."""
+        """Set the weight, cap and limits of a key. They act at once and last until cleared."""
         self._begin_change()
         self._kernel.set_policy(key, policy)
         self._serve()
 
     def clear_policy(self, key: Key) -> None:
-        """Go back to the provider's policy for a key, or the default."""
+        """Return a key to the provider's policy, or the default."""
         self._begin_change()
         self._kernel.clear_policy(key)
         self._serve()
 
     def refresh_policy(self, key: Key) -> None:
-        """Ask the policy provider again about a key."""
+        """Call the policy provider again for a key."""
         self._begin_change()
         self._kernel.refresh_policy(key)
         self._serve()
 
     def set_in_flight(self, in_flight: int) -> None:
-        """Change how many requests run at once. If more run now, they finish; none is let through until then."""
+        """Change how many requests run at once. If more run now, they finish, and no other starts before that."""
         require_whole("in_flight", in_flight, least=1)
         self._begin_change()
         self._in_flight_max = in_flight
         self._serve()
 
     def pause(self, key: Key) -> None:
-        """Let no request of a key, or of the keys below it, through until it is resumed. They may still wait."""
+        """Hold back the requests of a key, and of the keys below it, until it is resumed. New requests may still
+        wait.
+        """
         self._begin_change()
         self._kernel.pause(key)
 
@@ -178,10 +180,10 @@ class FairGate:
 
     # ------------------------------------------------------------------------------------------ for the middleware
 
-    def place(
+    def create_request(
         self, key: Key, *, cost: int, priority: Priority, throttles: Sequence[str], wait_max_ms: int | None
     ) -> QueuedRequest:
-        """Describe a request that arrives now. ``wait_max_ms`` is the client's own limit; the gate's applies too."""
+        """Return a request that arrives now. ``wait_max_ms`` is the client's own limit; the gate's applies too."""
         limit_ms = self._wait_timeout_ms
         is_client_limit = wait_max_ms is not None and (limit_ms is None or wait_max_ms <= limit_ms)
         return QueuedRequest(
@@ -194,37 +196,38 @@ class FairGate:
             now_ms=self._clock(),
         )
 
-    def enter(self, place: QueuedRequest) -> None:
-        """Let a request wait, and go at once if it may. Raises ``KeyFull`` or ``GlobalFull`` if it may not even wait.
+    def enter(self, request: QueuedRequest) -> None:
+        """Add a request to the queue, and grant it a slot at once if it may run.
 
         Raises:
+            KeyFull, GlobalFull: a limit on waiting requests is reached.
             WrongEventLoop: the gate is in use by another event loop.
         """
         self._alarm.settle_in(is_busy=bool(self._in_flight or self._waiting))
         was_backlogged = len(self._kernel) > 0
         now_ms = self._clock()
-        refusal = self._kernel.offer(place, now_ms)
+        refusal = self._kernel.offer(request, now_ms)
         if refusal is not None:
             raise refusal_error(refusal, self._retry_after_ms())
-        self._waiting[place] = None
+        self._waiting[request] = None
         self._serve()
         if not was_backlogged and self._waiting:
-            self._pace.begin(now_ms)
+            self._completion_rate.begin(now_ms)
 
     def begin(self) -> None:
-        """Note that a request which has been granted a slot calls the application."""
+        """Count a granted request whose application is about to be called."""
         self._granted += 1
 
-    def finish(self, place: QueuedRequest) -> None:
-        """Take back the slot of a request that the application is done with."""
+    def finish(self, request: QueuedRequest) -> None:
+        """Free the slot of a request whose application has ended."""
         self._finished += 1
-        self._pace.note_completion(self._clock())
-        self._free(place)
+        self._completion_rate.note_completion(self._clock())
+        self._free(request)
 
-    def abandon(self, place: QueuedRequest) -> None:
-        """Free what a request holds that does not want its turn any more: its place, or the slot it was just given."""
+    def abandon(self, request: QueuedRequest) -> None:
+        """Free what a request holds whose client has left: its entry in the queue, or the slot it was just granted."""
         self._disconnected += 1
-        self._free(place)
+        self._free(request)
 
     def note_refusal(self, error: FairlaneError) -> None:
         """Count a request that was answered with an error."""
@@ -237,27 +240,29 @@ class FairGate:
         return self._clock()
 
     def _serve(self) -> None:
-        """Fill the free slots, answer those that lost their places, and set the timer for what comes next."""
+        """Fill the free slots, refuse the requests that expired or were dropped, and set the timer for the next
+        event.
+        """
         if self._alarm.loop is None or self._alarm.loop.is_closed():
             return
         now_ms = self._clock()
-        for place in self._kernel.take(max(0, self._in_flight_max - self._in_flight), now_ms):
+        for request in self._kernel.take(max(0, self._in_flight_max - self._in_flight), now_ms):
             self._in_flight += 1
-            del self._waiting[place]
-            place.grant()
+            del self._waiting[request]
+            request.grant()
         for departure in self._kernel.reap(now_ms):
             if isinstance(departure.item, QueuedRequest):
                 del self._waiting[departure.item]
                 departure.item.refuse(departure_error(departure.item, departure.reason, self._retry_after_ms()))
         self._alarm.set(self._kernel.next_event_at(), now_ms)
 
-    def _free(self, place: QueuedRequest) -> None:
-        if place.is_granted:
+    def _free(self, request: QueuedRequest) -> None:
+        if request.is_granted:
             self._in_flight -= 1
-            self._kernel.release(place.key)
-        elif self._kernel.cancel(place):
-            del self._waiting[place]
+            self._kernel.release(request.key)
+        elif self._kernel.cancel(request):
+            del self._waiting[request]
         self._serve()
 
     def _retry_after_ms(self) -> int:
-        return self._pace.estimate_ms(len(self._kernel), self._clock())
+        return self._completion_rate.estimate_ms(len(self._kernel), self._clock())

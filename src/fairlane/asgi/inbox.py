@@ -1,4 +1,4 @@
-"""What the client sends while its request waits: kept in order for the application, within bounds."""
+"""The messages that a client sends while its request waits: kept in order for the application, within bounds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ READ_AHEAD_MAX_BYTES = 65_536
 
 
 class Inbox:
-    """Reads ahead of the application, to notice a client that leaves.
+    """Reads ahead of the application, to detect that the client has left.
 
-    A read that has begun is never cancelled to be begun again: servers and other middleware may lose a message that
-    way. The application takes the read over instead.
+    A read that has begun is never cancelled and repeated: servers and other middleware may lose a message that way. The
+    application takes over the pending read instead.
     """
 
     __slots__ = ("_body_bytes", "_messages", "_read", "_receive")
@@ -26,9 +26,9 @@ class Inbox:
         self._read: asyncio.Future[Message] | None = None
 
     async def wait_for(self, turn: asyncio.Future[None]) -> bool:
-        """Read ahead until the turn has come. Returns False as soon as the client has left.
+        """Read ahead until the turn has come. Return False as soon as the client has left.
 
-        Once ``READ_AHEAD_MAX_BYTES`` of the body have been kept it stops reading, and can't notice any more.
+        Once ``READ_AHEAD_MAX_BYTES`` of the body have been read it stops reading, and can no longer detect that.
         """
         while not turn.done():
             if self._body_bytes >= READ_AHEAD_MAX_BYTES:
@@ -46,7 +46,7 @@ class Inbox:
         return True
 
     async def receive(self) -> Message:
-        """Return the next message: those kept, then the read that is under way, then whatever comes."""
+        """Return the next message: first those kept, then the pending read, then new ones."""
         while True:
             if self._messages:
                 return self._messages.popleft()
@@ -59,7 +59,7 @@ class Inbox:
                 return read.result()
 
     def close(self) -> None:
-        """Let go of a read that nobody waits for any more."""
+        """Cancel a pending read."""
         if self._read is not None:
             self._read.cancel()
 
@@ -71,6 +71,6 @@ class Inbox:
 
 
 def _see_error(read: asyncio.Future[Message]) -> None:
-    # An error in a read that nobody asks for any more is not worth a warning from the event loop.
+    # Retrieve the exception, so that the event loop does not warn about a read whose result is no longer needed.
     if not read.cancelled():
         read.exception()

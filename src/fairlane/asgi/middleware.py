@@ -1,4 +1,4 @@
-"""The middleware: every HTTP request waits its fair turn before the application sees it."""
+"""The middleware: every HTTP request waits for its turn before the application sees it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ KeyOf: TypeAlias = Callable[[Scope], Key | None]
 class FairQueue:
     """An ASGI middleware that puts every HTTP request through a fair queue.
 
-    WebSockets and the lifespan pass through untouched. A request that gets its turn holds a slot until the application
-    returns, raises or is cancelled. One that does not is answered here, and the application never runs.
+    WebSocket and lifespan connections pass through unchanged. A request that gets its turn holds a slot until the
+    application returns, raises or is cancelled. A request that does not is answered here, and the application never
+    runs.
 
     Attributes:
         app: the application behind the queue.
-        gate: what the requests go through, with its statistics and live changes.
+        gate: the gate, for statistics and live changes.
     """
 
     def __init__(
@@ -50,16 +51,15 @@ class FairQueue:
 
         Args:
             app: the application.
-            gate: the gate to go through, to share it or to reach it later; without it the options make a new one.
+            gate: an existing gate, to share it or to change it later; by default a new one is created from the options.
             key: the header that names the fairness key, or a function of the scope that returns it. Without a value the
-                key is ``"default"``. The function may raise ``InvalidArgument`` to have the request answered with 400.
-            cost: what serving the request costs; 1 if not given.
-            priority: its rank among the requests of its key; normal if not given.
-            throttles: names of the throttles that must all have a token before it goes.
-            deadline_header: the header in which a client says how many milliseconds it will wait for its turn; None to
-                ignore what clients say.
-            exempt: tells which requests do not queue, such as health checks.
-            on_refusal: makes the response to a request that is refused, as an ASGI application. The response objects of
+                key is ``"default"``. The function may raise ``InvalidArgument`` to answer the request with 400.
+            cost: returns the cost of a request; 1 by default.
+            priority: returns the priority of a request among those of its key; normal by default.
+            throttles: returns the names of the throttles that must all have a token before a request runs.
+            deadline_header: the header with the milliseconds that a client will wait for its turn; None to ignore it.
+            exempt: returns whether a request bypasses the queue, such as a health check.
+            on_refusal: returns the response to a refused request as an ASGI application. The response objects of
                 Starlette and FastAPI are such applications.
             **options: see ``FairGate``.
 
@@ -67,7 +67,7 @@ class FairQueue:
             InvalidArgument: both a gate and options for a new one are given.
         """
         if gate is not None and options:
-            raise InvalidArgument(f"A gate is given, so {', '.join(options)} must be given to the gate.")
+            raise InvalidArgument(f"A gate was given: {', '.join(options)} must be given to the gate instead.")
         self.app = app
         self.gate = gate if gate is not None else FairGate(**options)
         self._key_of: KeyOf = key if callable(key) else _header_reader(key)
@@ -79,7 +79,7 @@ class FairQueue:
         self._on_refusal = on_refusal
 
     def stats(self) -> GateStats:
-        """Return how the gate stands now."""
+        """Return the current statistics of the gate."""
         return self.gate.stats()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - see ASGIApp
@@ -95,39 +95,39 @@ class FairQueue:
 
     async def _serve(self, scope: Scope, inbox: Inbox, send: Send) -> None:
         try:
-            place = await self._turn(scope, inbox)
+            request = await self._turn(scope, inbox)
         except (InvalidArgument, UnavailableError) as error:
             self.gate.note_refusal(error)
             respond = self._on_refusal(scope, refused_with(error))
             await respond(scope, inbox.receive, send)
             return
-        if place is None:
+        if request is None:
             return
         try:
             await self.app(scope, inbox.receive, send)
         finally:
-            self.gate.finish(place)
+            self.gate.finish(request)
 
     async def _turn(self, scope: Scope, inbox: Inbox) -> QueuedRequest | None:
-        """Wait for the request's turn. Returns None if the client has left, and raises if the turn will not come."""
-        place = self._place(scope)
-        self.gate.enter(place)
-        if not place.is_decided:
+        """Wait for the request's turn. Return None if the client has left; raise if the request is refused."""
+        request = self._request(scope)
+        self.gate.enter(request)
+        if not request.is_decided:
             is_here = False
             try:
-                is_here = await inbox.wait_for(place.turn(asyncio.get_running_loop()))
+                is_here = await inbox.wait_for(request.turn(asyncio.get_running_loop()))
             finally:
                 if not is_here:
-                    self.gate.abandon(place)
+                    self.gate.abandon(request)
             if not is_here:
                 return None
-        if place.error is not None:
-            raise place.error
+        if request.error is not None:
+            raise request.error
         self.gate.begin()
-        return place
+        return request
 
-    def _place(self, scope: Scope) -> QueuedRequest:
-        return self.gate.place(
+    def _request(self, scope: Scope) -> QueuedRequest:
+        return self.gate.create_request(
             self._key_of(scope) or DEFAULT_KEY,
             cost=1 if self._cost_of is None else self._cost_of(scope),
             priority=Priority.NORMAL if self._priority_of is None else self._priority_of(scope),
@@ -140,11 +140,11 @@ class FairQueue:
         text = None if name is None else header(scope, name)
         if text is None:
             return None
-        # Ten digits are more than the limit has, and few enough for any of them to be read.
+        # Ten digits exceed the limit, and bound the cost of int() for hostile input.
         if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= DEADLINE_MAX_MS:  # noqa: PLR2004
             return int(text)
         raise InvalidArgument(
-            f"The header {name} must be a whole number of milliseconds from 0 to {DEADLINE_MAX_MS}, not {text[:40]!r}."
+            f"The header {name} must be an integer from 0 to {DEADLINE_MAX_MS} (milliseconds), got {text[:40]!r}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The words of the ASGI protocol, as far as the middleware speaks them."""
+"""The types of the ASGI protocol that the middleware uses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-"""An application. Each framework has types of its own for the three arguments, so ours must not insist."""
+"""An application. Each framework has types of its own for the three arguments, so ours accept any."""
 
 
 def header(scope: Scope, name: str) -> str | None:
-    """Return the value of a request header, the first if there are several, or None if there is none.
+    """Return the first value of a request header, or None.
 
     Args:
         scope: the ASGI scope of the request.

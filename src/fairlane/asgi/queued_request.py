@@ -1,4 +1,4 @@
-"""A request's place in the queue."""
+"""A request in the queue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fairlane.scheduler import Item, Key, Priority
 
 
 class QueuedRequest(Item):
-    """One request that waits for its turn, has it, or has lost its place.
+    """A request that waits for its turn, has a slot, or was refused.
 
     Attributes:
-        wait_max_ms: how long it may wait, None for as long as it takes.
+        wait_max_ms: how long it may wait; None for no limit.
         is_client_limit: whether that limit is the client's own, rather than the service's.
-        is_granted: whether it has been given a slot.
-        error: why it will never have one.
+        is_granted: whether it has been granted a slot.
+        error: why it was refused, if it was.
     """
 
     __slots__ = ("_turn", "error", "is_client_limit", "is_granted", "wait_max_ms")
@@ -42,11 +42,11 @@ class QueuedRequest(Item):
 
     @property
     def is_decided(self) -> bool:
-        """Whether it need not wait any longer."""
+        """Whether it has a slot or was refused."""
         return self.is_granted or self.error is not None
 
     def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return the future that is done once the place is decided. Most requests never need one."""
+        """Return the future that is done once the request is decided. Most requests never need one."""
         if self._turn is None:
             self._turn = loop.create_future()
             if self.is_decided:
@@ -54,12 +54,12 @@ class QueuedRequest(Item):
         return self._turn
 
     def grant(self) -> None:
-        """Give it a slot."""
+        """Grant it a slot."""
         self.is_granted = True
         self._wake()
 
     def refuse(self, error: FairlaneError) -> None:
-        """Let it know that its turn will not come."""
+        """Refuse it with an error."""
         self.error = error
         self._wake()
 

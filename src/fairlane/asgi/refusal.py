@@ -1,4 +1,4 @@
-"""What a client sees when its request does not reach the application."""
+"""The response to a request that does not reach the application."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MS_A_SECOND = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRequest:
-    """A request that did not reach the application, and why.
+    """A request that did not reach the application, and the reason.
 
     Attributes:
-        status: the HTTP status that says so.
+        status: the HTTP status of the response.
         error: the reason, with its code, cause and remedy.
-        retry_after_ms: when coming back is likely to help, where that is known.
+        retry_after_ms: when a retry is likely to succeed, if that is known.
     """
 
     status: int
@@ -38,31 +38,32 @@ class RefusedRequest:
 
     @property
     def retry_after_s(self) -> int | None:
-        """The same in whole seconds, rounded up, as the ``Retry-After`` header wants it."""
+        """The same in seconds, rounded up, for the ``Retry-After`` header."""
         return None if self.retry_after_ms is None else -(-self.retry_after_ms // _MS_A_SECOND)
 
 
 def refusal_error(refusal: Refusal, retry_after_ms: int) -> UnavailableError:
-    """Return why a request may not even wait."""
+    """Return the error for a request that may not wait."""
     if refusal.reason is RefusalReason.KEY_FULL:
-        cause = f"Key {refusal.key!r} has as many requests waiting as it may: {refusal.limit}."
+        cause = f"Key {refusal.key!r} has reached its limit of {refusal.limit} waiting requests."
         return KeyFull(cause, retry_after_ms=retry_after_ms)
-    return GlobalFull(f"As many requests wait in all as may: {refusal.limit}.", retry_after_ms=retry_after_ms)
+    cause = f"The service has reached its limit of {refusal.limit} waiting requests."
+    return GlobalFull(cause, retry_after_ms=retry_after_ms)
 
 
-def departure_error(place: QueuedRequest, reason: DepartureReason, retry_after_ms: int) -> UnavailableError:
-    """Return why a request that waited never had its turn."""
+def departure_error(request: QueuedRequest, reason: DepartureReason, retry_after_ms: int) -> UnavailableError:
+    """Return the error for a request that waited and was dropped or expired."""
     if reason is DepartureReason.DROPPED:
-        return Dropped("The request had to make room for another one.", retry_after_ms=retry_after_ms)
-    if place.is_client_limit:
-        cause = f"The request was not reached within the {place.wait_max_ms} ms that its client would wait."
+        return Dropped("The request was dropped for a newer one.", retry_after_ms=retry_after_ms)
+    if request.is_client_limit:
+        cause = f"The request did not get its turn within its client's deadline of {request.wait_max_ms} ms."
         return DeadlinePassed(cause, retry_after_ms=retry_after_ms)
-    cause = f"The request was not reached within the {place.wait_max_ms} ms that requests may wait here."
+    cause = f"The request did not get its turn within the service's limit of {request.wait_max_ms} ms."
     return WaitTimedOut(cause, retry_after_ms=retry_after_ms)
 
 
 def refused_with(error: FairlaneError) -> RefusedRequest:
-    """Return how an error is told over HTTP."""
+    """Return the HTTP form of an error."""
     match error:
         case InvalidArgument():
             status = 400

@@ -1,4 +1,4 @@
-"""How a gate stands, in numbers."""
+"""The statistics of a gate."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStats:
-    """How a gate stands at one instant.
+    """The statistics of a gate at one instant.
 
-    Of the requests that have arrived, each one waits or is in exactly one of ``granted``, ``refused`` and
+    Each request that has arrived either waits or is counted in exactly one of ``granted``, ``refused`` and
     ``disconnected``.
 
     Attributes:
-        in_flight: slots taken now.
-        in_flight_max: slots there are.
-        waiting: requests that wait for one.
-        granted: requests the application was called for.
-        finished: those of them it is done with, well or not.
-        refused: requests answered with an error, by its code.
-        disconnected: requests whose client left, or whose server gave up, before their turn.
+        in_flight: slots in use.
+        in_flight_max: the number of slots.
+        waiting: requests that wait for a slot.
+        granted: requests for which the application was called.
+        finished: granted requests whose application has ended, successfully or not.
+        refused: requests answered with an error, by error code.
+        disconnected: requests whose client left, or that the server cancelled, before their turn.
     """
 
     in_flight: int

@@ -15,7 +15,7 @@ from fairlane.ports.store import Store
 class Bodies:
     """Reads the bodies of messages through a cache of whole chunks, the least recently used of which goes first.
 
-    What has just been written is kept as bytes, and only looked into when somebody reads it.
+    A chunk that has just been written is kept as bytes, and decoded when one of its messages is read.
     """
 
     def __init__(self, store: Store, *, cache_bytes_max: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Call, Consumer, HandOut, Read, Reply, Submission
+from fairlane.broker.requests import AttachedConsumer, Call, HandOut, Read, Reply, Submission
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Ledger
 from fairlane.core.schedule import Schedule
@@ -48,8 +48,8 @@ class Cycle:
     reads: list[Read] = field(default_factory=list)
     hand_outs: list[HandOut] = field(default_factory=list)
     claims: list[Call] = field(default_factory=list)
-    begun: list[Consumer] = field(default_factory=list)
-    ended: list[Consumer] = field(default_factory=list)
+    begun: list[AttachedConsumer] = field(default_factory=list)
+    ended: list[AttachedConsumer] = field(default_factory=list)
     handed_out: int = 0
     checked: int = 0
     current: Submission | None = None

@@ -1,6 +1,6 @@
 """What the engine measures of itself: commits, leases that ended, recoveries.
 
-A commit is only noted in a list; the histograms are made when somebody looks, or when the list is long. So measuring
+A commit is only noted in a list; the histograms are filled when they are read, or when the list is long. So measuring
 costs a commit well under a microsecond.
 """
 

@@ -1,4 +1,4 @@
-"""What the faces hand to the engine, and how they get their answers."""
+"""What front ends submit to the engine, and how they get their answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reply(Protocol):
     """Where an answer goes. ``asyncio`` and ``concurrent`` futures are replies."""
 
     def done(self) -> bool:
-        """Tell whether nobody waits for an answer any more."""
+        """Return whether the caller has its answer, or gave up."""
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - futures take what their verb answers
         """Give the answer."""
@@ -28,17 +28,17 @@ class Reply(Protocol):
 
 
 class NoReply:
-    """A reply that nobody waits for."""
+    """A reply for which no caller waits."""
 
     def done(self) -> bool:
-        """Tell that nobody waits."""
+        """Return True: no caller waits."""
         return True
 
     def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - see Reply
-        """Let the answer go."""
+        """Discard the answer."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Let the refusal go."""
+        """Discard the refusal."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A question about the present, answered in cycle, from what is durable by then."""
+    """A question about the present. A cycle answers it last, from what is durable by then."""
 
     ask: Callable[[], object]
     reply: Reply
@@ -88,17 +88,18 @@ class Waiter:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Consumer:
-    """A consumer that stays, and has up to so many messages in flight.
+class AttachedConsumer:
+    """A consumer that stays, with up to ``credit`` messages in flight.
 
-    Whoever is next is decided when a message is handed out and not before, so a small credit keeps the order fair and
-    a large one keeps the consumer busy.
+    The next message is chosen when it is handed out and not before, so a small credit keeps the order fair and a large
+    one keeps the consumer busy.
 
     Attributes:
         deliver: called with messages, once their leases are durable; with none when there will be no more.
         held: what it has in flight: the message's number and its fencing token.
-        unseen: of these, what has not reached whoever reads from it, if it knows; deferred when it ends.
-        ending: why it ends, if it does because the store goes to another process; what it has in flight it keeps.
+        unseen: of these, what its reader has not received, if it knows; deferred when it ends.
+        is_listed: whether it stands in the line of its queue.
+        ending: why it ends, if the store goes to another process; it keeps what it has in flight then.
     """
 
     queue: str
@@ -121,15 +122,15 @@ class Consumer:
 
 @dataclass(slots=True, eq=False)
 class Attach:
-    """Let a consumer begin, or with ``is_closing`` end. What an ended one has in flight goes back.
+    """A request to attach a consumer, or with ``is_closing`` to detach it. What it has in flight then goes back.
 
-    What it has not seen by the time its cycle comes is deferred, the rest has failed.
+    Messages that it has not seen when the cycle comes are deferred; for the others the attempt has failed.
 
     Attributes:
-        unseen: what it has not seen beside what it says itself.
+        unseen: messages that it has not seen, besides those it knows of itself.
     """
 
-    consumer: Consumer
+    consumer: AttachedConsumer
     reply: Reply
     is_closing: bool = False
     unseen: Collection[Delivery] = ()
@@ -140,12 +141,12 @@ Submission: TypeAlias = Call | Read | Waiter | Attach
 
 @dataclass(slots=True, eq=False)
 class HandOut:
-    """Messages that were leased to someone in this turn; the first of them under ``token``, the others follow."""
+    """Messages that were leased to one taker in one cycle; the first under ``token``, the others under the next."""
 
-    taker: Waiter | Consumer
+    taker: Waiter | AttachedConsumer
     messages: list[Message]
     token: int
 
     def receipts(self) -> list[Receipt]:
-        """Return the right to each of the leases."""
+        """Return the receipt of each lease."""
         return [Receipt(id_of(message.number), at) for at, message in enumerate(self.messages, self.token)]

@@ -1,4 +1,4 @@
-"""How a broker is opened."""
+"""The settings of a broker."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _MOST = 1 << 53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What holds for all queues of a broker. Every number is a whole number of at least 1 unless it says otherwise.
+    """Settings that hold for all queues of a broker. Every number is a whole number of at least 1.
 
     Attributes:
         payload_bytes_max: the largest payload accepted.
-        waiting_max: how many messages all queues together may hold, None for any number.
-        waiting_bytes_max: how many bytes of payload they may hold, None for any number.
+        waiting_max: how many messages all queues together may hold; None for no limit.
+        waiting_bytes_max: how many bytes of payload they may hold; None for no limit.
         waiters_max: how many consumers may wait at the same time.
         cache_bytes_max: how many bytes of bodies are kept in memory.
-        answer_bytes_max: once it has so many bytes of payload, a lease hands out no more, and a peek shows no more.
+        answer_bytes_max: how many bytes of payload one lease or peek returns, about: the last message may exceed it.
         journal_retention_ms: how long the journal is kept for readers, unless a queue's policy asks for longer.
         journal_bytes_max: how many bytes of journal are kept for readers at most.
         reader_hold_ms: how long a registered reader that does not move keeps the journal from being trimmed.
-        segment_events: a segment of the journal is sealed when it has so many events,
-        segment_ms: or when it is so old.
+        segment_events: how many events a segment of the journal has when it is sealed.
+        segment_ms: how old a segment is when it is sealed, if it has fewer events.
         cycle_events_max: about how many events of requests, and how many leases, one commit holds; more wait.
     """
 

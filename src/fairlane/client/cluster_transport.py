@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fairlane.client.partition_channels import PartitionChannels
-from fairlane.client.retrying import Retries, pause_s
+from fairlane.client.retries import Retries, pause_s
 from fairlane.client.splits import split_of
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.client.transport.websocket import WebSocketChannel, WebSocketTransport
@@ -162,7 +162,7 @@ class ClusterTransport:
     # ------------------------------------------------------------------------------------------------- choosing a node
 
     def _follow(self, queue: str | None, error: QueueElsewhere, asked: WebSocketTransport) -> bool:
-        """Remember the owner that an error names; return False if it names none, or one that must not see the API key."""
+        """Remember the owner that an error names; return False if there is none, or it must not see the API key."""
         self._owners.pop(queue, None)
         if not error.at or (_is_secure(asked.address) and not _is_secure(error.at)):
             return False

@@ -1,4 +1,4 @@
-"""What a leased message says."""
+"""The fields of a leased message."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from fairlane.model.message import DeadLetter, Delivery, FailedAttempt, Key, Pri
 
 
 class MessageFields:
-    """The fields of a ``Delivery``; those that change with the lease and the state are kept up to date.
+    """The fields of a ``Delivery``. Fields that change with the lease and the state are kept up to date.
 
     Attributes:
         delivery: the message as it was delivered.
-        is_settled: whether it was acked or given back.
-        expires_ms: the instant at which the lease ends unless extended.
-        state: the workflow state, if it was asked for and there is one.
-        state_etag: names that version of the state; None when there is no state.
+        is_settled: whether it was acknowledged or returned.
+        expires_ms: when the lease ends, unless it is extended.
+        state: the workflow state, if it was requested and exists.
+        state_etag: the version of the state; None if there is no state.
     """
 
     __slots__ = ("delivery", "expires_ms", "id", "is_settled", "queue", "state", "state_etag", "token")
@@ -33,47 +33,47 @@ class MessageFields:
 
     @property
     def payload(self) -> bytes:
-        """What the producer sent."""
+        """The bytes that the producer sent."""
         return self.delivery.payload
 
     @property
     def headers(self) -> dict[str, str]:
-        """Text by name."""
+        """The headers by name."""
         return self.delivery.headers
 
     @property
     def fairness_key(self) -> Key:
-        """Who the message is for."""
+        """The fairness key."""
         return self.delivery.fairness_key
 
     @property
     def attempt(self) -> int:
-        """Which delivery this is, from 1."""
+        """The number of this delivery, from 1."""
         return self.delivery.attempt
 
     @property
     def enqueued_ms(self) -> int:
-        """When it was enqueued."""
+        """When the message was enqueued."""
         return self.delivery.enqueued_ms
 
     @property
     def correlation_id(self) -> str:
-        """What travels with it through retries and dead letters."""
+        """The correlation id, which stays the same through retries and dead letters."""
         return self.delivery.correlation_id
 
     @property
     def cost(self) -> int:
-        """What serving it takes from its key's share."""
+        """What the message takes from its key's share."""
         return self.delivery.cost
 
     @property
     def priority(self) -> PriorityName:
-        """Its rank among the messages of its own key."""
+        """The priority among the messages of its key."""
         return self.delivery.priority
 
     @property
     def failures(self) -> int:
-        """How many attempts have failed before."""
+        """How many earlier attempts have failed."""
         return self.delivery.failures
 
     @property
@@ -83,5 +83,5 @@ class MessageFields:
 
     @property
     def dead(self) -> DeadLetter | None:
-        """Why and from where it came to the dead-letter queue it was leased from."""
+        """Why the message died and its original queue, if it was leased from a dead-letter queue."""
         return self.delivery.dead

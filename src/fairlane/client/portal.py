@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who have none."""
+"""An event loop in its own thread, for programs without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """Runs coroutines in the loop of a thread, for any number of other threads."""
+    """Runs coroutines on a background event loop for any number of threads."""
 
     def __init__(self) -> None:
         self.loop = _new_loop()
@@ -22,41 +22,41 @@ class Portal:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns. When the caller is interrupted, so is the coroutine.
+        """Run a coroutine and return its result. If the caller is interrupted, the coroutine is cancelled.
 
         Raises:
-            Closed: the loop is gone.
-            WrongEventLoop: it is called in the loop itself, by a callback, which would wait for itself.
+            Closed: the loop has ended.
+            WrongEventLoop: a callback on the loop itself called it, which would deadlock.
         """
         if threading.get_ident() == self._thread.ident:
             coroutine.close()
-            raise WrongEventLoop("A callback of the client called the client and would wait for ever.")
+            raise WrongEventLoop("A callback of the client called the client, which would deadlock.")
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except RuntimeError as error:
             coroutine.close()
-            raise Closed("The client has been closed.") from error
+            raise Closed("The client is closed.") from error
         try:
             return future.result()
         except CancelledError as error:
-            raise Closed("The client was closed meanwhile.") from error
+            raise Closed("The client was closed during the call.") from error
         except BaseException:
             future.cancel()
             raise
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Have something called in the loop.
+        """Call a function on the loop without waiting for it.
 
         Raises:
-            Closed: the loop is gone.
+            Closed: the loop has ended.
         """
         try:
             self.loop.call_soon_threadsafe(callback)
         except RuntimeError as error:
-            raise Closed("The client has been closed.") from error
+            raise Closed("The client is closed.") from error
 
     def close(self) -> None:
-        """End the loop, and the thread with it."""
+        """Stop the loop and its thread."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
@@ -76,7 +76,7 @@ class Portal:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform, and nobody but us sees this loop
+        import uvloop  # noqa: PLC0415 - not available on every platform
     except ImportError:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()

@@ -1,4 +1,4 @@
-"""A buffered producer, for threads."""
+"""A buffered producer for threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Producer:
         self._portal = portal
         self._room = threading.BoundedSemaphore(2 * batch * in_flight)
         self._lock = threading.Lock()
-        self._handed: list[tuple[NewMessage, Future[str]]] = []
+        self._waiting: list[tuple[NewMessage, Future[str]]] = []
         self._is_closed = False
 
         async def make() -> AsyncProducer:
@@ -42,12 +42,12 @@ class Producer:
         self._producer = portal.run(make())
 
     def send(self, message: NewMessage | bytes, **terms: Unpack[MessageTerms]) -> Future[str]:
-        """Take a message, or a payload with terms, as soon as there is room. Returns the future id of the message.
+        """Buffer a message, or a payload with terms, waiting while the buffer is full. Return a future of its id.
 
-        The future need not be asked: ``flush`` and leaving report what was refused.
+        You can ignore the future: ``flush`` and the end of the block report refused messages.
 
         Raises:
-            InvalidArgument, Closed: it was not taken.
+            InvalidArgument, Closed: the message was not accepted.
         """
         made = message_of(message, terms)
         reply: Future[str] = Future()
@@ -55,24 +55,23 @@ class Producer:
         with self._lock:
             if self._is_closed:
                 self._room.release()
-                raise Closed("The producer has been closed.")
-            self._handed.append((made, reply))
-            is_first = len(self._handed) == 1
+                raise Closed("The producer is closed.")
+            self._waiting.append((made, reply))
+            is_first = len(self._waiting) == 1
         if is_first:
-            self._portal.soon(self._hand_over)
+            self._portal.soon(self._forward)
         return reply
 
     def flush(self) -> None:
-        """Send what is buffered and wait until all that was taken so far is durable or refused.
+        """Send buffered messages, and wait until all accepted messages are durable or refused.
 
         Raises:
-            ExceptionGroup: the errors of all messages that were refused since the last flush, unless there is an
-                ``on_failure`` that was told of them.
+            ExceptionGroup: the errors of all messages refused since the last flush, unless ``on_failure`` is set.
         """
         self._portal.run(self._flush())
 
     def close(self) -> None:
-        """Take no more, and flush."""
+        """Accept no more messages, and flush."""
         with self._lock:
             self._is_closed = True
         self.flush()
@@ -84,16 +83,16 @@ class Producer:
         try:
             self.close()
         except ExceptionGroup:
-            if kind is None:  # otherwise what was raised inside is more to the point
+            if kind is None:  # an exception from inside the block matters more
                 raise
 
     async def _flush(self) -> None:
-        self._hand_over()
+        self._forward()
         await self._producer.flush()
 
-    def _hand_over(self) -> None:
+    def _forward(self) -> None:
         with self._lock:
-            handed, self._handed = self._handed, []
+            handed, self._waiting = self._waiting, []
         for message, reply in handed:
             self._producer.send_nowait(message).add_done_callback(partial(self._done, reply))
 

@@ -1,4 +1,4 @@
-"""A buffered producer, for asyncio: batches by size and time, bounded, and it reports every failure."""
+"""A buffered producer for asyncio. It batches by size and time, bounds its buffer, and reports every failure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BATCH_BYTES_MAX = 4 << 20
 
 
 class Enqueuing(Protocol):
-    """What a producer needs of its client."""
+    """The part of a client that a producer uses."""
 
     async def enqueue_many(self, queue: str, messages: Sequence[NewMessage]) -> list[str | FairlaneError]:
-        """Enqueue messages, each on its own."""
+        """Enqueue messages, and return an id or an error for each."""
 
 
 class Producing(Protocol):
-    """What makes producers."""
+    """Creates producers."""
 
     def producer(
         self,
@@ -36,11 +36,11 @@ class Producing(Protocol):
         in_flight: int,
         on_failure: Callable[[NewMessage, FairlaneError], None] | None,
     ) -> AsyncProducer:
-        """Return one."""
+        """Return a producer."""
 
 
 class AsyncProducer:
-    """Sends messages to one queue in batches. Leave it, or ``flush`` it, to know that all are durable."""
+    """Sends messages to one queue in batches. After ``flush`` or the end of the block, all are durable or reported."""
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class AsyncProducer:
     ) -> None:
         if not (1 <= batch <= BATCH_MAX and linger_ms >= 0 and in_flight >= 1):
             raise InvalidArgument(
-                f"A batch has 1 to {BATCH_MAX} messages, linger_ms is not negative, in_flight at least 1."
+                f"batch is {batch}, linger_ms {linger_ms} and in_flight {in_flight}; "
+                f"expected 1 <= batch <= {BATCH_MAX}, linger_ms >= 0 and in_flight >= 1."
             )
         self._client = client
         self._queue = queue
@@ -65,57 +66,56 @@ class AsyncProducer:
         self._loop = asyncio.get_running_loop()
         self._buffer: deque[tuple[NewMessage, asyncio.Future[str]]] = deque()
         self._bytes = 0
-        self._flights: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Event()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._has_space = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
         self._is_closed = False
         self._failures: list[FairlaneError] = []
 
     async def send(self, message: NewMessage | bytes, **terms: Unpack[MessageTerms]) -> asyncio.Future[str]:
-        """Take a message, or a payload with terms, as soon as there is room. Returns the future id of the message.
+        """Buffer a message, or a payload with terms, waiting while the buffer is full. Return a future of its id.
 
-        The future need not be awaited: ``flush`` and leaving report what was refused.
+        You can ignore the future: ``flush`` and the end of the block report refused messages.
 
         Raises:
-            InvalidArgument, Closed: it was not taken.
+            InvalidArgument, Closed: the message was not accepted.
         """
         while len(self._buffer) >= self._batch * self._in_flight or self._bytes >= _BATCH_BYTES_MAX * self._in_flight:
-            self._room.clear()
-            await self._room.wait()
+            self._has_space.clear()
+            await self._has_space.wait()
         return self.send_nowait(traced([message_of(message, terms)])[0])
 
     def send_nowait(self, message: NewMessage) -> asyncio.Future[str]:
-        """Take a message whether there is room or not; see ``send``."""
+        """Buffer a message even if the buffer is full; see ``send``."""
         if self._is_closed:
-            raise Closed("The producer has been closed.")
+            raise Closed("The producer is closed.")
         reply: asyncio.Future[str] = self._loop.create_future()
         self._buffer.append((message, reply))
         self._bytes += len(message.payload)
         if len(self._buffer) >= self._batch or self._bytes >= _BATCH_BYTES_MAX:
-            self._launch()
+            self._send_batches()
         elif self._timer is None:
             self._timer = self._loop.call_later(self._linger_s, self._on_time)
         return reply
 
     async def flush(self) -> None:
-        """Send what is buffered and wait until all that was taken so far is durable or refused.
+        """Send buffered messages, and wait until all accepted messages are durable or refused.
 
         Raises:
-            ExceptionGroup: the errors of all messages that were refused since the last flush, unless there is an
-                ``on_failure`` that was told of them.
+            ExceptionGroup: the errors of all messages refused since the last flush, unless ``on_failure`` is set.
         """
         waiting = [reply for _, reply in self._buffer]
         self._on_time()
-        while self._flights or any(not reply.done() for reply in waiting):
-            await asyncio.wait(self._flights)
+        while self._batches or any(not reply.done() for reply in waiting):
+            await asyncio.wait(self._batches)
             self._on_time()
         failures, self._failures = self._failures, []
         if failures:
             raise ExceptionGroup(f"{len(failures)} messages were not enqueued to {self._queue!r}", failures)
 
     async def close(self) -> None:
-        """Take no more, and flush."""
+        """Accept no more messages, and flush."""
         self._is_closed = True
         await self.flush()
 
@@ -126,7 +126,7 @@ class AsyncProducer:
         if kind is None:
             await self.close()
             return
-        with suppress(ExceptionGroup):  # what was raised inside is more to the point
+        with suppress(ExceptionGroup):  # the exception from inside the block matters more
             await self.close()
 
     # -------------------------------------------------------------------------------------------------------- batches
@@ -136,16 +136,16 @@ class AsyncProducer:
             self._timer.cancel()
             self._timer = None
         self._is_due = bool(self._buffer)
-        self._launch()
+        self._send_batches()
 
-    def _launch(self) -> None:
-        while len(self._flights) < self._in_flight and self._buffer:
+    def _send_batches(self) -> None:
+        while len(self._batches) < self._in_flight and self._buffer:
             is_full = len(self._buffer) >= self._batch or self._bytes >= _BATCH_BYTES_MAX
             if not (is_full or self._is_due):
                 return
-            flight = self._loop.create_task(self._fly(self._next_batch()))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            task = self._loop.create_task(self._send_batch(self._next_batch()))
+            self._batches.add(task)
+            task.add_done_callback(self._batch_done)
         self._is_due = self._is_due and bool(self._buffer)
 
     def _next_batch(self) -> list[tuple[NewMessage, asyncio.Future[str]]]:
@@ -158,13 +158,13 @@ class AsyncProducer:
         self._bytes -= size
         return taken
 
-    async def _fly(self, entries: list[tuple[NewMessage, asyncio.Future[str]]]) -> None:
+    async def _send_batch(self, entries: list[tuple[NewMessage, asyncio.Future[str]]]) -> None:
         results: Sequence[str | FairlaneError]
         try:
             results = await self._client.enqueue_many(self._queue, [message for message, _ in entries])
         except FairlaneError as error:
             results = [error] * len(entries)
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for each of them
+        except Exception as error:  # noqa: BLE001 - callers wait for the result of each message
             results = [InternalError(f"{type(error).__name__}: {error}.")] * len(entries)
         for (message, reply), result in zip(entries, results, strict=True):
             if isinstance(result, FairlaneError):
@@ -175,17 +175,17 @@ class AsyncProducer:
     def _report(self, message: NewMessage, reply: asyncio.Future[str], error: FairlaneError) -> None:
         if not reply.done():
             reply.set_exception(error)
-            reply.exception()  # it is reported here too, so nobody has to ask for it
+            reply.exception()  # marks it as retrieved, since the failure is reported below, too
         if self._on_failure is None:
             self._failures.append(error)
             return
         try:
             self._on_failure(message, error)
-        except Exception as fault:  # noqa: BLE001 - the others are still to be told
+        except Exception as fault:  # noqa: BLE001 - the other failures are still to be reported
             self._loop.call_exception_handler({"message": "on_failure raised", "exception": fault})
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        self._launch()
+    def _batch_done(self, task: asyncio.Task[None]) -> None:
+        self._batches.discard(task)
+        self._send_batches()
         if len(self._buffer) < self._batch * self._in_flight and self._bytes < _BATCH_BYTES_MAX * self._in_flight:
-            self._room.set()
+            self._has_space.set()

@@ -1,4 +1,4 @@
-"""A stream of leased messages, for threads."""
+"""A stream of leased messages for threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.model.message import Delivery
 
 
 class Stream:
-    """Leased messages as they come: enter it with ``with``, iterate it with ``for``, from one thread or several.
+    """A stream of leased messages: enter it with ``with``, and iterate it with ``for`` from one or several threads.
 
     See ``AsyncStream``.
     """
@@ -43,7 +43,7 @@ class Stream:
                 self._take()
 
     def close(self) -> None:
-        """End the stream; those who wait for a message of it get none."""
+        """End the stream. Threads that wait for a message stop iterating."""
         unseen = tuple(self._ready)
         self._ready.clear()
         self._portal.run(self._stream.close(unseen=unseen))

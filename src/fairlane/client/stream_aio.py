@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import Final, Protocol, Self
 
 from fairlane.client.message_aio import AsyncMessage, AsyncSettling
-from fairlane.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
+from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import NackIntent
 from fairlane.wire.frames import Consume
 
-_LAST_WORDS_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class AsyncStreaming(AsyncSettling, Protocol):
-    """What a stream needs of its client."""
+    """The part of a client that a stream uses."""
 
     transport: Transport
     retries: Retries
@@ -28,19 +28,19 @@ class AsyncStreaming(AsyncSettling, Protocol):
     async def nack_many(
         self, queue: str, leased: Sequence[Delivery], *, intent: NackIntent
     ) -> list[FairlaneError | None]:
-        """Give messages back."""
+        """Return messages to the queue."""
 
     async def drained(self) -> None:
-        """Wait until the acks that are under way have their answers."""
+        """Wait until pending acknowledgements are answered."""
 
 
 class AsyncStream:
-    """Leased messages as they come: enter it with ``async with``, iterate it with ``async for``.
+    """A stream of leased messages: enter it with ``async with``, and iterate it with ``async for``.
 
-    At most its credit of messages is in the stream or out of it and not yet acked, nacked or expired. Leaving it gives
-    back what was not acked: what it still holds was never seen, and is deferred; what it has given out counts as a
-    failed attempt. When the connection is lost, what it holds is given back by the server, and it opens anew. When its
-    queue moves to another node of a cluster, it opens anew there, and what it holds stays leased.
+    The credit limits how many messages are in the stream, or delivered and not yet settled or expired. At the end of
+    the block unsettled messages are returned: those that were never delivered are deferred, the others count a failed
+    attempt. If the connection is lost, the server takes the stream's messages back, and the stream reopens. If the
+    queue moves to another node of a cluster, the stream reopens there, and its messages stay leased.
     """
 
     def __init__(self, client: AsyncStreaming, request: Consume) -> None:
@@ -72,21 +72,21 @@ class AsyncStream:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the connection was lost or the server goes down, and the stream is about to open anew."""
+        """Whether the stream is reopening, after a lost connection or a shutdown of the server."""
         return self._reopening is not None and not self._reopening.done()
 
     async def open(self) -> None:
-        """Begin, if it has not begun.
+        """Open the stream, unless it is open.
 
         Raises:
-            QueueNotFound, InvalidArgument, Disconnected: it can't.
+            QueueNotFound, InvalidArgument, Disconnected: the stream cannot be opened.
         """
         async with self._opening:
             if self._channel is None and not self._is_closed and not self.is_interrupted:
                 self._channel = await self._client.transport.open(self._request, self)
 
     async def take(self) -> list[Delivery]:
-        """Return all that has come, waiting for the first; an empty list when the stream is closed."""
+        """Return the messages that have arrived, waiting for the first one; an empty list if the stream is closed."""
         while not self._ready:
             try:
                 await self._wait()
@@ -97,7 +97,7 @@ class AsyncStream:
         return taken
 
     async def close(self, *, unseen: Sequence[Delivery] = ()) -> None:
-        """End the stream; ``unseen`` are messages that were taken from it and not looked at."""
+        """End the stream. ``unseen`` are messages that were taken from it but not delivered to a handler."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -110,23 +110,23 @@ class AsyncStream:
         unseen = (*unseen, *self._ready)
         self._ready.clear()
         if self._channel is not None:
-            with suppress(Disconnected, Closed):  # then all of it is given back already
+            with suppress(Disconnected, Closed):  # the server has already taken them back
                 await self._channel.stop(unseen)
         if unseen and (self._is_moved or getattr(self._client.transport, "is_cluster", False)):
-            # Some of it may be leased by a channel that has ended because the queue moved, and that gives nothing back.
+            # A channel that ended because the queue moved does not return its messages, so return them explicitly.
             with suppress(FairlaneError, TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await self._client.nack_many(self._request.queue, unseen, intent="defer")
 
-    # ------------------------------------------------------------------------------------------------ what is delivered
+    # ------------------------------------------------------------------------------------------------------ deliveries
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take in leased messages; see ``Sink``."""
+        """Accept leased messages; see ``Sink``."""
         self._ready.extend(deliveries)
         self._arrived.set()
 
     def ended(self, error: FairlaneError) -> None:
-        """Open anew, unless the queue is gone; see ``Sink``."""
+        """Reopen the stream, unless the queue no longer exists; see ``Sink``."""
         if self._is_closed:
             return
         if is_passing(error) or isinstance(error, Closed | QueueSplit):
@@ -136,11 +136,11 @@ class AsyncStream:
         self._error = error
         self._arrived.set()
 
-    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
-        """Hand out none of these messages any more; see ``Sink``."""
-        withdrawn = [delivery for delivery in self._ready if is_meant(delivery.id)]
+    def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
+        """Remove messages that have not been delivered yet; see ``Sink``."""
+        withdrawn = [delivery for delivery in self._ready if matches(delivery.id)]
         if withdrawn:
-            self._ready = deque(delivery for delivery in self._ready if not is_meant(delivery.id))
+            self._ready = deque(delivery for delivery in self._ready if not matches(delivery.id))
         return withdrawn
 
     async def _reopen(self, error: FairlaneError) -> None:
@@ -151,7 +151,7 @@ class AsyncStream:
             unseen = tuple(self._ready)
             self._ready.clear()
         if unseen and not isinstance(error, Disconnected):
-            with suppress(FairlaneError):  # it goes down, but still takes what was not seen, and acks of the rest
+            with suppress(FairlaneError):  # a server that shuts down still accepts returned and acknowledged messages
                 await self._client.nack_many(self._request.queue, unseen, intent="defer")
         until = asyncio.get_running_loop().time() + self._client.retries.patience_s
         for wait_s in self._client.retries.waits_s():

@@ -1,4 +1,4 @@
-"""The span that the program is in, if it uses OpenTelemetry: calls and messages carry it on."""
+"""The current OpenTelemetry span, which calls and messages carry to the server and to consumers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Final
 from fairlane.model.message import NewMessage
 from fairlane.wire.trace import TraceContext, trace_of, with_trace
 
-if TYPE_CHECKING:  # nobody needs OpenTelemetry who does not use it
+if TYPE_CHECKING:  # OpenTelemetry is optional
     from opentelemetry.trace import Span
 
 API: Final = "opentelemetry.trace"
-"""The module that a program which traces has imported: who has not, is in no span."""
+"""A program that has not imported this module cannot be in a span."""
 
 
 def current_trace() -> TraceContext | None:
-    """Return the trace context of the current span, or None without one."""
+    """Return the trace context of the current span; None if there is none."""
     api = sys.modules.get(API)
     return None if api is None else context_of(api.get_current_span())
 
 
 def context_of(span: Span) -> TraceContext | None:
-    """Return the trace context of a span, or None if it stands for none."""
+    """Return the trace context of a span; None if the span is not valid."""
     context = span.get_span_context()
     if not context.is_valid:
         return None
@@ -32,6 +32,6 @@ def context_of(span: Span) -> TraceContext | None:
 
 
 def traced(messages: Sequence[NewMessage]) -> Sequence[NewMessage]:
-    """Return messages with the trace context of the current span, if there is one, on each that has none."""
+    """Return messages with the current trace context added to those that have none."""
     trace = current_trace()
     return messages if trace is None else with_trace(messages, trace)

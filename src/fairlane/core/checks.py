@@ -10,7 +10,7 @@ from fairlane.model.message import PRIORITY_NAMES, Key, NewMessage
 
 
 def are_bare(messages: Sequence[NewMessage]) -> bool:
-    """Tell whether no message wishes for more than its fairness key."""
+    """Return whether no message asks for more than its fairness key."""
     for message in messages:
         if (
             message.weight is not None
@@ -25,7 +25,7 @@ def are_bare(messages: Sequence[NewMessage]) -> bool:
 
 
 def are_plainly_sound(messages: Sequence[NewMessage], payload_bytes_max: int) -> bool:
-    """Tell whether bare messages have no headers and nothing wrong with them. False means: look at each."""
+    """Return whether all bare messages are valid and have no headers. If False, check each one."""
     key_length_max, dedup_id_length_max = limits.KEY_LENGTH_MAX, limits.DEDUP_ID_LENGTH_MAX
     for message in messages:
         payload = message.payload
@@ -71,7 +71,7 @@ def message_fault(message: NewMessage, payload_bytes_max: int) -> FairlaneError 
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be written down: lone surrogates can't."""
+    """Return whether a text can be encoded: lone surrogates can't."""
     if text.isascii():
         return True
     try:

@@ -142,7 +142,7 @@ class Message(ScheduledItem):
         return self.after
 
 
-class KeyTally:
+class KeyUsage:
     """How much one fairness key has in a queue."""
 
     __slots__ = ("messages", "size")
@@ -202,7 +202,7 @@ class Part:
         self.size = 0
 
     def add(self, first: int, count: int) -> None:
-        """Let so many messages follow."""
+        """Add the next messages."""
         self.runs.append((first, count))
         self.count += count
 
@@ -211,7 +211,7 @@ class Part:
         return [number for first, count in self.runs for number in range(first, first + count)]
 
 
-class Sink:
+class SinkState:
     """Where batches are staged and published, each once.
 
     Attributes:
@@ -266,14 +266,14 @@ class Queue:
         self.claimed = 0  # of those that are leased
         self.size = 0
         self.consumers: dict[str, RegisteredConsumer] = {}
-        self.sinks: dict[str, Sink] = {}
+        self.sinks: dict[str, SinkState] = {}
         self.staged: dict[int, Message] = {}  # not among the messages, but within the limits
         self.staged_size = 0
         self.dedups: dict[str, tuple[int, int]] = {}  # the message's number, and until when it counts
-        self.tallies: dict[Key, KeyTally] | None = None  # only where a limit on keys asks for it
+        self.tallies: dict[Key, KeyUsage] | None = None  # only where a limit on keys asks for it
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Let the queue have a policy."""
+        """Set the queue's policy."""
         self.policy = policy
         self.declared = Declared(policy)
 
@@ -351,7 +351,7 @@ class Ledger:
         return self.partition << NUMBER_BITS
 
     def limits_waiting_in(self, queue: Queue) -> bool:
-        """Tell whether anything limits what may wait in a queue: its policy, or the broker as a whole."""
+        """Return whether anything limits what may wait in a queue: its policy, or the broker as a whole."""
         policy, limits = queue.policy, self.limits
         return not (
             policy.waiting_max is None
@@ -363,7 +363,7 @@ class Ledger:
         )
 
     def settle_base(self) -> int:
-        """Let the latest baseline be the base if nothing alive has an older home, and return the base."""
+        """Move the base to the latest baseline if nothing alive has an older home, and return the base."""
         if self.base != self.baseline and self.oldest_home() >= self.baseline:
             self.base = self.baseline
         return self.base

@@ -1,7 +1,7 @@
-"""Presence: of whom nothing was heard for too long. Soft state, rebuilt from the ledger, never written down.
+"""Presence: which consumers and sinks have been silent for too long. Rebuilt from the ledger, never written down.
 
-That a consumer asked and nothing came of it is not worth a record, so it is only known here. After recovery everybody
-counts as having just been heard of: whoever was there could not speak while the broker was gone.
+A consumer that asked in vain leaves no record, so that is known only here. After recovery all of them count as just
+heard of, since they could not be heard while the broker was down.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Presence:
     # ---------------------------------------------------------------------------------------------------------- time
 
     def next_at(self) -> int | None:
-        """Return when somebody's time may be over next, None for never."""
+        """Return when a consumer or sink may next have been silent for too long; None for never."""
         if not self.consumers and not self.sinks:
             return None
         return min((*self.consumers.values(), *self.sinks.values()))

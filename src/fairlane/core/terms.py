@@ -13,7 +13,7 @@ from fairlane.model.message import DEFAULT_KEY, PRIORITY_NAMES, NewMessage, cano
 from fairlane.model.partitions import queue_of
 
 UNSAID = 0
-"""The weight of a message that nobody gave one: it leaves its key's weight as it is."""
+"""The weight of a message without one: it leaves its key's weight as it is."""
 _NORMAL = PRIORITY_NAMES.index("normal")
 _PRIORITIES: dict[str | None, int] = {None: _NORMAL} | {name: at for at, name in enumerate(PRIORITY_NAMES)}
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def _add_wishes(terms: Terms, messages: Sequence[NewMessage], now_ms: int) -> No
 
 
 def _add_declared(terms: Terms, rules: Declared, headers: list[Headers]) -> None:
-    """Let what the policy declares win over what producers wish, wherever the headers say something usable."""
+    """Override what producers ask for with what the policy declares, wherever headers have a usable value."""
     if rules.has_key:
         terms.keys = [rules.key(said) or wish for said, wish in zip(headers, terms.keys, strict=True)]
     if rules.has_weight:
@@ -80,7 +80,7 @@ def _over(said: Iterable[int | None], wishes: list[int] | None, default: int) ->
 
 
 def _add_answers(terms: Terms, answers: Sequence[EnqueueAnswer | None], now_ms: int) -> None:
-    """Let what the hook answers win over everything else."""
+    """Override everything else with what the hook answers."""
     n = len(answers)
     weights = terms.weights = terms.weights or [UNSAID] * n
     costs = terms.costs = terms.costs or [1] * n

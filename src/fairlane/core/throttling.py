@@ -18,7 +18,7 @@ def throttle_names(config_keys: Iterable[str]) -> list[str]:
 def set_throttle(
     throttles: Throttles, config: Mapping[str, str], name: str, *, now_ms: int, tokens: float | None = None
 ) -> None:
-    """Let a throttle be as config says now; without a rate there is none."""
+    """Set a throttle to what config says now; without a rate there is none."""
     rate, burst = config.get(f"{_PREFIX}{name}:rate"), config.get(f"{_PREFIX}{name}:burst")
     if rate is None:
         throttles.remove(name, now_ms=now_ms)

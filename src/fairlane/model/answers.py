@@ -1,4 +1,4 @@
-"""What hooks may answer. An answer travels inside the command and into the record."""
+"""The answers of hooks. An answer is part of the command and of the record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fairlane.model.message import Key
 
 
 class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_enqueue"):
-    """What ``on_enqueue`` says of a message. None means that the script did not say.
+    """The answer of ``on_enqueue`` for a message. None means that the script left the field out.
 
-    All values are within the limits of ``fairlane.model.limits``: whoever runs the script has checked them.
+    All values are within the limits of ``fairlane.model.limits``: the adapter that runs the script checks them.
     """
 
     fairness_key: Key | None = None
@@ -21,11 +21,11 @@ class EnqueueAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_enqueue")
     cap: int | None = None
     delay_ms: int | None = None
     deadline_ms: int | None = None
-    """From the instant of the enqueue."""
+    """Counted from the enqueue."""
 
 
 class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="on_failure"):
-    """What ``on_failure`` says of a failed attempt. Without a delay the queue's backoff applies."""
+    """The answer of ``on_failure`` for a failed attempt. Without a delay the queue's backoff applies."""
 
     is_dead: bool
     delay_ms: int | None = None

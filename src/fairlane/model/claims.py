@@ -1,4 +1,4 @@
-"""Registered consumers and what they claim."""
+"""Registered consumers and their claims."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
     """A registered consumer of a queue.
 
     Attributes:
-        epoch: grows with each registration; whoever has an older one may claim no more.
+        epoch: grows with each registration; a consumer with an older one may no longer claim.
         claimed: the number of its latest claim, 0 before the first.
-        done: its claims up to this number are over.
+        done: its claims up to this number are completed.
         open_messages: messages that are leased under its open claim.
         heard_ms: when it last registered, claimed or read.
-        idle_ms: after so long without a word its open claim is given back; None for never.
+        idle_ms: after this long without a call its open claim is returned; None for never.
     """
 
     queue: str
@@ -30,12 +30,12 @@ class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim, or with a count of 0 that there was nothing to claim.
+    """A claim, or with a count of 0 the result that there was nothing to claim.
 
     Attributes:
-        number: 1 for a consumer's first claim, 2 for its second, and so on; without a claim the number that is done.
-        count: how many messages it has, those included that were settled since with receipts of their own.
-        size_bytes: the payloads of the messages that are still leased under it.
+        number: 1 for a consumer's first claim, 2 for its second, and so on; without a claim the last completed number.
+        count: how many messages it has, including those settled since with receipts of their own.
+        size_bytes: the payload bytes of the messages that are still leased under it.
     """
 
     number: int
@@ -47,8 +47,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a claim.
 
     Attributes:
-        deliveries: those of the places asked for, without what was settled since with a receipt of its own.
-        total: how many places the claim has.
+        deliveries: the messages at the requested positions, without those settled since with a receipt of their own.
+        total: how many positions the claim has.
     """
 
     deliveries: list[Delivery]

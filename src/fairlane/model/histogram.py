@@ -22,11 +22,11 @@ TABLE_BITS: Final = 5
 
 
 class Histogram:
-    """How many values were at most each of some bounds, and their sum.
+    """Counts of values by upper bound, and their sum.
 
     Attributes:
-        bounds: upper bounds, ascending; what is above them all is counted too.
-        counts: how many values were at most a bound and above the one before; one more than there are bounds.
+        bounds: ascending upper bounds; values above all of them are counted too.
+        counts: how many values lie between a bound and the one before; one more entry than bounds.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -38,18 +38,18 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def note(self, value: float, count: int = 1) -> None:
-        """Count a value, once or for several that it stands for."""
+        """Count a value ``count`` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     def add(self, other: Histogram) -> None:
-        """Count all values that another has counted, by the same bounds."""
+        """Add the counts of another histogram with the same bounds."""
         if self.bounds != other.bounds:
-            raise ValueError("Histograms of different bounds can't be added.")
+            raise ValueError("Histograms with different bounds cannot be added.")
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 

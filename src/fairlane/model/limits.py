@@ -1,4 +1,4 @@
-"""Every limit on what one request may carry, by name. What breaks one is refused whole, with the limit's name."""
+"""Every limit on the content of one request. A request that exceeds one is refused as a whole, naming the limit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 QUEUE_NAME_LENGTH_MAX: Final = 128
 KEY_LENGTH_MAX: Final = 1024
-"""Characters in a fairness key, all names of its path together."""
+"""Characters in a fairness key, over all names of its path."""
 KEY_DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 1_000
-"""A weight above this is lowered to it: no header may buy a tenant the whole queue."""
+"""A higher weight is lowered to this one: no header may give a tenant the whole queue."""
 COST_MAX: Final = 1_000_000
 CAP_MAX: Final = 1_000_000
 THROTTLES_MAX: Final = 16
 THROTTLE_NAME_LENGTH_MAX: Final = 256
 PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The default of the setting of this name."""
+"""The default of the setting with this name."""
 HEADERS_MAX: Final = 128
 HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
@@ -23,13 +23,13 @@ DEDUP_ID_LENGTH_MAX: Final = 256
 BATCH_MAX: Final = 10_000
 """Messages in one request."""
 CLAIM_MAX: Final = 50_000
-"""Messages in one claim, which is read in as many requests as it takes."""
+"""Messages in one claim, which may be read in several requests."""
 TIMESPAN_MS_MAX: Final = 366 * 24 * 3600 * 1000
 """The longest delay, deadline, visibility timeout or window."""
 ERROR_LENGTH_MAX: Final = 1_024
-"""Characters kept of the error text of a failed attempt; the rest is cut off."""
+"""Characters kept of the error text of a failed attempt; the rest is truncated."""
 ERRORS_KEPT_MAX: Final = 10
-"""Failed attempts whose errors a message remembers, the latest ones."""
+"""The number of latest failed attempts whose errors a message keeps."""
 STATE_BYTES_MAX: Final = 1024 * 1024
 CONFIG_KEY_LENGTH_MAX: Final = 512
 CONFIG_VALUE_LENGTH_MAX: Final = 64 * 1024
@@ -47,6 +47,6 @@ SINKS_MAX: Final = 1_000
 """Sinks of one queue."""
 PART_NAME_LENGTH_MAX: Final = 128
 PARTS_MAX: Final = 10_000
-"""Parts that one sink has staged, and that one batch is published of."""
+"""Parts that one sink may have staged, and that one batch may consist of."""
 SINK_SILENCE_MS_MAX: Final = 7 * 24 * 3600 * 1000
-"""What is staged for a sink that was not heard of for so long is dropped."""
+"""Messages staged for a sink without calls for this long are dropped."""

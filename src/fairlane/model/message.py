@@ -11,14 +11,14 @@ Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
 
 DEFAULT_KEY = "default"
-"""The fairness key of a message for which nobody has named one."""
+"""The fairness key of a message without one."""
 
 NEVER_MS = 253_402_300_799_000
-"""The end of a lease that no timer ends, which a registered consumer has: the last second of the year 9999."""
+"""The expiry of a lease without a timeout, which registered consumers have: the last second of the year 9999."""
 
 
 def canonical(key: Key) -> Key:
-    """Return the one spelling of a key: a path of one name is that name."""
+    """Return the canonical form of a key: a path of one name is that name."""
     return key[0] if type(key) is tuple and len(key) == 1 else key
 
 
@@ -28,20 +28,20 @@ PRIORITY_NAMES: tuple[PriorityName, ...] = ("high", "normal", "low")
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A message as a producer sends it. What is None is left to the queue's policy.
+    """A message as a producer sends it. Fields that are None are decided by the queue's policy.
 
     Attributes:
         payload: opaque bytes.
         headers: text by name; policies and hooks see these, never the payload.
-        fairness_key: who the message is for; shares are fair between keys.
+        fairness_key: the tenant that the message is for; shares are fair between keys.
         weight: the share of its key relative to others, from 1 to 1000.
-        cost: what serving it takes from its key's share, a whole number of at least 1.
+        cost: what serving it takes from its key's share, an integer of at least 1.
         priority: its rank among the messages of its own key.
         throttles: names of the token buckets that must all have a token before it goes.
-        delay_ms: not before so long from now.
-        deadline_ms: not after so long from now.
-        dedup_id: a second message with the same one, within the queue's window, is not enqueued but answered with the
-            id of the first.
+        delay_ms: how long from now it may not be handed out.
+        deadline_ms: how long from now it may be handed out.
+        dedup_id: a second message with the same one, within the queue's window, is not enqueued; the id of the first is
+            returned.
         correlation_id: travels with the message through retries and dead letters; the message's own id by default.
     """
 
@@ -59,7 +59,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MessageTerms(TypedDict, total=False):
-    """What can be said of a message beside its payload; see ``NewMessage``."""
+    """The fields of ``NewMessage`` besides the payload, as keyword arguments."""
 
     headers: Mapping[str, str]
     fairness_key: Key | None
@@ -74,7 +74,7 @@ class MessageTerms(TypedDict, total=False):
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """What went wrong with one attempt."""
+    """The error of one failed attempt."""
 
     at_ms: int
     attempt: int
@@ -84,7 +84,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """Why and from where a message came to a dead-letter queue."""
+    """The origin of a dead letter: its queue, and why and when it died."""
 
     origin: str
     reason: str
@@ -96,15 +96,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A leased message. ``id`` and ``token`` together are the right to ack, nack, extend or write its state.
 
     Attributes:
-        token: the fencing token of the lease; each later lease of any message of the queue has a greater one, or of
-            its partition where the queue is split.
-        expires_ms: the instant at which the lease ends unless extended; ``NEVER_MS`` under a claim.
-        attempt: which delivery this is, from 1.
+        token: the fencing token of the lease; each later lease in the queue, or in its partition if the queue is split,
+            has a greater one.
+        expires_ms: when the lease ends unless extended; ``NEVER_MS`` under a claim.
+        attempt: the number of this delivery, from 1.
         failures: how many attempts have failed before.
-        state: the workflow state, if it was asked for and there is one.
-        state_etag: names that version of the state; None when there is no state.
+        state: the workflow state, if it was requested and exists.
+        state_etag: the version of the state; None if there is no state.
         errors: the latest failed attempts.
-        dead: why and from where it came to the dead-letter queue it was leased from.
+        dead: its origin, if it was leased from a dead-letter queue.
     """
 
     id: str
@@ -144,7 +144,7 @@ MessageStatus = Literal["waiting", "delayed", "leased"]
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as an observer sees it, without taking it. ``payload`` and ``headers`` only if asked for."""
+    """A message as an observer sees it, without leasing it. ``payload`` and ``headers`` are set only if requested."""
 
     id: str
     queue: str

@@ -1,4 +1,4 @@
-"""Names of queues, and the ids of messages."""
+"""Names of queues and ids of messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fairlane.model.limits import QUEUE_NAME_LENGTH_MAX
 
 DLQ_SUFFIX = ".dlq"
 REDRIVE_AT = "@"
-"""In a cluster, separates the id of a redrive from the dead-letter queue in which it runs."""
+"""In a cluster, separates the id of a redrive from the name of its dead-letter queue."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(~[1-9][0-9]?)?", re.ASCII)
-"""With a number behind a tilde, as no user names a queue, it is a partition of a queue that is split."""
+"""A number after a tilde, which users cannot put into a name, marks a partition of a split queue."""
 _ID_LENGTH = 16
 _NUMBER_BYTES = _ID_LENGTH // 2
 
@@ -20,13 +20,11 @@ _NUMBER_BYTES = _ID_LENGTH // 2
 def queue_name_fault(name: object) -> str | None:
     """Return what is wrong with the name of a queue, or None if nothing is."""
     if not isinstance(name, str) or not name:
-        return f"A queue's name is a non-empty string, not {name!r}."
+        return f"A queue name must be a non-empty string, got {name!r}."
     if len(name) > QUEUE_NAME_LENGTH_MAX:
-        return f"A queue's name has at most {QUEUE_NAME_LENGTH_MAX} characters, not {len(name)}."
+        return f"A queue name has at most {QUEUE_NAME_LENGTH_MAX} characters, got {len(name)}."
     if _NAME.fullmatch(name) is None:
-        return (
-            f"A queue's name has letters, digits, and after the first sign dots, dashes, underscores, unlike {name!r}."
-        )
+        return f"Invalid queue name {name!r}. Use letters and digits, then also dots, dashes and underscores."
     return None
 
 
@@ -36,33 +34,35 @@ def dlq_of(queue: str) -> str:
 
 
 def is_dlq(queue: str) -> bool:
-    """Tell whether a name is that of a dead-letter queue."""
+    """Return whether a name is that of a dead-letter queue."""
     return queue.endswith(DLQ_SUFFIX)
 
 
 def id_of(number: int) -> str:
-    """Return the id of a message from its number: sixteen hexadecimal digits, in order of enqueue."""
+    """Return the id of a message from its number: 16 hexadecimal digits, in order of enqueue."""
     return number.to_bytes(_NUMBER_BYTES).hex()
 
 
 def ids_of(numbers: Collection[int]) -> list[str]:
-    """Return the ids of messages from their numbers, like ``id_of``, in a fraction of the time."""
+    """Return the ids of many messages from their numbers, in a fraction of the time of ``id_of``."""
     return struct.pack(f">{len(numbers)}Q", *numbers).hex(" ", _NUMBER_BYTES).split()
 
 
 def number_of(message_id: object) -> int | None:
-    """Return the number of a message from its id, or None for what can't be one."""
+    """Return the number of a message from its id, or None if it is not an id."""
     if type(message_id) is not str or len(message_id) != _ID_LENGTH:
         return None
     try:
-        digits = bytes.fromhex(message_id)  # unlike int(), it takes nothing but digits and spaces
+        digits = bytes.fromhex(message_id)  # unlike int(), it accepts nothing but digits and spaces
     except ValueError:
         return None
     return int.from_bytes(digits) if len(digits) == _NUMBER_BYTES else None
 
 
 def numbers_of(message_ids: Sequence[str]) -> Sequence[int] | None:
-    """Return the numbers of messages from their ids, in a fraction of the time. None: ask ``number_of`` about each."""
+    """Return the numbers of many messages from their ids, or None if one is invalid; then try ``number_of`` for
+    each.
+    """
     for message_id in message_ids:
         if type(message_id) is not str or len(message_id) != _ID_LENGTH:
             return None

@@ -1,4 +1,4 @@
-"""What an operator decides about one queue."""
+"""The policy of a queue: what an operator decides about it."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ _FACTOR_MAX = 100
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy of one queue. Every field may be changed while the queue is in use.
 
-    Most act at once on what waits. Hooks, declared keys and the default deadline concern new messages, whose terms are
-    found when they are enqueued.
+    Most fields act on the backlog at once. Hooks, declared keys and the default deadline apply to new messages, whose
+    terms are resolved at enqueue.
 
-    What a message is entitled to is found in this order: the hook's answer, what is declared here, what the producer
-    said, the default. So a producer can't talk itself out of the operator's rules.
+    The terms of a message are resolved in this order: the hook's answer, what is declared here, what the producer sent,
+    the default. So a producer cannot override the operator's rules.
 
-    Declared keys are taken from *sources*: ``"header:NAME"`` is the value of a header; any other text is taken as it
-    is, with each ``{NAME}`` replaced by the value of that header. A source whose header is missing gives nothing.
+    Declared keys come from *sources*: ``"header:NAME"`` is the value of a header; any other text is taken literally,
+    with each ``{NAME}`` replaced by the value of that header. A source whose header is missing gives no value.
 
     Attributes:
-        visibility_timeout_ms: how long a lease lasts unless the consumer asks otherwise or extends it.
-        max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for any number.
-        backoff_ms: the wait after the first failed attempt.
-        backoff_factor: what the wait is multiplied with after each further one.
-        backoff_max_ms: the longest wait.
-        backoff_jitter: which part of the wait is left to chance, from 0 to 1.
-        deadline_ms: how long after its enqueue a message may still be handed out, unless it says otherwise.
-        deadline_action: what becomes of a message whose deadline has passed.
-        waiting_max: how many messages may be in the queue, leased ones included.
-        waiting_bytes_max: how many bytes of payload they may have in all.
-        key_waiting_max: how many messages of one fairness key may be in the queue.
-        key_waiting_bytes_max: how many bytes of payload those of one key may have.
-        backpressure: what happens beyond these limits. What is leased is never dropped.
+        visibility_timeout_ms: how long a lease lasts unless the consumer requests another timeout or extends it.
+        max_attempts: failed attempts before a message goes to the dead-letter queue; 0 for no limit.
+        backoff_ms: the delay after the first failed attempt.
+        backoff_factor: the factor by which the delay grows after each further one.
+        backoff_max_ms: the longest delay.
+        backoff_jitter: the random fraction by which the delay is reduced at most, from 0 to 1.
+        deadline_ms: how long after its enqueue a message may be handed out, unless the message sets a deadline.
+        deadline_action: what happens to a message whose deadline has passed.
+        waiting_max: the limit on messages in the queue, including leased ones.
+        waiting_bytes_max: the limit on their payload bytes in total.
+        key_waiting_max: the limit on messages of one fairness key in the queue.
+        key_waiting_bytes_max: the limit on the payload bytes of one fairness key.
+        backpressure: what happens when a limit is reached. Leased messages are never dropped.
         dedup_window_ms: how long a dedup id is remembered.
-        on_enqueue: the Lua script that is asked about each new message.
-        on_failure: the Lua script that is asked about each failed attempt.
+        on_enqueue: the Lua script that runs for each new message.
+        on_failure: the Lua script that runs for each failed attempt.
         fairness_key_from: the source of the fairness key, or several for a path.
         weight_from: the source of the key's weight.
         cost_from: the source of a message's cost.
         priority_from: the source of a message's priority: ``high``, ``normal`` or ``low``.
         cap_from: the source of the key's cap.
         throttles_from: the sources of a message's throttles.
-        weights: weights of keys, by key; a path is written with slashes. Only config wins over them.
-        caps: caps of keys, by key; only config wins over them.
-        quantum: what one turn of a key is worth at weight 1.
-        strict_priority: let higher priority go first across all keys, not only within one.
-        throttle_scope: whether a throttle's name means the same in all queues, or this queue's own bucket.
-        journal_retention_ms: keep the journal at least so long; the longest of all queues counts.
+        weights: weights by key; a path is written with slashes. Only config overrides them.
+        caps: caps by key; only config overrides them.
+        quantum: the deficit that one turn adds to a key of weight 1.
+        strict_priority: serve higher priority first across all keys, not only within one.
+        throttle_scope: whether a throttle name is shared by all queues or belongs to this queue.
+        journal_retention_ms: how long to keep the journal at least; the longest of all queues counts.
     """
 
     visibility_timeout_ms: int = 30_000
@@ -97,12 +97,12 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     journal_retention_ms: int | None = None
 
     def fault(self) -> str | None:
-        """Return what is wrong with the policy, or None if nothing is."""
+        """Return the first fault of the policy, or None."""
         return next(_faults(self), None)
 
 
 def policy_from(fields: dict[str, object], *, base: QueuePolicy | None = None) -> QueuePolicy:
-    """Make a policy of named fields, on top of another.
+    """Return a policy with these fields, based on another.
 
     Raises:
         ValueError: a name is unknown, or a value has the wrong type or is out of range.
@@ -112,23 +112,23 @@ def policy_from(fields: dict[str, object], *, base: QueuePolicy | None = None) -
     known = {} if base is None else {name: getattr(base, name) for name in QueuePolicy.__struct_fields__}
     try:
         policy = msgspec.convert(known | fields, QueuePolicy)
-        msgspec.msgpack.encode(policy)  # lone surrogates and numbers beyond 64 bits are found out only now
+        msgspec.msgpack.encode(policy)  # only encoding detects lone surrogates and numbers beyond 64 bits
     except (msgspec.ValidationError, UnicodeEncodeError, OverflowError) as error:
-        raise ValueError(f"This is no queue policy: {error}.") from error
+        raise ValueError(f"Invalid queue policy: {error}.") from error
     if (fault := policy.fault()) is not None:
         raise ValueError(fault)
     return policy
 
 
 def _spelling_fault(fields: dict[str, object]) -> str | None:
-    """Return what names or words are not known, and what may have been meant."""
+    """Return the first unknown field name or value, with a suggestion, or None."""
     hints = get_type_hints(QueuePolicy)
     for name, value in fields.items():
         if name not in hints:
             return f"A queue policy has no field {name!r:.100}.{did_you_mean(name, hints)}"
         words = get_args(hints[name]) if get_origin(hints[name]) is Literal else None
         if words is not None and value not in words:
-            return f"{name} is one of {', '.join(words)}, not {value!r:.100}.{did_you_mean(value, words)}"
+            return f"{name} must be one of {', '.join(words)}, got {value!r:.100}.{did_you_mean(value, words)}"
     return None
 
 
@@ -142,38 +142,38 @@ def _faults(policy: QueuePolicy) -> Iterator[str]:
     yield from _range_fault(policy, "quantum", least=1, most=1_000_000)
     yield from _range_fault(policy, "max_attempts", least=0, most=BATCH_MAX)
     if not (math.isfinite(policy.backoff_factor) and 1 <= policy.backoff_factor <= _FACTOR_MAX):
-        yield f"backoff_factor is a number from 1 to 100, not {policy.backoff_factor}."
+        yield f"backoff_factor must be a number from 1 to 100, got {policy.backoff_factor}."
     if not 0 <= policy.backoff_jitter <= 1:
-        yield f"backoff_jitter is a number from 0 to 1, not {policy.backoff_jitter}."
+        yield f"backoff_jitter must be a number from 0 to 1, got {policy.backoff_jitter}."
     yield from _source_faults(policy)
     for table, name, most in ((policy.weights, "weights", WEIGHT_MAX), (policy.caps, "caps", CAP_MAX)):
         least = 1 if name == "weights" else 0
         for key, value in table.items():
             if not (key and least <= value <= most):
-                yield f"{name} gives each non-empty key a whole number from {least} to {most}, not {key!r}: {value}."
+                yield f"{name} must map non-empty keys to integers from {least} to {most}, got {key!r}: {value}."
 
 
 def _source_faults(policy: QueuePolicy) -> Iterator[str]:
     keys = policy.fairness_key_from
     if isinstance(keys, tuple) and not 1 <= len(keys) <= KEY_DEPTH_MAX:
-        yield f"fairness_key_from names 1 to {KEY_DEPTH_MAX} sources, not {len(keys)}."
+        yield f"fairness_key_from must name 1 to {KEY_DEPTH_MAX} sources, got {len(keys)}."
     if len(policy.throttles_from) > THROTTLES_MAX:
-        yield f"throttles_from names at most {THROTTLES_MAX} sources, not {len(policy.throttles_from)}."
+        yield f"throttles_from may name at most {THROTTLES_MAX} sources, got {len(policy.throttles_from)}."
     single = (policy.weight_from, policy.cost_from, policy.priority_from, policy.cap_from)
     path = keys if isinstance(keys, tuple) else (keys,)
     for source in path:
         if source is not None and not source.startswith("header:") and "{" not in source:
-            yield f"fairness_key_from {source!r} is the same for all messages: write 'header:{source}' for that header."
+            yield f"fairness_key_from {source!r} is the same for all messages. Use 'header:{source}' for that header."
     sources = [source for source in (*single, *path, *policy.throttles_from) if source is not None]
     if any(source in ("", "header:") or "{}" in source for source in sources):
-        yield "A source names something: 'header:NAME', or a text with the names of headers in braces."
+        yield "A source must name a header: 'header:NAME', or a text with header names in braces."
     for name in ("on_enqueue", "on_failure"):
         script = getattr(policy, name)
         if script is not None and len(script) > SCRIPT_LENGTH_MAX:
-            yield f"{name} has at most {SCRIPT_LENGTH_MAX} characters, not {len(script)}."
+            yield f"{name} has at most {SCRIPT_LENGTH_MAX} characters, got {len(script)}."
 
 
 def _range_fault(policy: QueuePolicy, name: str, *, least: int, most: int) -> Iterator[str]:
     value = getattr(policy, name)
     if value is not None and not least <= value <= most:
-        yield f"{name} is a whole number from {least} to {most}, not {value}."
+        yield f"{name} must be an integer from {least} to {most}, got {value}."

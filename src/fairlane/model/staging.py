@@ -1,4 +1,4 @@
-"""Sinks and what is staged for them."""
+"""Sinks and their staged batches."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import msgspec
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """That messages are staged: their part has so many, up to and with these."""
+    """The result of staging: how many messages the part has now."""
 
     count: int
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """That a batch is published.
+    """The result of publishing a batch.
 
     Attributes:
-        count: how many messages it had; 0 where it was published before the sink's latest and nobody knows any more.
-        was_published: whether it had been before, so that nothing happened now.
+        count: how many messages it had; 0 if it was published before the sink's latest batch, when that is no longer
+            known.
+        was_published: whether it had been published before, so that nothing happened now.
     """
 
     count: int
@@ -29,7 +30,7 @@ class SinkView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         batch: the latest batch it has published; None before the first.
         staged_messages: messages that wait for their batch to be published.
-        staged_bytes: their payloads.
+        staged_bytes: their payload bytes.
         heard_ms: when something was last staged or published.
     """
 

@@ -1,4 +1,4 @@
-"""What observers and operators see: queues, keys, reasons, redrives, readers, hooks. Values only."""
+"""What observers and operators see: queues, keys, reasons, redrives, readers, hooks, nodes. Values only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     """One fairness key of a queue.
 
     Attributes:
-        messages: all that it has in the queue, leased or not.
-        wait_p50_ms: how long half of those that were handed out in the last minute or two had waited at most; from a
-            sample if there were many, and at most an eighth too long. None if there were none.
-        wait_p99_ms: the same for all but one of a hundred.
-        throttle: the throttle that holds back everything of the key that is due; None if something may go.
-        throttled_until_ms: when that throttle has a token again; None if it never will.
+        messages: its messages in the queue, leased or not.
+        wait_p50_ms: the median wait of the messages handed out in the last minute or two; from a sample if there were
+            many, and at most one eighth too high. None if there were none.
+        wait_p99_ms: the 99th percentile of the same waits.
+        throttle: the throttle that holds back all due messages of the key; None if one may go.
+        throttled_until_ms: when that throttle has a token again; None for never.
     """
 
     key: Key
@@ -40,12 +40,12 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer that messages are streamed to.
+    """A streaming consumer.
 
     Attributes:
         credit: how many messages it may have in flight.
-        leased: how many it has.
-        oldest_token: the fencing token of the oldest of these leases, None if it has none.
+        leased: how many it has in flight.
+        oldest_token: the fencing token of its oldest lease; None if it has none.
     """
 
     owner: str | None
@@ -67,16 +67,17 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as an observer sees it.
 
     Attributes:
-        waiting: messages that are not leased, delayed ones included.
-        claimed: of the leased ones, those that registered consumers have claimed.
-        oldest_ms: when the oldest of its messages was enqueued.
-        active_keys: how many fairness keys have messages; counted only where keys are asked for.
-        keys: the fairness keys with the most messages, as many as were asked for; a hundred with ``inspect``.
-        throttles: those that its messages name and that have a rate.
-        registered: its registered consumers; told by ``inspect`` only.
-        staged: messages that wait for their batch to be published; within the limits, and in no other number here.
-        sinks: told by ``inspect`` only.
-        partitions: how many partitions it has, in a cluster; 1 for one that is not split.
+        waiting: messages that are not leased, including delayed ones.
+        claimed: leased messages that registered consumers have claimed.
+        oldest_ms: when its oldest message was enqueued.
+        active_keys: how many fairness keys have messages; counted only if keys are requested.
+        keys: the fairness keys with the most messages, as many as requested; a hundred with ``inspect``.
+        throttles: the throttles with a rate that its messages name.
+        registered: its registered consumers; only with ``inspect``.
+        staged: messages that wait for their batch to be published; they count towards the limits, and in no other
+            number here.
+        sinks: its sinks; only with ``inspect``.
+        partitions: how many partitions it has, in a cluster; 1 if it is not split.
     """
 
     name: str
@@ -102,14 +103,14 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a message is not being worked on, or that it is.
+    """Why a message is not being processed, or that it is.
 
     Attributes:
         reason: ``leased``, ``queue_paused``, ``paused``, ``capped``, ``throttled``, ``not_due``, ``no_consumer``,
-            ``turn`` (others go first), or ``expired``.
-        words: the same for people.
-        until_ms: when the reason ends by itself, where that is known.
-        turns: how many turns of other keys come first, where that is known.
+                ``turn`` (others go first), or ``expired``.
+            words: the reason as a sentence.
+            until_ms: when the reason ends by itself, if that is known.
+            turns: how many turns of other keys come first, if that is known.
     """
 
     id: str
@@ -124,15 +125,15 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters are meant: all of what is said must hold.
+    """A selection of dead letters: all given conditions must hold.
 
     Attributes:
-        fairness_key: of this key.
-        error: one of its errors has this text in it.
+        fairness_key: has this key.
+        error: one of its errors contains this text.
         reason: died for this reason.
-        older_than_ms: has been dead at least so long.
-        newer_than_ms: has been dead at most so long.
-        ids: is one of these.
+        older_than_ms: has been dead for at least this long.
+        newer_than_ms: has been dead for at most this long.
+        ids: has one of these ids.
     """
 
     fairness_key: Key | None = None
@@ -144,12 +145,12 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class RedriveView(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a redrive is.
+    """The progress of a redrive.
 
     Attributes:
-        scanned: dead letters looked at, of ``total``.
-        matched: those that were meant.
-        moved: those that are back in their queue; in a dry run always none.
+        scanned: dead letters examined, of ``total``.
+        matched: dead letters that match the filter.
+        moved: dead letters moved back to their queue; always 0 in a dry run.
     """
 
     id: str
@@ -170,7 +171,7 @@ class ReaderView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         behind: how many events it has not read.
-        is_passed: whether some of them are gone already.
+        is_passed: whether some of them have been trimmed already.
     """
 
     name: str
@@ -181,7 +182,7 @@ class ReaderView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of trying a script on a sample: an answer or a fault, and how long it took."""
+    """The result of trying a script on a sample: an answer or a fault, and how long it took."""
 
     answer: EnqueueAnswer | FailureAnswer | None
     fault: str | None
@@ -189,7 +190,7 @@ class HookTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How the scripts of one queue have done since the broker was opened."""
+    """The counts of the scripts of one queue since the broker was opened."""
 
     calls: int
     faults: int
@@ -197,22 +198,22 @@ class HookStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Calls not made because the breaker was open."""
     elapsed_us: int
     is_open: bool
-    """Whether the breaker is open, so that no script is run."""
+    """Whether the breaker is open, so that no script runs."""
     last_fault: str | None
     trips: int = 0
     """How often the breaker has opened."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a cluster, as another sees it.
+    """A node of a cluster, as another node sees it.
 
     Attributes:
-        address: where its HTTP door is reached, and ``grpc`` its other one.
-        is_live: whether it has shown within the lease that it lives.
-        is_draining: whether its groups shall go elsewhere.
-        beat: how often it has shown that it lives; ``silent_ms`` is how long ago whoever answers has seen the last.
-        groups: the groups that it says it has open, each with its load in records a second.
-        takeovers: how many groups it has taken over from nodes that had died.
+        address: the address of its HTTP interface; ``grpc`` is that of its gRPC interface.
+        is_live: whether it has sent a heartbeat within the timeout.
+        is_draining: whether its groups are moving to other nodes.
+        beat: the number of heartbeats it has sent; ``silent_ms`` is how long ago the answering node saw the last one.
+        groups: the groups that it reports as open, each with its load in records per second.
+        takeovers: how many groups it has taken over from nodes that died.
     """
 
     name: str
@@ -231,9 +232,9 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """A group of queues that share a journal and an owner.
 
     Attributes:
-        home: the node that shall own it.
-        owner: the live node that says that it has it open; None while it is on its way.
-        is_pinned: whether it stays at its home while that lives.
+        home: the node that should own it.
+        owner: the live node that reports it as open; None while it moves.
+        is_pinned: whether it stays at its home while that node is alive.
         moves: how often its home has changed.
     """
 

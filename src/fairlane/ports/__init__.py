@@ -1,1 +1,1 @@
-"""What the shell is handed: a clock, a store, hooks. Protocols and the values that cross them."""
+"""Ports: what the broker and the cluster need from outside. Protocols, and the values that cross them."""

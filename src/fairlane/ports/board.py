@@ -1,7 +1,7 @@
-"""A board: a few named values that all nodes of a cluster read, changed by compare-and-set only.
+"""A board: a few named values that all nodes of a cluster read, changed only by compare-and-set.
 
-A board says who *should* own what. What keeps messages safe is the store, which fences owners by their epochs; a board
-that is read late costs time, and nothing else.
+A board says which node *should* own what. Safety comes from the stores, which fence owners by epoch; a stale board
+costs time, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One value on a board, and which version of it.
+    """One value on a board, with its version.
 
     Attributes:
-        version: changes with every change of the value; nothing else about it means anything.
+        version: an opaque string that changes with every change of the value.
     """
 
     value: bytes
@@ -25,23 +25,23 @@ class Entry(msgspec.Struct, frozen=True):
 class Board(Protocol):
     """A shared table of small values, for any number of threads.
 
-    Every method may block, and may raise ``StoreFailed``; a change may then have been made or not, or be made yet.
+    Every method may block, and may raise ``StoreFailed``. A change may then have been made, or not, or still be made.
     """
 
     def read(self) -> dict[str, Entry]:
-        """Return everything on the board, as it was at one moment of the call for each entry."""
+        """Return all entries, each as it was at some instant during the call."""
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
-        """Change an entry whose version is given, or with None make one that is not there yet.
+        """Change an entry of a version, or with None create one that does not exist yet.
 
-        Returns the new entry, durable; or None if it has another version by now, and then nothing was changed.
+        Return the new entry, which is durable; or None, with nothing changed, if it has another version by now.
         """
 
     def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another by now, and then nothing was changed."""
+        """Remove an entry of a version. Return False, with nothing changed, if it has another version by now."""
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something may have changed since this thread has read, or after this time at the latest."""
+        """Wait until something may have changed since this thread last read, or the time is up."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""

@@ -1,4 +1,4 @@
-"""The time of day, as the shell is handed it."""
+"""The clock of a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time. It may jump either way; the broker makes of it a time that only goes forward."""
+    """A wall clock. It may jump in both directions; the broker derives a time that never goes backwards."""
 
     def now_ms(self) -> int:
-        """Return UTC in whole milliseconds."""
+        """Return UTC in milliseconds."""

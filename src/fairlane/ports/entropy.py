@@ -1,4 +1,4 @@
-"""Chance, as the shell is handed it."""
+"""The randomness of a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Entropy(Protocol):
-    """Throws dice, to spread retries. Nothing secret depends on it."""
+    """A source of random numbers that spreads retries. Nothing secret depends on it."""
 
     def below(self, bound: int) -> int:
-        """Return a whole number from 0 up to, and without, the bound."""
+        """Return an integer from 0 up to, but excluding, ``bound``."""

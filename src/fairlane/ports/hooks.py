@@ -1,7 +1,7 @@
-"""What user scripts are asked, and what they may answer.
+"""Hooks: the questions for user scripts, and the protocol of what runs them.
 
-A hook answers before the core decides: its answer travels inside the command and into the record, so neither recovery
-nor simulation ever runs a script. A hook that fails answers nothing, and the queue's declared keys apply.
+A hook answers before the core decides. Its answer is part of the command and of the record, so neither recovery nor
+simulation ever runs a script. A hook that fails gives no answer, and the queue's declared keys apply.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fairlane.model.views import HookStatistics, HookTrial
 
 
 class EnqueueQuestion(msgspec.Struct, frozen=True):
-    """What ``on_enqueue`` is told of one message."""
+    """The input of ``on_enqueue`` for one message."""
 
     headers: Mapping[str, str]
     payload_size: int
 
 
 class FailureQuestion(msgspec.Struct, frozen=True):
-    """What ``on_failure`` is told of one failed attempt. ``attempts`` counts the failures, this one included."""
+    """The input of ``on_failure`` for one failed attempt. ``attempts`` counts the failures, including this one."""
 
     headers: Mapping[str, str]
     id: str
@@ -33,13 +33,13 @@ class FailureQuestion(msgspec.Struct, frozen=True):
 
 
 class Hooks(Protocol):
-    """Runs the scripts of queues, each in a sandbox of its own. Never raises for what a script does."""
+    """Runs the scripts of queues, each in a sandbox of its own. It never raises because of what a script does."""
 
     def check(self, *, on_enqueue: str | None, on_failure: str | None) -> str | None:
-        """Return why these scripts can't be set, or None if they can. Changes nothing."""
+        """Return why these scripts cannot be set, or None if they can. Changes nothing."""
 
     def set(self, queue: str, *, on_enqueue: str | None, on_failure: str | None) -> None:
-        """Set the scripts of a queue, which ``check`` has found good. Its breaker closes and its counts go on."""
+        """Set the scripts of a queue, which ``check`` has accepted. Its breaker closes and its counts continue."""
 
     def remove(self, queue: str) -> None:
         """Forget a queue and its scripts."""
@@ -47,19 +47,19 @@ class Hooks(Protocol):
     def on_enqueue(
         self, queue: str, questions: Sequence[EnqueueQuestion], now_ms: int
     ) -> list[EnqueueAnswer | None] | None:
-        """Ask about messages; None for each without an answer, or at once if the queue has no such script."""
+        """Run the script for messages. Return an answer or None for each, or None if the queue has no such script."""
 
     def on_failure(self, queue: str, question: FailureQuestion, now_ms: int) -> FailureAnswer | None:
-        """Ask about a failed attempt; None if there is no script or no answer."""
+        """Run the script for a failed attempt. Return None if there is no script or no answer."""
 
     def try_on_enqueue(self, queue: str, script: str, question: EnqueueQuestion) -> HookTrial:
-        """Run a script on a sample, in a sandbox that is thrown away."""
+        """Run a script on a sample, in a temporary sandbox."""
 
     def try_on_failure(self, queue: str, script: str, question: FailureQuestion) -> HookTrial:
-        """Run a script on a sample, in a sandbox that is thrown away."""
+        """Run a script on a sample, in a temporary sandbox."""
 
     def statistics(self, queue: str) -> HookStatistics:
         """Return the counts of a queue."""
 
     def timings(self, queue: str) -> Histogram:
-        """Return how many seconds scripts took for a message; of messages that were asked about together the mean."""
+        """Return the distribution of seconds per message; messages of one batch count with their mean."""

@@ -14,19 +14,16 @@ from fairlane.server.interfaces.raw_payload import PARAMETERS, RAW
 from fairlane.server.live import feed
 from fairlane.server.routes import journal, reports
 from fairlane.verbs.config import ConfigValues
-from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
+from fairlane.verbs.leases import LEASE
 from fairlane.verbs.queues import QueueList
 from fairlane.verbs.table import PATHS
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import Consume, WatchQueue
 
 _Post: TypeAlias = tuple[str, type[msgspec.Struct], type[msgspec.Struct], str]
-_VERBS: Final[dict[str, _Post]] = {
+_POSTS: Final[dict[str, _Post]] = {
     f"/v1/{path}": (verb.name if path == verb.path else path.rpartition("/")[2], verb.request, verb.answer, verb.right)
     for path, verb in PATHS.items()
-}
-_POSTS: Final[dict[str, _Post]] = _VERBS | {
-    "/v1/queue/dequeueWithState": ("dequeue_with_state", Lease, LeasedMessages, "consume"),
 }
 _STREAMS: Final[dict[str, tuple[str, type[msgspec.Struct], type[msgspec.Struct] | None, str, str]]] = {
     "/v1/queue/subscribe": (
@@ -55,7 +52,7 @@ _GETS: Final[dict[str, tuple[str, type[msgspec.Struct] | None, tuple[str, ...], 
         "get_config",
         ConfigValues,
         ("prefix",),
-        "ConfigValues values by the beginning of their keys.",
+        "Config values by the beginning of their keys.",
         _KINDS,
     ),
     "/v1/journal": (

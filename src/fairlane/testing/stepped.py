@@ -10,7 +10,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.engine.engine import Engine
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR
 from fairlane.broker.handlers import submission_of
-from fairlane.broker.requests import Attach, Consumer, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.broker.settings import Settings
 from fairlane.core.commands import Command
 from fairlane.model.message import Delivery
@@ -135,14 +135,16 @@ class SteppedBroker(AllVerbs[Delivery]):
     def _delivered(self, deliveries: list[Delivery]) -> list[Delivery]:
         return deliveries
 
-    def attach(self, queue: str, *, credit: int = 32, owner: str | None = None) -> tuple[Consumer, list[Delivery]]:
+    def attach(
+        self, queue: str, *, credit: int = 32, owner: str | None = None
+    ) -> tuple[AttachedConsumer, list[Delivery]]:
         """Attach a streaming consumer, and return it with the list that its deliveries are appended to."""
         got: list[Delivery] = []
-        consumer = Consumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
+        consumer = AttachedConsumer(queue=queue, credit=credit, deliver=got.extend, owner=owner)
         self.wait(self.submit(lambda reply: Attach(consumer, reply)))
         return consumer, got
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: AttachedConsumer) -> None:
         """Detach a streaming consumer."""
         self.wait(self.submit(lambda reply: Attach(consumer, reply, is_closing=True)))
 

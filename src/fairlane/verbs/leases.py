@@ -40,7 +40,7 @@ LEASE: Final = Verb(
     name="lease",
     request=Lease,
     path="queue/lease",
-    aliases=("queue/dequeue",),
+    aliases={"queue/dequeue": {}, "queue/dequeueWithState": {"with_state": True}},
     right="consume",
     # The messages of a lost answer return to the queue when their leases end.
     repeat="always",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
@@ -51,7 +52,7 @@ class Verb:
         name: the verb's name in the SDK and on the stream.
         request: the request class. Its name is also the name of the gRPC method.
         path: the HTTP path below ``/v1``.
-        aliases: other HTTP paths with the same meaning.
+        aliases: other HTTP paths of the verb, each with the fields of the request that it fixes.
         right: the right that the caller needs.
         about: the queues that it needs the right on.
         repeat: whether a client may repeat it when the answer was lost.
@@ -76,7 +77,7 @@ class Verb:
     is_look: bool = False
     is_secret: bool = False
     service: Service = "Admin"
-    aliases: tuple[str, ...] = ()
+    aliases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     command: str | None = None
     answer: type[msgspec.Struct] = field(init=False)
     method: str = field(init=False)

@@ -1,9 +1,9 @@
-"""The auditor: an independent model of the broker, built from what clients were told and from what is durable.
+"""The auditor: an independent model of the broker, built from the answers to clients and from durable commits.
 
-It never asks the code under test what should be true. The journal's records are entered into books by hand
-(``auditor_journal``); every answer that a client gets is held against the books at the moment it comes; and after each
-step the broker's memory and its store must agree with them. A request that ended in ``StoreFailed``, or whose broker
-died, may have happened: the books say whether it did, since they are made of what is durable and of nothing else.
+It never asks the code under test what should be true. ``auditor.journal`` enters the journal's records into books with
+its own code; the auditor checks every answer against the books when it arrives; and after each step the broker's memory
+and its store must agree with them. A request that ended in ``StoreFailed``, or whose broker died, may have happened:
+the books know, because they contain durable commits and nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Auditor:
         self._accepted: set[int] = set()
         self._opened_ms = 0
         self.heard: dict[tuple[str, str], int] = {}
-        """When each consumer last said something."""
+        """When each consumer was last heard from."""
         disk.on_durable = self.journal.enter
         disk.on_recover = self._note_opening
 
@@ -59,11 +59,11 @@ class Auditor:
     # ------------------------------------------------------------------------------------------------------ answers
 
     def note_sent(self, queue: str, message: NewMessage) -> None:
-        """Take note of what a producer sends, be it the first time or again."""
+        """Note what a producer sends, the first time or again."""
         self.sent.setdefault(message.payload, Sent(queue, message, self.books.next_sequence))
 
     def told_enqueued(self, queue: str, messages: Sequence[NewMessage], outcome: Outcome) -> None:
-        """Check the answer to an enqueue: each id is a durable message, the one that was sent or the one it repeats."""
+        """Check the answer to an enqueue: each id is a durable message: the sent one, or the one that it repeats."""
         if isinstance(outcome, list):
             for message, result in zip(messages, outcome, strict=True):
                 if isinstance(result, str):
@@ -78,7 +78,7 @@ class Auditor:
             violated(f"enqueue of {message.payload[:20]!r} in {queue} was acknowledged as {number}, which is {birth}")
 
     def delivered(self, delivery: Delivery, *, with_state: bool) -> None:
-        """Check a delivery against the books: its lease is durable and current, and it is the message that was sent."""
+        """Check a delivery: its lease is durable and current, and it is the message that was sent."""
         books, number = self.books, int(delivery.id, 16)
         entry = books.entry(delivery.queue, number)
         if entry is None or entry.token != delivery.token:
@@ -100,12 +100,12 @@ class Auditor:
             violated(f"delivered {got}, expected {expected}")
 
     def holds(self, delivery: Delivery, now_ms: int) -> bool:
-        """Tell whether a lease still lasts."""
+        """Return whether a lease is still valid."""
         entry = self.books.entry(delivery.queue, int(delivery.id, 16))
         return entry is not None and entry.token == delivery.token and entry.expires_ms > now_ms
 
     def told_ended(self, deliveries: Sequence[Delivery], outcome: Outcome, now_ms: int, *how: str) -> None:
-        """Check the answer to an ack or a nack: what was accepted was so under this very lease, and ended in this way.
+        """Check the answer to an ack or a nack: an accepted one ended this very lease in this way.
 
         A lease that was refused must not be one that lasts.
         """
@@ -120,7 +120,7 @@ class Auditor:
                 violated(f"{how} of {delivery.id} under lease {delivery.token} was refused: {result!r}")
 
     def has_hook(self, queue: str) -> bool:
-        """Tell whether a queue has, or may just have had, a script that decides about failures."""
+        """Return whether a queue has, or may just have had, a script that decides about failures."""
         book = self.books.queues.get(queue)
         return book is None or book.policy.on_failure is not None or book.set_at >= self.books.commit_first
 
@@ -167,14 +167,14 @@ class Auditor:
                 violated(f"cancel of {number} was refused as unknown; it is {entry}")
 
     def told_missing(self, queue: str, outcome: Outcome) -> None:
-        """Check that a queue that was not found is not there."""
+        """Check that a queue that was not found does not exist."""
         if isinstance(outcome, QueueNotFound) and not self.books.is_new(queue):
             violated(f"queue {queue} was not found; it is there")
 
     # ---------------------------------------------------------------------------------------------------- the broker
 
     def check_ledger(self, ledger: Ledger, now_ms: int) -> None:
-        """Check that the broker knows what is durable, and nothing else."""
+        """Check that the broker's memory equals what is durable."""
         books = self.books
         if ledger.next_sequence != books.next_sequence or ledger.config != books.config:
             violated(
@@ -194,17 +194,17 @@ class Auditor:
             violated(f"the ledger has segments {segments} from {ledger.trimmed}, the books {books.segments}")
 
     def check_store(self) -> None:
-        """Check that the store has exactly the bodies that are needed."""
+        """Check that the store holds exactly the bodies that messages refer to."""
         kept, wanted = set(self._disk.kept_bodies()), self.books.wanted_bodies()
         if kept != wanted:
             violated(f"bodies that leak: {sorted(kept - wanted)}; that are missing: {sorted(wanted - kept)}")
 
     def check_fold(self, now_ms: int) -> None:
-        """Check that the journal from its base on, folded anew, is what is true."""
+        """Check that folding the journal from its base gives the broker's memory."""
         self.check_ledger(recover(self._disk.journal(), Limits()), now_ms)
 
     def check_counts(self) -> None:
-        """Check that every message that came in is still there, or has a fate."""
+        """Check that every enqueued message still exists or has a recorded end."""
         counts = self.books.counts
         alive = sum(1 for _ in self.books.alive())
         if (
@@ -214,7 +214,7 @@ class Auditor:
             violated(f"{counts['Enqueued']} came in, {alive} are there, gone are {counts}")
 
     def check_timely(self, now_ms: int) -> None:
-        """Check that nothing is overdue after a turn: neither a lease that has ended nor a deadline that has passed."""
+        """Check that nothing is overdue after a cycle: no expired lease and no passed deadline."""
         check_present(self.books, self.heard, self._opened_ms, now_ms)
         check_heard(self.books, self._opened_ms, now_ms)
         for entry in (entry for book in self.books.queues.values() for entry in book.entries.values()):
@@ -224,14 +224,14 @@ class Auditor:
                 violated(f"at {now_ms} message {entry.number} waits beyond its deadline {entry.deadline_ms}")
 
     def check_served(self, queue: str, now_ms: int, who: str) -> None:
-        """Check that nobody waits in vain: a message that nothing holds back while somebody asks is a violation."""
+        """Check that no consumer waits while a message is available."""
         entry = self.rules.eligible(queue, now_ms)
         if entry is not None:
             violated(f"{who} waits at queue {queue} at {now_ms}, and so does message {entry}")
 
 
 def _check_queue(queue: Queue, book: QueueBook, now_ms: int) -> None:
-    """Check that a queue has what the books say."""
+    """Check that a queue equals its book."""
     name = book.name
     found = (queue.policy, queue.created_ms, queue.is_paused, set(map(path_of, queue.paused_keys)))
     if found != (book.policy, book.created_ms, book.is_paused, book.paused):

@@ -1,7 +1,7 @@
-"""The auditor's books: what is true according to the durable journal, kept by hand, without the broker's own code.
+"""The auditor's books: the truth according to the durable journal, kept without the broker's own code.
 
-Each record is entered as it becomes durable, and must be lawful: nobody leases what is leased, acks what is not, or
-takes out what is in somebody's hands. What only holds at a hand-out is in ``auditor_rules``.
+Each record is entered as it becomes durable, and must be legal: a leased message cannot be leased again, and only a
+leased one can be acknowledged. Rules that apply at delivery are in ``auditor.rules``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ERRORS_KEPT = 10
 
 
 class Violation(AssertionError):
-    """The broker has broken a promise."""
+    """The broker broke a promise."""
 
 
 def violated(*what: object) -> NoReturn:
@@ -42,7 +42,7 @@ def prefixes(path: Path) -> Iterable[Path]:
 
 @dataclass(slots=True)
 class Entry:
-    """A message that is not done."""
+    """A message that is not settled for good."""
 
     number: int
     queue: str
@@ -69,11 +69,11 @@ class Entry:
     dead_ms: int = 0
     state: int | None = None
     is_fresh: bool = True
-    """Whether it has waited in its first place since its enqueue, so that it is bound to go in order."""
+    """Whether it has kept its first position since it was enqueued, so that delivery order applies to it."""
 
     @property
     def lane(self) -> tuple[str, Path, int, tuple[str, ...]]:
-        """What it shares its place in line with."""
+        """The lane of the message."""
         return self.queue, self.path, self.priority, self.throttles
 
     def fail(self, at_ms: int, reason: str, error: str) -> None:
@@ -123,7 +123,7 @@ class SinkBook:
 
 @dataclass(slots=True)
 class QueueBook:
-    """A queue and what is in it."""
+    """A queue and its contents."""
 
     name: str
     policy: QueuePolicy
@@ -147,19 +147,19 @@ class QueueBook:
         return self.name.endswith(".dlq")
 
     def held_under(self, claim: ClaimNote, start: int = 0, end: int | None = None) -> list[Entry]:
-        """Return the messages that are still leased under a claim, of some of its places."""
+        """Return the messages at some positions of a claim that are still leased."""
         found = [self.entries.get(number) for number in claim.numbers]
         places = list(enumerate(found, claim.token))[start:end]
         return [entry for token, entry in places if entry is not None and entry.token == token]
 
     def is_held_back(self, path: Path) -> bool:
-        """Tell whether the queue, or a key or one above it, is paused."""
+        """Return whether the queue, a key, or a key above it is paused."""
         return self.is_paused or any(above in self.paused for above in prefixes(path))
 
 
 @dataclass(slots=True)
 class Sent:
-    """What a producer has sent, and where the journal ended then."""
+    """A message as a producer sent it, and the end of the journal at that time."""
 
     queue: str
     message: NewMessage
@@ -168,7 +168,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Birth:
-    """How a message came in."""
+    """How a message was created."""
 
     queue: str
     message: NewMessage
@@ -204,13 +204,13 @@ class Books:
     claims: dict[tuple[str, str, int], ClaimNote] = field(default_factory=dict)
     """The latest claim of each queue, consumer and number."""
     changed_at: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Where in the journal a consumer was last registered or released."""
+    """The position at which a consumer was last registered or released."""
     states: dict[int, bytes] = field(default_factory=dict)
     chunks: dict[int, int] = field(default_factory=dict)
-    """How many messages of a chunk of bodies are not done."""
+    """The number of unsettled messages of each chunk."""
     segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     lanes: dict[Any, dict[int, Entry]] = field(default_factory=dict)
-    """Fresh messages that wait, by lane, first come first."""
+    """Fresh waiting messages by lane, oldest first."""
     next_sequence: int = 1
     commit_first: int = 1
     """The first sequence of the latest commit."""
@@ -225,31 +225,31 @@ class Books:
         return None if book is None else book.entries.get(number)
 
     def must_have(self, queue: str, number: int, what: str) -> Entry:
-        """Return a message that a record speaks of."""
+        """Return the message that a record refers to."""
         entry = self.entry(queue, number)
         if entry is None:
             violated(f"{what} of message {number}, which is not in queue {queue}: {self.fates.get(number)}")
         return entry
 
     def alive(self) -> Iterable[Entry]:
-        """Return all messages that are not done, those included that are staged."""
+        """Return all unsettled messages, including staged ones."""
         books = self.queues.values()
         return (entry for book in books for entry in (*book.entries.values(), *book.staged.values()))
 
     def is_new(self, queue: str) -> bool:
-        """Tell whether a queue is missing, or was made in the latest commit, so that it may just have been missing."""
+        """Return whether a queue is missing, or may have been a moment ago because the latest commit created it."""
         book = self.queues.get(queue)
         return book is None or book.made_at >= self.commit_first
 
     def wanted_bodies(self) -> set[int]:
-        """Return the numbers of the bodies that something alive refers to."""
+        """Return the numbers of the bodies that messages or states refer to."""
         states = {entry.state for entry in self.alive() if entry.state is not None}
         return states | self.chunks.keys()
 
     # ------------------------------------------------------------------------------------------------ moving entries
 
     def add(self, entry: Entry) -> None:
-        """Put a message into its queue."""
+        """Add a message to its queue."""
         book = self.queues[entry.queue]
         book.entries[entry.number] = entry
         if entry.cap is not None and not book.is_dlq:
@@ -258,7 +258,7 @@ class Books:
             self.lanes.setdefault(entry.lane, {})[entry.number] = entry
 
     def leave_lane(self, entry: Entry) -> None:
-        """Take a message out of its place in line, for good."""
+        """Remove a message from its lane for good."""
         if entry.is_fresh:
             entry.is_fresh = False
             lane = self.lanes[entry.lane]
@@ -267,14 +267,14 @@ class Books:
                 del self.lanes[entry.lane]
 
     def end_lease(self, entry: Entry, how: str, at_ms: int) -> None:
-        """Let a lease be over."""
+        """End a lease."""
         note = self.leases[entry.token]
         note.ended, note.ended_ms = how, at_ms
         entry.token, entry.expires_ms, entry.owner = 0, 0, None
         self.queues[entry.queue].in_use.subtract(prefixes(entry.path))
 
     def take_out(self, entry: Entry, fate: str, at_ms: int) -> None:
-        """Let a message be gone."""
+        """Remove a message."""
         self.leave_lane(entry)
         if entry.token:
             self.end_lease(entry, fate, at_ms)
@@ -287,7 +287,7 @@ class Books:
         self.counts[fate.partition(":")[0]] += 1
 
     def move(self, entry: Entry, target: str) -> None:
-        """Put a message into another queue."""
+        """Move a message to another queue."""
         self.leave_lane(entry)
         del self.queues[entry.queue].entries[entry.number]
         entry.queue = target

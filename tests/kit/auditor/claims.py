@@ -1,4 +1,4 @@
-"""Entering registered consumers and their claims into the auditor's books, and checking what they are told."""
+"""Enters registered consumers and their claims into the books, and checks the answers to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.auditor.books import Books, ClaimNote, ConsumerBook, QueueBook, v
 
 
 class ClaimRecords:
-    """Enters what happened to consumers."""
+    """Enters records about registered consumers."""
 
     _books: Books
 
@@ -49,7 +49,7 @@ class ClaimRecords:
 
 
 def told_claim(books: Books, asked: tuple[str, str, int, int], outcome: Any) -> None:
-    """Check the answer to a claim, asked with queue, consumer, epoch and what is done."""
+    """Check the answer to a claim, called with queue, consumer, epoch and the completed claim."""
     queue, name, epoch, done = asked
     book = books.queues.get(queue)
     consumer = None if book is None else book.consumers.get(name)
@@ -69,7 +69,7 @@ def told_claim(books: Books, asked: tuple[str, str, int, int], outcome: Any) -> 
 
 
 def told_claimed(book: QueueBook | None, asked: tuple[str, int, int, int], outcome: Any) -> None:
-    """Check the answer to a reading, asked with consumer, claim, start and count: exactly what is leased, in order."""
+    """Check the messages read from a claim: exactly those that are still leased, in order."""
     name, number, start, count = asked
     consumer = None if book is None else book.consumers.get(name)
     claim = None if consumer is None else consumer.claim
@@ -85,7 +85,7 @@ def told_claimed(book: QueueBook | None, asked: tuple[str, int, int, int], outco
 
 
 def check_present(books: Books, heard: dict[tuple[str, str], int], opened_ms: int, now_ms: int) -> None:
-    """Check that no claim is open of a consumer that was not heard of for as long as it said."""
+    """Check that no claim is open whose consumer was silent for longer than its timeout."""
     for book in books.queues.values():
         for consumer in book.consumers.values():
             if consumer.claim is None or consumer.idle_ms is None:
@@ -96,7 +96,7 @@ def check_present(books: Books, heard: dict[tuple[str, str], int], opened_ms: in
 
 
 def picture_of_consumer(consumer: Any) -> tuple[object, ...]:
-    """Return all that is known of a consumer, wherever it is written down."""
+    """Return a comparable picture of a consumer, from a book or from a record."""
     claim = consumer.claim
     return (
         *(consumer.name, consumer.epoch, consumer.claimed, consumer.done, consumer.heard_ms, consumer.idle_ms),

@@ -1,4 +1,4 @@
-"""Entering the journal into the auditor's books: commits as they become durable, and all but messages."""
+"""Enters commits into the books as they become durable, and the records that are not about messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.auditor.sinks import pictures_of_sinks
 
 
 class JournalAuditor(MessageRecords):
-    """Reads what becomes durable, and keeps the books."""
+    """Enters every durable commit into the books."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
         super().__init__(books, rules, sent)
@@ -121,7 +121,7 @@ class JournalAuditor(MessageRecords):
             self._books.readers[record.name] = (record.position, record.at_ms)
 
     def _opened(self, _record: r.Opened, _at_ms: int) -> None:
-        """Buckets start empty when the broker opens its store, which was before it could say so."""
+        """Do nothing: buckets start empty when the store is opened, which is before this record is written."""
 
     def _sealed(self, record: r.Sealed, _at_ms: int) -> None:
         self._books.segments.append((record.first, record.sequence, record.first_ms, record.last_ms, record.size))
@@ -139,7 +139,7 @@ class JournalAuditor(MessageRecords):
         books.segments = [segment for segment in books.segments if segment[1] > record.to]
 
     def _check_trimmed_segments(self, record: r.Trimmed, at_ms: int) -> None:
-        """Check that segments which go are too old, or too much."""
+        """Check that each trimmed segment is too old, or that the journal is too large."""
         policies = [book.policy.journal_retention_ms or 0 for book in self._books.queues.values()]
         retention_ms = max(self.settings.journal_retention_ms, *policies, 0)
         size = sum(segment[4] for segment in self._books.segments)
@@ -182,7 +182,7 @@ class JournalAuditor(MessageRecords):
 
 
 def picture_of_entry(entry: Entry) -> tuple[object, ...]:
-    """Return all that is known of a message."""
+    """Return a comparable picture of a message in the books."""
     return (
         *(entry.number, entry.queue, entry.chunk, entry.size, entry.path, entry.weight, entry.cost, entry.priority),
         *(entry.throttles, entry.due_ms, entry.deadline_ms, entry.cap, entry.enqueued_ms, entry.line, entry.attempts),
@@ -192,7 +192,7 @@ def picture_of_entry(entry: Entry) -> tuple[object, ...]:
 
 
 def picture_of_image(image: r.MessageImage) -> tuple[object, ...]:
-    """Return all that a record says of a message."""
+    """Return a comparable picture of a message in a record."""
     errors = tuple((failed.at_ms, failed.attempt, failed.reason, failed.error) for failed in image.errors)
     return (
         *(image.number, image.queue, image.chunk, image.size, path_of(image.key), image.weight, image.cost),

@@ -1,4 +1,4 @@
-"""Entering records about messages into the auditor's books, each checked for being lawful."""
+"""Enters records about messages into the books, and checks that each one is legal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.kit.simulation.hooks import ON_ENQUEUE, failure_answer
 
 
 class MessageRecords(ClaimRecords, SinkRecords):
-    """Enters what happened to messages."""
+    """Enters records about messages."""
 
     def __init__(self, books: Books, rules: Rules, sent: dict[bytes, Sent]) -> None:
         self._books = books
@@ -68,7 +68,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
         self._stage(record, at_ms)
 
     def _taken_in(self, record: r.Enqueued | r.Staged, at_ms: int) -> list[tuple[Entry, NewMessage]]:
-        """Return the new messages of a record, each with what was sent, and check that it is that."""
+        """Return the new messages of a record with what was sent, and check that they are equal."""
         books = self._books
         book = books.queues[record.queue]
         rows = rows_of(record.terms)
@@ -93,7 +93,7 @@ class MessageRecords(ClaimRecords, SinkRecords):
 
     @staticmethod
     def _check_terms(book: QueueBook, sent: Sent, row: dict[str, Any], at_ms: int) -> None:
-        """Check the terms of a new message. If the policy has changed while it waited for room, its hook may have."""
+        """Check the terms of a new message. If the policy changed while the producer waited, its hook may have, too."""
         expected = [expected_terms(book.name, book.policy, sent.message, at_ms)]
         if book.set_at >= sent.sequence:
             for script in (None, ON_ENQUEUE):
@@ -180,12 +180,12 @@ class MessageRecords(ClaimRecords, SinkRecords):
             entry.due_ms, entry.line = due_ms, record.sequence + at
 
     def _check_goes_round(self, entry: Entry, policy: QueuePolicy) -> None:
-        """Check that a message which has failed once more may be tried again."""
+        """Check that a message that failed again may be retried."""
         if not entry.queue.endswith(".dlq") and all(self._verdicts(entry, policy).values()):
             violated(f"message {entry.number} goes round after {entry.failures} failures")
 
     def _verdicts(self, entry: Entry, policy: QueuePolicy) -> dict[str, bool]:
-        """Return whether it is over with a message: by whom that may be said, and what they say.
+        """Return, for each rule that may end a message, whether it does.
 
         A hook decides if there is one, and has an answer, and could be asked: not where a read failed.
         """

@@ -1,4 +1,4 @@
-"""What must hold when a message is handed out, and which messages nothing holds back."""
+"""Rules that must hold when a message is delivered, and the messages that nothing holds back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SLACK = 1e-6
 
 @dataclass(slots=True)
 class Bucket:
-    """A throttle as its promise has it: never more than ``rate * t + burst``."""
+    """A throttle as promised: never more than ``rate * t + burst``."""
 
     rate: float
     burst: float
@@ -19,13 +19,13 @@ class Bucket:
     at_ms: int
 
     def refill(self, now_ms: int) -> None:
-        """Add what has been earned."""
+        """Add the tokens of the time that has passed."""
         self.level = min(self.burst, self.level + self.rate * max(0, now_ms - self.at_ms) / 1000)
         self.at_ms = max(self.at_ms, now_ms)
 
 
 class Rules:
-    """Throttles, caps, pauses, order and times at hand-out."""
+    """Throttles, caps, pauses, order and times at delivery."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
@@ -34,7 +34,7 @@ class Rules:
     # ----------------------------------------------------------------------------------------------------- throttles
 
     def note_config(self, key: str, at_ms: int) -> None:
-        """Let a throttle be as config says now."""
+        """Apply a change of config to its throttle."""
         if not key.startswith("throttle:"):
             return
         name = key.removeprefix("throttle:").rpartition(":")[0]
@@ -52,7 +52,7 @@ class Rules:
         bucket.rate, bucket.burst, bucket.level = float(rate), burst, min(bucket.level, burst)
 
     def note_opening(self, now_ms: int) -> None:
-        """Let all buckets start empty, as after a crash they must."""
+        """Empty all buckets, as a restart must."""
         for bucket in self._buckets.values():
             bucket.level, bucket.at_ms = 0.0, now_ms
 
@@ -68,7 +68,7 @@ class Rules:
     # ---------------------------------------------------------------------------------------------------------- caps
 
     def _cap(self, book: QueueBook, path: Path, *, if_told: bool) -> int | None:
-        """Return the cap of a key. What messages told of it counts for sure only while one of them is there."""
+        """Return the cap of a key. A cap set by messages is certain only while one of them exists."""
         name = "/".join(path)
         said = self._books.config.get(f"cap:{book.name}:{name}")
         if said is not None:
@@ -90,7 +90,7 @@ class Rules:
     # ----------------------------------------------------------------------------------------------------- hand-outs
 
     def check_hand_out(self, book: QueueBook, entry: Entry, at_ms: int) -> None:
-        """Check that a message may go now; afterwards its tokens are taken."""
+        """Check that a message may be delivered now, and take its tokens."""
         what = f"message {entry.number} of queue {book.name}, key {entry.path}, at {at_ms}"
         if entry.due_ms is not None and entry.due_ms > at_ms:
             violated(f"handed out before it was due at {entry.due_ms}:", what)

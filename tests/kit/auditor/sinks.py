@@ -1,4 +1,4 @@
-"""Entering sinks and what is staged for them into the auditor's books, and checking what they are told."""
+"""Enters sinks and staged messages into the books, and checks the answers to them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Known: TypeAlias = tuple[SinkBook | None, int]
 
 
 class SinkRecords:
-    """Enters what happened to sinks."""
+    """Enters records about sinks."""
 
     _books: Books
 
     def _stage(self, record: r.Staged, at_ms: int) -> None:
-        """Let a sink have what was staged, which is in the books already."""
+        """Assign staged messages, which are in the books already, to their sink."""
         sink = self._books.queues[record.queue].sinks.setdefault(record.sink, SinkBook(record.sink))
         if sink.batch is not None and record.batch <= sink.batch:
             violated(f"staged for batch {record.batch} of {sink}, which is published")
@@ -68,7 +68,7 @@ class SinkRecords:
 
 
 def _is_joined(numbers: list[int], parts: list[list[int]]) -> bool:
-    """Tell whether numbers are some of the parts, one behind the other."""
+    """Return whether the numbers are the concatenation of some of the parts."""
     by_first = {part[0]: part for part in parts}
     at = 0
     while at < len(numbers):
@@ -102,7 +102,7 @@ def rows_of(terms: r.Terms) -> list[dict[str, Any]]:
 
 
 def told_staged(books: Books, asked: tuple[str, str, int, str], count: int, outcome: Any) -> None:
-    """Check the answer to a staging, asked with queue, sink, batch and part: so many are durable, or were published."""
+    """Check the answer to a staging, called with queue, sink, batch and part: ``count`` are durable, or published."""
     queue, name, batch, part = asked
     book = books.queues.get(queue)
     sink = None if book is None else book.sinks.get(name)
@@ -144,13 +144,13 @@ def told_published(book: QueueBook | None, asked: tuple[str, int], known: Known,
 
 
 def known_of(book: QueueBook | None, name: str) -> Known:
-    """Return a sink, and the last batch that the journal shows as published, -1 for none."""
+    """Return a sink and its last batch that the journal shows as published, -1 for none."""
     sink = None if book is None else book.sinks.get(name)
     return sink, -1 if sink is None or sink.batch is None else sink.batch
 
 
 def check_heard(books: Books, opened_ms: int, now_ms: int) -> None:
-    """Check that nothing is staged for a sink that was not heard of for too long."""
+    """Check that nothing is staged for a sink that was silent for too long."""
     for book in books.queues.values():
         for sink in book.sinks.values():
             if sink.parts and max(sink.heard_ms, opened_ms) + SINK_SILENCE_MS_MAX <= now_ms:
@@ -158,7 +158,7 @@ def check_heard(books: Books, opened_ms: int, now_ms: int) -> None:
 
 
 def pictures_of_sinks(sinks: Iterable[Any]) -> list[tuple[object, ...]]:
-    """Return all that is known of sinks, wherever it is written down: in the ledger, or in a record."""
+    """Return a comparable picture of sinks, from the ledger or from a record."""
     return sorted((sink.name, sink.batch, sink.messages, sink.heard_ms, sorted(_parts(sink))) for sink in sinks)
 
 

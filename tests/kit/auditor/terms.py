@@ -1,4 +1,4 @@
-"""Which terms a message must have: what the queue declares, then what its producer said, then the default."""
+"""The terms that a message must have: the queue's declaration, then the producer's value, then the default."""
 
 from __future__ import annotations
 

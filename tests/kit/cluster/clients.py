@@ -1,6 +1,6 @@
-"""The clients of a simulated cluster: they ask whoever says that it serves a queue, and check answers by the books.
+"""The clients of a simulated cluster: they call any node that claims to serve a queue, and check its answers.
 
-An answer may come late, or not at all. What it says must have been true when it became durable.
+An answer may arrive late, or never. It must have been true when it became durable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OVER = (LeaseMismatch, MessageNotFound)
 
 
 class ClusterClients:
-    """All clients together, and what they know.
+    """All clients together, and their knowledge.
 
     Attributes:
         auditors: one for each group, which reads what becomes durable there.
@@ -50,7 +50,7 @@ class ClusterClients:
         return self.chance.random() < likelihood
 
     def _serving(self, queue: str) -> tuple[SimulatedNode, OpenGroup] | None:
-        """Return a node that says it serves a queue: several may, of which at most one is right."""
+        """Return a node that claims to serve a queue. Several may, of which at most one is right."""
         name = self._group_of[queue]
         places = [
             (node, node.groups[name])
@@ -112,7 +112,7 @@ class ClusterClients:
             self._counts["delivered"] += 1
 
     def _ack(self, queue: str, group: OpenGroup) -> None:
-        """Ack something, in time or late; where it was received does not matter."""
+        """Acknowledge a message, in time or late, at any node."""
         mine = [pair for pair in self._held if pair[0] == group.name and pair[1].queue == queue]
         if not mine:
             return
@@ -131,7 +131,7 @@ class ClusterClients:
         self._submit(group, Ack(queue=queue, receipts=receipts), judge)
 
     def answer(self, judge: Callable[[Any], None], outcome: Any) -> None:
-        """Let an answer reach its client, or be lost on the way."""
+        """Deliver an answer to its client, or lose it on the way."""
         if self._happens(0.02):
             self._counts["lost"] += 1
             return
@@ -139,7 +139,7 @@ class ClusterClients:
 
 
 class Judged(Pending[Any]):
-    """An answer that is judged when it reaches its client."""
+    """An answer that is checked when it reaches its client."""
 
     def __init__(self, simulation: ClusterClients, judge: Callable[[Any], None]) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class Judged(Pending[Any]):
         self._judge = judge
 
     def set_result(self, result: Any, /) -> None:
-        """Give the answer."""
+        """Receive the answer."""
         super().set_result(result)
         self._simulation.answer(self._judge, outcome_of(result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Refuse."""
+        """Receive an error."""
         super().set_exception(exception)
         if not isinstance(exception, FairlaneError):
             violated(f"answered with {exception!r}")

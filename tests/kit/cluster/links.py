@@ -1,4 +1,4 @@
-"""The lines of a simulated node: what it sends to board and stores may be lost, here or on the way back, or be late."""
+"""The links of a simulated node: requests to board and stores, or their answers, may be lost or late."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TROUBLES: tuple[Trouble, ...] = ("cut", "deaf", "slow")
 T = TypeVar("T")
 
 
-class Line:
-    """What one node is connected by.
+class Link:
+    """The connection of one node.
 
     Attributes:
-        trouble: None while all is well. A *cut* line loses what is sent, a *deaf* one the answer, and on a *slow* one
+        trouble: None while all is well. A *cut* link loses what is sent, a *deaf* one the answer, and on a *slow* one
             what is sent arrives long after the sender has given up.
         late: what is still on its way.
         struck: how often each trouble has struck.
@@ -34,7 +34,7 @@ class Line:
         self.struck: Counter[Trouble] = Counter()
 
     def call(self, do: Callable[[], T], *, is_change: bool = True) -> T:
-        """Send something that does this where it arrives, and return the answer.
+        """Send a request that runs ``act`` on arrival, and return the answer.
 
         Raises:
             StoreFailed: no answer came; if it is a change, it may have been made, or be made yet.
@@ -47,36 +47,36 @@ class Line:
                 do()
         elif is_change and self.trouble == "slow":
             self.late.append(do)
-        raise StoreFailed(f"The line is {self.trouble}.")
+        raise StoreFailed(f"The link is {self.trouble}.")
 
     def arrive(self) -> None:
-        """Let something arrive that was sent long ago, be it refused or not: nobody hears the answer."""
+        """Deliver a request that was sent long ago; its answer goes nowhere."""
         if self.late:
             with suppress(FairlaneError):
                 self.late.pop(self._chance.randrange(len(self.late)))()
 
 
-class LinedBoard:
-    """A ``Board`` at the end of a line."""
+class LinkedBoard:
+    """A ``Board`` at the end of a link."""
 
-    def __init__(self, board: MemoryBoard, line: Line) -> None:
+    def __init__(self, board: MemoryBoard, link: Link) -> None:
         self._board = board
-        self._line = line
+        self._link = link
 
     def read(self) -> dict[str, Entry]:
         """Return everything on the board."""
-        return self._line.call(self._board.read, is_change=False)
+        return self._link.call(self._board.read, is_change=False)
 
     def put(self, name: str, value: bytes, *, version: str | None) -> Entry | None:
-        """Change an entry of a version, or with None make one; return None if it has another by now."""
-        return self._line.call(lambda: self._board.put(name, value, version=version))
+        """Change an entry of a version, or create one with None; return None if its version has changed."""
+        return self._link.call(lambda: self._board.put(name, value, version=version))
 
     def remove(self, name: str, *, version: str) -> bool:
-        """Remove an entry of a version; return False if it has another by now."""
-        return self._line.call(lambda: self._board.remove(name, version=version))
+        """Remove an entry of a version; return False if its version has changed."""
+        return self._link.call(lambda: self._board.remove(name, version=version))
 
     def wait(self, timeout_s: float) -> None:
-        """Do nothing: here everybody looks when it is its turn."""
+        """Do nothing: simulated nodes read the board in their own steps."""
 
     def close(self) -> None:
-        """Do nothing: the board is for all."""
+        """Do nothing: the board is shared."""

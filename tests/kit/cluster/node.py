@@ -1,7 +1,7 @@
-"""A simulated node: the real engine for each group it has open, and the real decisions about where groups live.
+"""A simulated node: the real engine for each open group, and the real decisions about where groups live.
 
-Everything that a node does is cut into steps, between which it may be stopped for long, die, or be overtaken by others:
-reading the board and acting on it, deciding a turn and committing it, committing it and answering.
+Everything that a node does is cut into steps: reading the board and acting on it, deciding a cycle and committing it,
+committing it and answering. Between two steps the node may pause for long, die, or be overtaken by others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.testing.stepped import Pending
 from fairlane.verbs.config import SetConfig
-from tests.kit.cluster.links import Line, LinedBoard
+from tests.kit.cluster.links import Link, LinkedBoard
 from tests.kit.cluster.store import SharedLog, SharedStore
 from tests.kit.simulation.hooks import SimulatedHooks
 
@@ -52,8 +52,8 @@ class SimulatedNode:
         name: str,
         *,
         incarnation: int,
-        board: LinedBoard,
-        line: Line,
+        board: LinkedBoard,
+        link: Link,
         clock: FakeClock,
         monotonic_ms: Callable[[], int],
         log_of: Callable[[str], SharedLog],
@@ -62,7 +62,7 @@ class SimulatedNode:
         self.name = name
         self.incarnation = f"{name}-{incarnation}"
         self.board = board
-        self.line = line
+        self.link = link
         self.clock = clock
         self.is_draining = False
         self.groups: dict[str, OpenGroup] = {}
@@ -78,7 +78,7 @@ class SimulatedNode:
         self._life = self._live()
 
     def steps(self) -> list[Steps]:
-        """Return everything that goes on in this process, for somebody to choose whose step is next."""
+        """Return the tasks of this process, of which the simulation chooses the next one to step."""
         return [self._life, *(steps for group in self.groups.values() for steps in group.steps)]
 
     # ------------------------------------------------------------------------------------------------------- the node
@@ -129,7 +129,7 @@ class SimulatedNode:
         return [] if move is None else [move]
 
     def _house(self, view: BoardView) -> Steps:
-        """Let those groups be open here whose home this is, and no others."""
+        """Open the groups that belong to this node, and close the others."""
         for name, entry in view.groups.items():
             group = self.groups.get(name)
             if group is not None and group.engine.is_fenced:
@@ -145,7 +145,7 @@ class SimulatedNode:
         ownership = Ownership(owner=self.name, heartbeat_timeout_ms=HEARTBEAT_TIMEOUT_MS, sends_heartbeats=False)
         store = self._store_type(
             self._log_of(name),
-            self.line,
+            self.link,
             ownership=ownership,
             name=f"{self.incarnation}/{self._openings}",
             monotonic=lambda: self._monotonic_ms() / 1_000,
@@ -181,7 +181,7 @@ class SimulatedNode:
 
     @staticmethod
     def _keep(group: OpenGroup) -> Steps:
-        """Show signs of life while there are no commits, as a thread does for real stores."""
+        """Renew ownership while there are no commits, as a thread does for real stores."""
         while True:
             with suppress(FairlaneError):
                 group.store.keep()
@@ -226,7 +226,7 @@ class SimulatedNode:
         return pending
 
     def _config(self, group: OpenGroup) -> Generator[None, None, dict[str, str] | None]:
-        """Return a group's config, as far as it is durable; None if nobody can tell."""
+        """Return the durable config of a group; None if it is unknown."""
         engine = group.engine
         pending = yield from self._asked(group, lambda reply: Read(lambda: dict(engine.ledger.config), reply))
         try:
@@ -245,7 +245,7 @@ class SimulatedNode:
             return False
 
     def _follow(self, group: OpenGroup, view: BoardView, throttle: str) -> Generator[None, None, bool]:
-        """Take the steps of a group's owner about a throttle; return whether its engine has nothing to lower."""
+        """Take the owner's steps for a throttle; return whether the engine has no share to lower."""
         while True:
             if (config := (yield from self._config(group))) is None:
                 return False

@@ -1,9 +1,9 @@
-"""The deterministic simulation of several nodes: real engines and real decisions, over lines and clocks that fail.
+"""The deterministic simulation of several nodes: real engines and real decisions, over links and clocks that fail.
 
-One seed decides everything: whose step is next, who is stopped for how long, who dies, whose line is cut, deaf or slow,
-and how far clocks are apart. An auditor for each group reads what becomes durable and holds every answer against it:
-nothing that was acknowledged is lost, each lease is handed out once, tokens only grow, and who no longer holds a lease
-is refused, whoever answers. In the end all is healed, and everything must find a home and drain.
+A seed determines everything: whose step is next, which node pauses and for how long, which one dies, whose link is cut,
+deaf or slow, and how far clocks are apart. An auditor per group reads durable commits and checks every answer: no
+acknowledged message is lost, each lease is granted once, tokens only grow, and every node refuses a stale lease. At the
+end the simulation repairs everything; then every group must have an owner and all queues must drain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlane.testing.clock import FakeClock
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.cluster.clients import QUEUES, THROTTLE, ClusterClients
-from tests.kit.cluster.links import TROUBLES, Line, LinedBoard
+from tests.kit.cluster.links import TROUBLES, Link, LinkedBoard
 from tests.kit.cluster.node import HEARTBEAT_TIMEOUT_MS, SimulatedNode
 from tests.kit.cluster.store import SharedLog, SharedStore
 from tests.kit.simulation.simulation import SimulationFailed
@@ -38,7 +38,7 @@ _SKEWS_MS = (-30_000, -500, 0, 0, 500, 30_000)
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """What happened in one run."""
+    """The summary of one run."""
 
     seed: int
     steps: int
@@ -71,7 +71,7 @@ class ClusterSimulation(ClusterClients):
         self._board = MemoryBoard()
         self._logs: dict[str, SharedLog] = {}
         self._clocks = {name: FakeClock() for name in NODES}
-        self._lines: dict[str, Line] = {}
+        self._links: dict[str, Link] = {}
         self._stopped: dict[str, int] = {}
         self._trouble = self.chance.choice((0.0, 0.003, 0.006, 0.01, 0.02))
         self._trace: deque[str] = deque(maxlen=_TRACE)
@@ -79,7 +79,7 @@ class ClusterSimulation(ClusterClients):
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> ClusterSummary:
-        """Run all steps, heal, and drain.
+        """Run all steps, repair everything, and drain.
 
         Raises:
             SimulationFailed: a promise was broken.
@@ -118,11 +118,11 @@ class ClusterSimulation(ClusterClients):
         return f"seed {self.seed}, step {self._step} of {self._steps}: {what}\nWhat led to it:\n{self.trace()}"
 
     def note(self, text: str) -> None:
-        """Write into the trace."""
+        """Add a line to the trace."""
         self._trace.append(f"[{self._step}] {text}")
 
     def trace(self) -> str:
-        """Return what happened last, line by line."""
+        """Return the last lines of the trace."""
         return "\n".join(self._trace)
 
     def _begin(self) -> None:
@@ -159,12 +159,12 @@ class ClusterSimulation(ClusterClients):
 
     def _start(self, name: str) -> None:
         self._counts["started"] += 1
-        line = self._lines[name] = Line(self.chance)
+        link = self._links[name] = Link(self.chance)
         self._nodes[name] = SimulatedNode(
             name,
             incarnation=self._counts["started"],
-            board=LinedBoard(self._board, line),
-            line=line,
+            board=LinkedBoard(self._board, link),
+            link=link,
             clock=self._clocks[name],
             monotonic_ms=lambda: self._now_ms,
             log_of=self._logs.__getitem__,
@@ -174,7 +174,7 @@ class ClusterSimulation(ClusterClients):
     # --------------------------------------------------------------------------------------------------------- stepping
 
     def _go_on(self) -> None:
-        """Let a little happen: time, a step of somebody, something that a client asks, or trouble."""
+        """Run one step: time passes, a node steps, a client calls, or trouble strikes."""
         chance = self.chance
         if self._happens(0.4):
             self._pass_time(chance.choice((1, 5, 20, 60)))
@@ -183,9 +183,9 @@ class ClusterSimulation(ClusterClients):
             self._ask_something()
         if self._happens(self._trouble):
             self._make_trouble()
-        for line in self._lines.values():
-            if line.late and self._happens(0.01):
-                line.arrive()
+        for link in self._links.values():
+            if link.late and self._happens(0.01):
+                link.arrive()
 
     def _pass_time(self, ms: int) -> None:
         self._now_ms += ms
@@ -234,9 +234,9 @@ class ClusterSimulation(ClusterClients):
         self._stopped[name] = self._now_ms + pause_ms
 
     def _cut(self, name: str) -> None:
-        self._lines[name].trouble = self.chance.choice(TROUBLES)
-        self._counts[f"!{self._lines[name].trouble}"] += 1
-        self.note(f"the line of {name} is {self._lines[name].trouble}")
+        self._links[name].trouble = self.chance.choice(TROUBLES)
+        self._counts[f"!{self._links[name].trouble}"] += 1
+        self.note(f"the link of {name} is {self._links[name].trouble}")
 
     def _kill(self, name: str) -> None:
         node = self._nodes[name]
@@ -256,19 +256,19 @@ class ClusterSimulation(ClusterClients):
         self._clocks[name].advance(jump_ms)
 
     def _mend(self, name: str) -> None:
-        self._lines[name].trouble = None
+        self._links[name].trouble = None
         if self._nodes[name] is None:
             self._start(name)
 
     def _want(self, name: str) -> None:
-        """Let demand for the throttle change."""
+        """Change the demand for the throttle."""
         node = self._nodes[name]
         if node is not None:
             groups = sorted(node.groups)
             node.demand = {THROTTLE: {group: self.chance.choice((0, 1, 50)) for group in groups}}
 
     def _check_shares(self) -> None:
-        """Check that what all groups may use of the throttle is within what it has."""
+        """Check that the shares of all groups add up to no more than the throttle."""
         total = totals(view_of(self._board.read()).config)[THROTTLE]
         used = [share_in(auditor.books.config, THROTTLE) or NOTHING for auditor in self.auditors.values()]
         if sum(share.rate for share in used) > total.rate or sum(share.burst for share in used) > total.burst:
@@ -277,20 +277,20 @@ class ClusterSimulation(ClusterClients):
     # ---------------------------------------------------------------------------------------------------------- the end
 
     def _heal(self) -> None:
-        """Let everybody live and reach everybody."""
+        """Start every node and repair every link."""
         self.note("all is healed")
         self._trouble = 0.0
         self._stopped.clear()
-        for name, line in self._lines.items():
-            line.trouble = None
-            while line.late:
-                line.arrive()
+        for name, link in self._links.items():
+            link.trouble = None
+            while link.late:
+                link.arrive()
             if self._nodes[name] is None:
                 self._start(name)
             self._want(name)
 
     def _drain(self) -> None:
-        """Take and ack all there is, until nothing is left and every group is where it shall be."""
+        """Lease and acknowledge everything until the queues are empty and every group is with its owner."""
         for _ in range(_HEALING_MAX):
             self._step += 1
             if self._is_done():

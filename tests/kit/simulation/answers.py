@@ -1,4 +1,4 @@
-"""How the simulation's clients get answers, and what they keep of them."""
+"""How the simulation's clients receive answers, and what they remember."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.simulation.workload import Workload
 
 
 class World(Protocol):
-    """What clients see of the simulation."""
+    """The simulation as its clients see it."""
 
     workload: Workload
     auditor: Auditor
@@ -30,14 +30,14 @@ class World(Protocol):
         """Return the broker's time."""
 
     def note(self, text: str) -> None:
-        """Write into the trace."""
+        """Add a line to the trace."""
 
     def answering(self) -> None:
-        """Come by before each answer, for the process may die there."""
+        """Run before each answer, because the process may die there."""
 
 
 def outcome_of(answer: Any) -> Any:
-    """Return what an answer says, without the struct around it: for batches an error, or what came of it, for each."""
+    """Return the content of an answer: for batches a list of errors and results."""
     match answer:
         case EnqueueResults():
             return ids_of(answer.results)
@@ -60,7 +60,7 @@ def outcome_of(answer: Any) -> Any:
 
 
 class Answer:
-    """Where an answer goes: it is judged at once."""
+    """The reply of a request: it checks the answer at once."""
 
     def __init__(self, world: World, label: str, judge: Callable[[Any], None], *, until_ms: int = 0) -> None:
         self._world = world
@@ -68,14 +68,14 @@ class Answer:
         self._is_done = False
         self.label = label
         self.until_ms = until_ms
-        """Until when it may remain unanswered."""
+        """When the answer is due."""
 
     def done(self) -> bool:
-        """Tell whether nobody waits any more."""
+        """Return whether the client has stopped waiting."""
         return self._is_done
 
     def set_result(self, result: Any, /) -> None:
-        """Give the answer."""
+        """Receive the answer."""
         self._world.answering()
         self._is_done = True
         result = outcome_of(result)
@@ -85,19 +85,19 @@ class Answer:
         self._judge(result)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Refuse."""
+        """Receive an error."""
         if not isinstance(exception, FairlaneError):
             violated(f"{self.label} was answered with {exception!r}")
         self.set_result(exception)
 
     def give_up(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._is_done = True
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A lease in a client's hands."""
+    """A lease that a client holds."""
 
     delivery: Delivery
     etag: str | None
@@ -105,7 +105,7 @@ class Holding:
 
 @dataclass(slots=True, eq=False)
 class Unclear:
-    """An enqueue that may have happened or not."""
+    """An enqueue with an unknown outcome."""
 
     queue: str
     messages: list[NewMessage]

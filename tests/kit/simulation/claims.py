@@ -1,4 +1,4 @@
-"""The simulation's registered consumers: drivers that claim, read, die, come back, and fence one another."""
+"""The simulation's registered consumers: drivers that claim, read, die, return, and fence each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRIVERS_MAX = 12
 
 @dataclass(slots=True, eq=False)
 class Driver:
-    """One who has registered as a consumer, and what it knows."""
+    """A driver that registered as a consumer, and its knowledge."""
 
     queue: str
     name: str
@@ -35,7 +35,7 @@ class Claimants(Holders):
     drivers: list[Driver] = field(default_factory=list)
 
     def register(self) -> None:
-        """Register a consumer, be it new, after a crash, or while another is at work under its name."""
+        """Register a consumer: a new one, after a crash, or while another works under the same name."""
         draw, world = self.world.workload, self.world
         queue, name = self._any_queue(), draw.one_of("spark", "etl")
         idle_ms = draw.one_of(None, None, draw.span_ms())
@@ -52,7 +52,7 @@ class Claimants(Holders):
         self.do(f"register {name} at {queue}, idle {idle_ms}", command, judge)
 
     def claim(self) -> None:
-        """Let a driver, the present one or an old one, ask for the next claim."""
+        """Claim the next batch as a driver, the current one or an old one."""
         if not self.drivers:
             self.register()
             return
@@ -80,7 +80,7 @@ class Claimants(Holders):
         self.do(f"claim {count} of {driver.queue} for {driver.name}/{driver.epoch}, done {done}", command, judge)
 
     def read_claim(self) -> None:
-        """Let somebody read a part of a claim, and at times settle a message of it on its own."""
+        """Read a part of a claim, and sometimes settle one of its messages."""
         if not self.drivers:
             return
         draw, world = self.world.workload, self.world
@@ -106,12 +106,12 @@ class Claimants(Holders):
         self.read(f"read claim {number} of {name} of {queue} from {start}, {count}", ask, judge)
 
     def release_consumer(self) -> None:
-        """Let an operator forget a consumer."""
+        """Remove a consumer as an operator."""
         if self.drivers:
             driver = self.world.workload.chance.choice(self.drivers)
             self.release(driver.queue, driver.name)
 
     def release(self, queue: str, name: str) -> None:
-        """Forget a consumer."""
+        """Remove a consumer."""
         label = f"release {name} of {queue}"
         self.do(label, ReleaseConsumer(queue=queue, consumer=name), lambda _outcome: None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlane.broker.requests import Attach, Call, Consumer, Read, Submission, Waiter
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission, Waiter
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.verbs.messages import Cancel, Enqueue
@@ -18,7 +18,7 @@ from tests.kit.simulation.workload import QUEUES
 
 @dataclass
 class Clients:
-    """All clients together, and what they know."""
+    """All clients together, and their knowledge."""
 
     world: World
     held: list[Holding] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Clients:
     unclear: list[Unclear] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     waiters: list[tuple[Waiter, Answer]] = field(default_factory=list)
-    consumers: list[Consumer] = field(default_factory=list)
+    consumers: list[AttachedConsumer] = field(default_factory=list)
     given: dict[int, list[Delivery]] = field(default_factory=dict)
     redrives: list[str] = field(default_factory=list)
     deliveries: int = 0
@@ -49,11 +49,11 @@ class Clients:
         return self.ask(label, lambda answer: Call(request, answer), judge, until_ms=until_ms)
 
     def read(self, label: str, ask: Callable[[], Any], judge: Callable[[Any], None]) -> None:
-        """Submit a question."""
+        """Submit a read."""
         self.ask(label, lambda answer: Read(ask, answer), judge)
 
     def forget_process(self) -> None:
-        """Note that the broker's process has died: nobody is answered any more; leases outlive it."""
+        """Note that the broker's process died: pending requests stay unanswered, leases survive."""
         for answer in self.answers:
             answer.give_up()
         self.answers.clear()
@@ -63,7 +63,7 @@ class Clients:
         self.redrives.clear()
 
     def _queue(self) -> str:
-        """Return a queue that is there, most of the time."""
+        """Return a queue, usually an existing one."""
         draw, known = self.world.workload, list(self.world.auditor.books.queues)
         if not known or draw.happens(0.03):
             return draw.one_of(*QUEUES, "nowhere")  # type: ignore[no-any-return] # a name
@@ -89,7 +89,7 @@ class Clients:
         self.send(self._queue(), messages, bad)
 
     def send(self, queue: str, messages: list[NewMessage], bad: set[int]) -> None:
-        """Enqueue these messages; those in bad rows are to be refused."""
+        """Enqueue messages; those in ``bad`` rows must be rejected."""
         auditor = self.world.auditor
         rows = [row for row in range(len(messages)) if row not in bad]
         for row in rows:
@@ -111,7 +111,7 @@ class Clients:
         self.do(label, Enqueue(queue=queue, messages=messages, wait_ms=wait_ms), judge, wait_ms=wait_ms)
 
     def repeat_enqueue(self) -> None:
-        """Repeat what may have happened or not, as far as it has dedup ids."""
+        """Repeat enqueues with an unknown outcome that have dedup ids."""
         waiting = [answer for answer in self.answers if not answer.done()]
         if not self.unclear or waiting:
             return
@@ -121,7 +121,7 @@ class Clients:
             self.send(unclear.queue, messages, set())
 
     def cancel(self) -> None:
-        """Take out some messages."""
+        """Cancel some messages."""
         draw, queue = self.world.workload, self._any_queue()
         book = self.world.auditor.books.queues.get(queue)
         numbers = list(book.entries) if book is not None else []
@@ -136,7 +136,7 @@ class Clients:
     # ------------------------------------------------------------------------------------------------------- consuming
 
     def lease(self) -> None:
-        """Ask for messages once."""
+        """Lease messages once."""
         draw = self.world.workload
         self.take(
             self._any_queue(),
@@ -155,7 +155,7 @@ class Clients:
         visibility_ms: int | None = None,
         with_state: bool = False,
     ) -> None:
-        """Ask for messages of a queue."""
+        """Lease messages of a queue."""
         draw = self.world.workload
         until_ms = self.world.now_ms() + wait_ms
         auditor = self.world.auditor
@@ -189,7 +189,7 @@ class Clients:
         answer = self.ask(f"lease {count} of {queue}, wait {wait_ms}", make, judge, until_ms=until_ms)
 
     def _check_in_line(self, queue: str, served: Answer) -> None:
-        """Check that nobody who came to a queue before the one just answered still waits, unless for longer."""
+        """Check that consumers of a queue are served in the order in which they came."""
         for waiter, answer in self.waiters:
             if answer is served:
                 return
@@ -203,7 +203,7 @@ class Clients:
             self.deliveries += 1
 
     def give_up_waiting(self) -> None:
-        """Let a waiter go away before it is served."""
+        """Cancel a waiting lease."""
         waiting = [pair for pair in self.waiters if not pair[1].done()]
         if waiting:
             _, answer = self.world.workload.chance.choice(waiting)
@@ -211,7 +211,7 @@ class Clients:
             answer.give_up()
 
     def attach(self) -> None:
-        """Let a consumer begin that stays."""
+        """Attach a streaming consumer."""
         draw, world = self.world.workload, self.world
         queue, credit, with_state = self._any_queue(), draw.one_of(1, 3, 10), draw.happens(0.3)
         got: list[Delivery] = []
@@ -228,7 +228,7 @@ class Clients:
             if len(got) > credit:
                 violated(f"a consumer with credit {credit} has {len(got)} in flight")
 
-        consumer = Consumer(
+        consumer = AttachedConsumer(
             queue=queue, credit=credit, deliver=deliver, with_state=with_state, owner=draw.one_of(None, "c")
         )
 
@@ -241,7 +241,7 @@ class Clients:
         self.ask(f"attach to {queue}, credit {credit}", lambda answer: Attach(consumer, answer), judge)
 
     def detach(self) -> None:
-        """Let a consumer vanish, or leave in good order."""
+        """Detach a streaming consumer, orderly or not."""
         if not self.consumers:
             return
         draw = self.world.workload

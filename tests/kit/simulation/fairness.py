@@ -24,7 +24,7 @@ _BACKLOG = 2 * _BATCH_MAX
 
 
 class FairnessSimulation:
-    """One run under one seed. ``served`` is what each key has had since the broker was opened."""
+    """One run of one seed. ``served`` is the service of each key since the broker was opened."""
 
     def __init__(self, seed: int) -> None:
         chance = self._chance = random.Random(seed)
@@ -48,7 +48,7 @@ class FairnessSimulation:
         return leaves
 
     def run(self) -> int:
-        """Run all steps and return how many messages were served.
+        """Run all steps and return the number of messages served.
 
         Raises:
             Violation: a share was not fair.

@@ -1,4 +1,4 @@
-"""What the simulation's consumers do with the leases they hold, and with those they no longer hold."""
+"""What the simulation's consumers do with leases that they hold, and with stale ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Holders(Clients):
     """Clients that settle leases, in time and late."""
 
     def _some(self) -> tuple[str, list[Holding]]:
-        """Return some holdings of one queue; they stay in hand."""
+        """Return some of the leases held on one queue."""
         draw = self.world.workload
         queue = draw.chance.choice(self.held).delivery.queue
         mine = [holding for holding in self.held if holding.delivery.queue == queue]
@@ -32,7 +32,7 @@ class Holders(Clients):
         del self.stale[:-_STALE_MAX]
 
     def ack(self) -> None:
-        """Ack some messages, with true costs at times."""
+        """Acknowledge some messages, sometimes with their true costs."""
         if self.held:
             queue, holdings = self._some()
             self._let_go(holdings)
@@ -49,7 +49,7 @@ class Holders(Clients):
         self.do(f"ack {_ids(deliveries)} of {queue}", request, judge)
 
     def ack_and_forward(self) -> None:
-        """Ack a message and enqueue others in the same commit."""
+        """Acknowledge a message and enqueue others in the same commit."""
         if not self.held:
             return
         queue, holdings = self._some()
@@ -73,7 +73,7 @@ class Holders(Clients):
         self.do(label, Forward(queue=queue, receipt=receipt_of(deliveries[0]), messages=targets), judge)
 
     def nack(self) -> None:
-        """Give some messages back."""
+        """Return some messages."""
         if self.held:
             queue, holdings = self._some()
             self._let_go(holdings)
@@ -111,7 +111,7 @@ class Holders(Clients):
         self.do(f"nack {_ids(deliveries)} of {queue} as {intent}, delay {delay_ms}", request, judge)
 
     def extend(self) -> None:
-        """Hold on to some messages."""
+        """Extend the leases of some messages."""
         if self.held:
             queue, holdings = self._some()
             self._extend(queue, [holding.delivery for holding in holdings])
@@ -144,7 +144,7 @@ class Holders(Clients):
         self.do(f"state of {_ids([delivery])} of {delivery.queue} with etag {etag}", request, judge)
 
     def use_stale(self) -> None:
-        """Use a lease that is over, as far as its holder could know, or an old one of a consumer that was slow."""
+        """Use a stale lease, as a slow consumer does."""
         if not self.stale:
             return
         holding = self.world.workload.chance.choice(self.stale)
@@ -158,7 +158,7 @@ class Holders(Clients):
         )()
 
     def finish(self, holding: Holding) -> None:
-        """Ack one message."""
+        """Acknowledge one message."""
         self._let_go([holding])
         self._ack(holding.delivery.queue, [holding.delivery])
 

@@ -1,4 +1,4 @@
-"""Hooks without Lua: scripts are names, answers follow from headers, so that the auditor can foretell them."""
+"""Hooks without Lua: scripts are names and answers follow from headers, so that the auditor can predict them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PATIENCE = 2
 
 
 def enqueue_answer(headers: Mapping[str, str]) -> EnqueueAnswer | None:
-    """Return what the script says of a new message: nothing unless it comes from an app."""
+    """Return the script's answer for a new message: nothing unless it comes from an app."""
     if headers.get("device") != "app":
         return None
     return EnqueueAnswer(fairness_key=("apps", headers.get("tenant", "none")), cost=2, throttles=("api",))
 
 
 def failure_answer(headers: Mapping[str, str], attempts: int) -> FailureAnswer | None:
-    """Return what the script says of a failed attempt: nothing, another try soon, or none."""
+    """Return the script's answer for a failed attempt: nothing, an early retry, or a dead letter."""
     cost = headers.get("cost")
     if cost is None:
         return None
@@ -73,11 +73,11 @@ class SimulatedHooks:
         return HookTrial(answer=failure_answer(question.headers, question.attempts), fault=None, elapsed_us=0)
 
     def statistics(self, queue: str) -> HookStatistics:
-        """Return nothing but zeros."""
+        """Return zeros."""
         del queue
         return HookStatistics(calls=0, faults=0, bypassed=0, elapsed_us=0, is_open=False, last_fault=None)
 
     def timings(self, queue: str) -> Histogram:
-        """Return that nothing took any time."""
+        """Return zero durations."""
         del queue
         return Histogram()

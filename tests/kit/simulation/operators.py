@@ -1,4 +1,4 @@
-"""What the simulation's operators do to queues, and everything that clients can do, with how likely it is."""
+"""What the simulation's operators do, and the list of all actions with their probabilities."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.kit.simulation.workload import QUEUES
 
 
 def _believe(_outcome: object) -> None:
-    """Take an answer as it is: the journal is checked anyway."""
+    """Accept any answer, because the journal is checked anyway."""
 
 
 class Everybody(BatchWriters):
     """Producers, consumers and operators."""
 
     def operations(self) -> list[tuple[float, Callable[[], None]]]:
-        """Return all that can be done, with how likely it is."""
+        """Return all actions with their probabilities."""
         return [
             (26, self.enqueue),
             (4, self.repeat_enqueue),
@@ -64,7 +64,7 @@ class Everybody(BatchWriters):
     # ------------------------------------------------------------------------------------------------------- operating
 
     def create(self) -> None:
-        """Make a queue."""
+        """Create a queue."""
         draw = self.world.workload
         missing = [name for name in QUEUES if name not in self.world.auditor.books.queues]
         queue = draw.one_of(*(missing or QUEUES))
@@ -87,12 +87,12 @@ class Everybody(BatchWriters):
             self.do(f"update {book.name}", UpdateQueue(queue=book.name, policy=fields_of(policy)), _believe)
 
     def delete(self) -> None:
-        """Remove a queue with everything in it."""
+        """Delete a queue and its messages."""
         queue = self._queue()
         self.do(f"delete {queue}", DeleteQueue(queue=queue), _believe)
 
     def purge(self) -> None:
-        """Empty a queue."""
+        """Purge a queue."""
         queue = self._any_queue()
         self.do(f"purge {queue}", PurgeQueue(queue=queue), _believe)
 
@@ -119,7 +119,7 @@ class Everybody(BatchWriters):
         self.do(f"config {values}", SetConfig(values=values), judge)
 
     def redrive(self) -> None:
-        """Move dead letters back, some of them, at a rate at times, or only count them."""
+        """Redrive some dead letters, sometimes at a rate, or only count them."""
         draw, engine = self.world.workload, self.world.engine
         dlq = f"{self._queue()}.dlq"
         wanted = DeadLetterFilter(
@@ -155,7 +155,7 @@ class Everybody(BatchWriters):
             self.read(f"stop {redrive_id}", lambda: engine.redrives.stop(redrive_id, engine.now_ms()), _believe)
 
     def move_reader(self) -> None:
-        """Register a reader of the journal, move it on, or remove it."""
+        """Register a reader of the journal, advance it, or remove it."""
         draw, books = self.world.workload, self.world.auditor.books
         position = draw.one_of(None, books.next_sequence - 1, draw.chance.randint(0, books.next_sequence))
         name = draw.one_of("spark", "audit")
@@ -165,7 +165,7 @@ class Everybody(BatchWriters):
     # --------------------------------------------------------------------------------------------------------- looking
 
     def look(self) -> None:
-        """Ask something that changes nothing."""
+        """Call a verb that changes nothing."""
         self.world.workload.one_of(self._look_at_queue, self._look_at_message, self._look_at_journal)()
 
     def _look_at_queue(self) -> None:

@@ -1,4 +1,4 @@
-"""The simulated process: the real engine on a fake clock and a faulty disk, which may die at any point of a turn."""
+"""The simulated process: the real engine on a fake clock and a faulty disk, which may die at any point of a cycle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEATH_POINTS: tuple[DeathPoint, ...] = ("before_write", "before_sync", "after_sy
 
 
 class Alarm(logging.Handler):
-    """Hears what the broker would only log: an unexpected error in a turn, which it survives by recovering."""
+    """Collects what the broker only logs: unexpected errors in a cycle, which it survives by recovering."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Alarm(logging.Handler):
 
 
 class SimulatedProcess:
-    """A broker that runs turn by turn, dies where it was told to, and is started again.
+    """A broker that runs cycle by cycle, dies at a chosen point, and is started again.
 
     Attributes:
         disk_type: the disk, to be replaced where a test plants a bug in it.
@@ -61,7 +61,7 @@ class SimulatedProcess:
         self._trace: deque[str] = deque(maxlen=_TRACE)
         self.death: DeathPoint | None = None
         self.answers_left: int | None = None
-        """After so many more answers the process dies; None for never."""
+        """The number of answers until the process dies; None for never."""
         self.answered = 0
         self.crashes: Counter[str] = Counter()
         self.alarm = Alarm()
@@ -85,11 +85,11 @@ class SimulatedProcess:
         return self.engine.now_ms()
 
     def note(self, text: str) -> None:
-        """Write into the trace."""
+        """Add a line to the trace."""
         self._trace.append(text)
 
     def answering(self) -> None:
-        """Come by before each answer: the process may die between one answer and the next."""
+        """Run before each answer, because the process may die between two answers."""
         self.answered += 1
         if self.answers_left is not None:
             self.answers_left -= 1
@@ -98,18 +98,18 @@ class SimulatedProcess:
                 raise ProcessDied
 
     def trace(self) -> str:
-        """Return what happened last, line by line."""
+        """Return the last lines of the trace."""
         return "\n".join(self._trace)
 
     # ---------------------------------------------------------------------------------------------------------- turns
 
     @property
     def is_well(self) -> bool:
-        """Whether the last turn did not fail."""
+        """Whether the last cycle succeeded."""
         return self.engine.is_well
 
     def run_turns(self) -> None:
-        """Run turns until the broker has nothing to do now."""
+        """Run cycles until the broker has nothing to do."""
         for _ in range(_TURNS_MAX):
             try:
                 self._turn()
@@ -159,7 +159,7 @@ class SimulatedProcess:
         self.boot()
 
     def boot(self) -> None:
-        """Start the process, again and again until it is up."""
+        """Start the process, repeatedly until it is up."""
         while True:
             self.engine = self._new_engine()
             try:
@@ -174,7 +174,7 @@ class SimulatedProcess:
                 return
 
     def move_clock(self) -> None:
-        """Let time pass, to where something happens or not, and at times jump."""
+        """Move the clock, to the next event or elsewhere, and sometimes jump."""
         draw = self.workload
         at_ms = self.engine.next_event_at()
         if at_ms is not None and draw.happens(0.4):

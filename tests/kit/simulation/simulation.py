@@ -1,4 +1,4 @@
-"""The deterministic simulation of the whole broker: real engine, fake clock, faulty disk, and an auditor beside it.
+"""The deterministic simulation of the whole broker: real engine, fake clock, faulty disk, and an auditor next to it.
 
 One seed decides everything: what clients ask, when the disk fails, where the process dies, how the clock jumps. So a
 seed that finds something finds it again. Each step moves the clock, lets clients ask for a few things, lets something
@@ -28,12 +28,12 @@ _FAULTS: tuple[Fault, ...] = ("before_write", "after_write", "full", "sync", "re
 
 
 class SimulationFailed(AssertionError):
-    """A promise was broken: under which seed, at which step, and what led to it."""
+    """A broken promise, with the seed, the step and the trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What happened in one run."""
+    """The summary of one run."""
 
     seed: int
     steps: int
@@ -48,11 +48,11 @@ class Summary:
     carried: int
     trimmed: int
     digest: str
-    """Of everything that became durable: two runs of one seed have the same."""
+    """A hash of all durable commits: two runs of a seed have the same."""
 
 
 class Simulation(SimulatedProcess):
-    """One run under one seed."""
+    """One run of one seed."""
 
     def __init__(self, seed: int, *, steps: int = STEPS) -> None:
         super().__init__(seed)
@@ -65,7 +65,7 @@ class Simulation(SimulatedProcess):
     # ---------------------------------------------------------------------------------------------------------- running
 
     def run(self) -> Summary:
-        """Run all steps, heal, and drain.
+        """Run all steps, repair everything, and drain.
 
         Raises:
             SimulationFailed: a promise was broken.
@@ -111,7 +111,7 @@ class Simulation(SimulatedProcess):
         return f"seed {self.seed}, step {self._step} of {self._steps}: {what}\nWhat led to it:\n{self.trace()}"
 
     def step(self) -> None:
-        """Let a little happen."""
+        """Run one step."""
         self.note(f"[{self._step}] {self.now_ms()}")
         self.move_clock()
         operations = self.clients.operations()
@@ -170,7 +170,7 @@ class Simulation(SimulatedProcess):
         self.clients.do(f"{command!r:.100}", command, judge)
 
     def _heal(self) -> None:
-        """Let nothing fail, and lift everything that holds messages back."""
+        """Disarm all faults, and remove everything that holds messages back."""
         self.note("all is healed")
         self.disk.faults.disarm()
         self.disk.free()
@@ -201,7 +201,7 @@ class Simulation(SimulatedProcess):
         self._check()
 
     def _drain(self) -> None:
-        """Take and ack all there is, until nothing is left."""
+        """Lease and acknowledge everything until the queues are empty."""
         books = self.auditor.books
         for _ in range(_DRAIN_MAX):
             if not any(True for _ in books.alive()):

@@ -1,4 +1,4 @@
-"""The simulation's batch writers: tasks that stage, repeat and give up, and drivers that publish, once or again."""
+"""The simulation's batch writers: tasks that stage, repeat and give up, and drivers that publish, sometimes twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SINKS = ("out", "copy")
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One that stages a part of a batch, and what it has sent of it."""
+    """A task that stages a part of a batch, and what it has sent."""
 
     queue: str
     sink: str
@@ -28,7 +28,7 @@ class Task:
     part: str
     staged: int = 0
     unsure: list[NewMessage] = field(default_factory=list)
-    """What was sent last, and may be staged or not."""
+    """The last request, whose outcome is unknown."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class BatchWriters(Claimants):
     """Clients that stage and publish."""
 
     tasks: dict[tuple[str, str], list[Task]] = field(default_factory=dict)
-    """Those of the batch that is being written, by queue and sink."""
+    """The tasks of the current batch, by queue and sink."""
     batches: dict[tuple[str, str], int] = field(default_factory=dict)
     attempts: int = 0
 
     def stage(self) -> None:
-        """Let a task stage something, or repeat what it is not sure of."""
+        """Stage a part as a task, or repeat a request with an unknown outcome."""
         draw = self.world.workload
         queue, sink = self._queue(), draw.one_of(*_SINKS)
         batch = self.batches.setdefault((queue, sink), 0)
@@ -86,7 +86,7 @@ class BatchWriters(Claimants):
             tasks.remove(task)
 
     def publish(self) -> None:
-        """Let a driver publish the batch, or an earlier one again."""
+        """Publish the batch as a driver, or an earlier one again."""
         if not self.batches:
             return
         draw, books = self.world.workload, self.world.auditor.books
@@ -114,10 +114,10 @@ class BatchWriters(Claimants):
         self.do(f"publish {parts} as batch {batch} of {sink} of {queue}", command, judge)
 
     def drop_sink(self) -> None:
-        """Let an operator forget a sink."""
+        """Remove a sink as an operator."""
         if self.batches:
             self.drop(*self.world.workload.chance.choice(sorted(self.batches)))
 
     def drop(self, queue: str, sink: str) -> None:
-        """Forget a sink."""
+        """Remove a sink."""
         self.do(f"drop {sink} of {queue}", DropSink(queue=queue, sink=sink), lambda _outcome: None)

@@ -1,4 +1,4 @@
-"""The simulated disk: a ``FaultyStore`` that tells what has become durable, and on which a process can die anywhere."""
+"""The simulated disk: a ``FaultyStore`` that reports durable commits, and on which a process can die anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlane.testing.faulty_store import Fault, Faults, FaultyStore
 
 
 class ProcessDied(BaseException):
-    """The simulated process is gone. Not an ``Exception``, since no code may survive it by catching too much."""
+    """The simulated process died. Not an ``Exception``, so that no handler can survive it by catching too much."""
 
 
 class CountedFaults(Faults):
@@ -22,7 +22,7 @@ class CountedFaults(Faults):
         self.struck: Counter[Fault] = Counter()
 
     def strikes(self, fault: Fault) -> bool:
-        """Return whether it goes wrong on this occasion."""
+        """Return whether this operation fails."""
         has_struck = super().strikes(fault)
         if has_struck:
             self.struck[fault] += 1
@@ -30,7 +30,7 @@ class CountedFaults(Faults):
 
 
 class SimulatedDisk(FaultyStore):
-    """A faulty store with a tap on what is durable.
+    """A faulty store that reports what becomes durable.
 
     Attributes:
         on_durable: called with each commit, in order, once no crash can lose it any more.
@@ -46,13 +46,13 @@ class SimulatedDisk(FaultyStore):
         self.dies_at_page: int | None = None
 
     def recover(self) -> Extent:
-        """Open, and return how far the store reaches."""
+        """Open the store and return its extent."""
         extent = super().recover()
         self.on_recover()
         return extent
 
     def pages(self, after: int) -> Iterator[StoredPage]:
-        """Yield the pages that hold sequences greater than ``after``, in order, as far as the process lives."""
+        """Yield the pages that hold sequences greater than ``after``, in order, until the process dies."""
         for page in super().pages(after):
             if self.dies_at_page is not None:
                 self.dies_at_page -= 1

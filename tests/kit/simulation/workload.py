@@ -1,4 +1,4 @@
-"""What the simulation's clients ask for: policies, messages and settings, drawn from one seeded chance."""
+"""The requests of the simulation's clients: policies, messages and settings, drawn from a seeded generator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEY_SOURCES = (None, None, "header:tenant", "team-{tenant}", ("header:tenant", 
 
 
 class Workload:
-    """Draws what happens. The same chance draws the same."""
+    """Draws requests. Equal generators draw equal requests."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -30,11 +30,11 @@ class Workload:
     # -------------------------------------------------------------------------------------------------- small things
 
     def happens(self, likelihood: float) -> bool:
-        """Throw a coin."""
+        """Return True with a probability."""
         return self.chance.random() < likelihood
 
     def one_of(self, *choices: Any) -> Any:
-        """Choose."""
+        """Choose an item."""
         return self.chance.choice(choices)
 
     def span_ms(self, most: int = 20_000) -> int:
@@ -53,7 +53,7 @@ class Workload:
     # -------------------------------------------------------------------------------------------------------- settings
 
     def settings(self) -> Settings:
-        """Draw how the broker is opened: mostly small, so that housekeeping has something to do."""
+        """Draw the broker's settings: mostly small limits, so that housekeeping has work."""
         chance = self.chance
         return Settings(
             payload_bytes_max=5_000,
@@ -70,7 +70,7 @@ class Workload:
         )
 
     def policy(self, before: QueuePolicy | None = None) -> QueuePolicy:
-        """Draw a queue's policy. Where caps come from stays as it was, so that all messages of a queue say the same."""
+        """Draw a queue's policy. The source of caps never changes, so that all messages of a queue agree on it."""
         chance = self.chance
         policy = QueuePolicy(
             visibility_timeout_ms=self.one_of(500, 5_000, 30_000),
@@ -132,7 +132,7 @@ class Workload:
         return NewMessage(**fields)
 
     def unsound_message(self) -> NewMessage:
-        """Draw a message that must be refused."""
+        """Draw a message that must be rejected."""
         fault: dict[str, Any] = self.one_of(
             {"priority": "urgent"},
             {"weight": 0},

@@ -16,7 +16,7 @@ from tests.kit.transports.contract import TransportContract, check_refused, chec
 
 
 class BatchContract(TransportContract):
-    """What is done batch by batch, and can be repeated. Each test has a server of its own, with nothing in it."""
+    """What is done batch by batch, and can be repeated. Each test has its own empty server."""
 
     def test_a_claim_lives_from_one_call_to_the_next(self) -> None:
         """A claim is read twice alike, in part and as a whole, and gone with the next that says it is done."""

@@ -1,4 +1,4 @@
-"""What a client must be able to do over every transport, as tests that any of them can be put through.
+"""What a client must be able to do over every transport, as tests for each of them.
 
 Make a class of your tests from ``TransportContract`` and say in ``server`` what clients connect to; pytest, unittest
 and plain calls can run it. The other parts of it are in ``transport_operators`` and ``transport_streams``.
@@ -35,7 +35,7 @@ def check_same(got: object, wanted: object, what: str) -> None:
 
 
 async def check_refused(kind: type[FairlaneError], asked: Awaitable[object]) -> None:
-    """Fail unless a call is refused with an error of this very kind."""
+    """Fail unless a call raises an error of exactly this class."""
     try:
         result = await asked
     except FairlaneError as error:
@@ -45,10 +45,10 @@ async def check_refused(kind: type[FairlaneError], asked: Awaitable[object]) -> 
 
 
 class TransportContract:
-    """The contract of a client. Each test has a server of its own, with nothing in it."""
+    """The contract of a client. Each test has its own empty server."""
 
     def server(self) -> AbstractContextManager[str | Transport]:
-        """Lend what a client connects to: an address, or a transport."""
+        """Provide what a client connects to: an address or a transport."""
         raise NotImplementedError
 
     def run(self, scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
@@ -79,7 +79,7 @@ class TransportContract:
         self.run(scenario)
 
     def test_each_message_of_a_batch_has_a_result_of_its_own(self) -> None:
-        """Of three messages for two places the third is refused, and the others are enqueued."""
+        """If a limit of two is reached, the third message is rejected and the others are enqueued."""
 
         async def scenario(client: AsyncClient) -> None:
             await client.create_queue("small", {"waiting_max": 2})
@@ -159,7 +159,7 @@ class TransportContract:
         self.run(scenario)
 
     def test_a_stale_lease_is_refused(self) -> None:
-        """Whoever has lost a lease can neither ack, nack, extend nor write state, and nothing changes."""
+        """A consumer that lost its lease cannot ack, nack, extend or write state, and nothing changes."""
 
         async def scenario(client: AsyncClient) -> None:
             await client.enqueue("jobs", b"x")
@@ -207,7 +207,7 @@ class TransportContract:
         self.run(scenario)
 
     def test_a_cancelled_lease_loses_nothing(self) -> None:
-        """A message that comes when nobody waits any more is there for the next, without a failure."""
+        """A message that arrives after a consumer gave up goes to the next consumer, without a failure."""
 
         async def scenario(client: AsyncClient) -> None:
             waiting = asyncio.ensure_future(client.lease("jobs", wait_ms=60_000))

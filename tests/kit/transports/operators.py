@@ -11,7 +11,7 @@ _HOOK = 'function on_enqueue(message) return { fairness_key = message.headers["t
 
 
 class OperatorContract(TransportContract):
-    """Queues, config, hooks, dead letters and the journal. Each test has a server of its own, with nothing in it."""
+    """Queues, config, hooks, dead letters and the journal. Each test has its own empty server."""
 
     def test_operators_rule_queues(self) -> None:
         """Queues are updated, paused, resumed, inspected, listed, purged and deleted."""

@@ -12,7 +12,7 @@ from tests.kit.transports.contract import TransportContract, check_refused, chec
 
 
 class StreamContract(TransportContract):
-    """Streams and producers. Each test has a server of its own, with nothing in it."""
+    """Streams and producers. Each test has its own empty server."""
 
     def test_a_stream_delivers_within_its_credit(self) -> None:
         """Of three messages two are leased at credit 2; an ack lets the third come."""
@@ -57,7 +57,7 @@ class StreamContract(TransportContract):
         self.run(scenario)
 
     def test_a_stream_ends_with_its_queue(self) -> None:
-        """Whoever waits for a message of a queue that is deleted is told so; nobody consumes from none."""
+        """A consumer of a queue that is deleted gets an error; consuming from a missing queue fails."""
 
         async def scenario(client: AsyncClient) -> None:
             async with client.consume("jobs") as stream:
@@ -84,7 +84,7 @@ class StreamContract(TransportContract):
         self.run(scenario)
 
     def test_acks_sent_soon_report_their_failures(self) -> None:
-        """An ack nobody waits for is done by the flush, which tells of those that failed."""
+        """An unawaited ack is complete after the flush, which reports those that failed."""
 
         async def scenario(client: AsyncClient) -> None:
             await client.enqueue("jobs", b"x")
@@ -146,7 +146,7 @@ class StreamContract(TransportContract):
 
 
 class ThreadsContract(TransportContract):
-    """The client for threads. Each test has a server of its own, with nothing in it."""
+    """The client for threads. Each test has its own empty server."""
 
     def test_threads_do_what_tasks_do(self) -> None:
         """The whole life of a message, its state and its block, with verbs that wait."""
@@ -164,7 +164,7 @@ class ThreadsContract(TransportContract):
             check_same([client.queue("jobs").waiting, client.flush()], [0, []], "what is left")
 
     def test_threads_iterate_a_stream(self) -> None:
-        """What a producer sends comes out of a stream, and leaving it gives back what nobody looked at."""
+        """What a producer sends comes out of a stream, and leaving it returns what was not read."""
         with self.server() as server, Client(server) as client:
             client.create_queue("jobs")
             with client.producer("jobs", batch=10, linger_ms=60_000) as producer:
@@ -194,7 +194,7 @@ class ThreadsContract(TransportContract):
             check_same(len({message.id for message in messages}), 200, "messages")
 
     def test_closing_a_stream_wakes_its_thread(self) -> None:
-        """A thread that waits for the next message is let go when another closes the stream."""
+        """A thread that waits for the next message is released when another closes the stream."""
         with self.server() as server, Client(server) as client:
             client.create_queue("jobs")
             with client.consume("jobs") as stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.apply import apply
-from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, Sink
+from fairlane.core.ledger import Aftermath, Ledger, Limits, Message, Queue, RegisteredConsumer, SinkState
 from fairlane.journal import codec
 from fairlane.ports.store import Store
 
@@ -37,7 +37,7 @@ def consumer_picture(consumer: RegisteredConsumer) -> dict[str, Any]:
     }
 
 
-def sink_picture(sink: Sink) -> dict[str, Any]:
+def sink_picture(sink: SinkState) -> dict[str, Any]:
     return {
         "published": (sink.batch, sink.messages),
         "heard_ms": sink.heard_ms,

@@ -1,4 +1,4 @@
-"""Drives an ASGI application by hand, on an event loop whose time passes only when nothing else can happen."""
+"""Drives an ASGI application by hand, on an event loop whose time advances only when nothing else can happen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TURNS_OF_THE_LOOP_MAX = 10_000
 
 
 class Clock:
-    """Virtual time in whole milliseconds."""
+    """Virtual time in milliseconds."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -28,7 +28,7 @@ class Clock:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting, moves the clock to where the wait would have ended."""
+    """Moves the clock to the end of each wait instead of waiting."""
 
     clock: Clock
 
@@ -52,7 +52,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(clock: Clock, scenario: Coroutine[Any, Any, T]) -> T:
-    """Run a scenario to its end in virtual time; no error in any callback goes unseen."""
+    """Run a scenario to its end in virtual time, and raise any error of a callback."""
     errors: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=lambda: _Loop(clock)) as runner:
         runner.get_loop().set_exception_handler(lambda _loop, context: errors.append(context))
@@ -62,7 +62,7 @@ def run(clock: Clock, scenario: Coroutine[Any, Any, T]) -> T:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everything else run, without letting time pass, until the condition holds."""
+    """Wait until the condition holds, without time passing."""
     for _ in range(_TURNS_OF_THE_LOOP_MAX):
         if condition():
             return
@@ -83,7 +83,7 @@ class Response:
 
 
 class Request:
-    """One request under way, with the client's side of it in the test's hands."""
+    """A request in progress, whose client side the test controls."""
 
     def __init__(self, app: ASGIApp, path: str, headers: dict[str, str], body: Sequence[bytes] | None) -> None:
         self.sent: list[Message] = []
@@ -120,7 +120,7 @@ async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
 
 
 class Stage:
-    """An application that records who starts, and holds every request until it is let go."""
+    """An application that records the requests it starts, and holds each until it is released."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -153,8 +153,8 @@ class Stage:
         await send({"type": "http.response.body", "body": name.encode()})
 
 
-class House:
-    """A stage behind a fair queue, and clients for it. A request's tenant is the first letter of its name."""
+class FairService:
+    """An application behind a fair queue, and clients for it. A request's tenant is the first letter of its name."""
 
     def __init__(self, queue: FairQueue, stage: Stage) -> None:
         self.queue = queue
@@ -169,7 +169,7 @@ class House:
         return Request(self.queue, f"/{name}", named, body)
 
     async def send_waiting(self, *names: str) -> list[Request]:
-        """Send requests one after the other, each when the one before has found its place."""
+        """Send requests one after the other, each when the one before is queued or running."""
         requests = []
         for name in names:
             before = self._arrived()
@@ -187,6 +187,6 @@ class House:
         assert self.stage.started == list(names)
 
     async def drained(self) -> None:
-        """Let everything go, and wait until nothing is left."""
+        """Release all requests, and wait until none is left."""
         self.stage.open()
         await until(lambda: self.gate.stats().in_flight == 0 and self.gate.stats().waiting == 0)

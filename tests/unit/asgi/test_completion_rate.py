@@ -3,15 +3,15 @@ from __future__ import annotations
 from fairlane.asgi.completion_rate import CompletionRate
 
 
-def test_without_a_backlog_the_least_is_said() -> None:
-    """Before anything has waited nothing is known, and completions are not counted."""
+def test_without_a_backlog_the_estimate_is_the_minimum() -> None:
+    """Before any request has waited nothing is known, and completions are not counted."""
     pace = CompletionRate()
     pace.note_completion(5)
     assert pace.estimate_ms(100, 10) == 1000
 
 
-def test_without_completions_it_is_as_long_as_it_has_lasted() -> None:
-    """A backlog nobody has come out of is expected to last as long again."""
+def test_without_completions_the_estimate_is_the_age_of_the_backlog() -> None:
+    """A backlog that no request has left is expected to last as long again."""
     pace = CompletionRate()
     pace.begin(1000)
     assert pace.estimate_ms(5, 8000) == 7000
@@ -20,7 +20,7 @@ def test_without_completions_it_is_as_long_as_it_has_lasted() -> None:
 
 
 def test_only_the_latest_completions_count() -> None:
-    """A rate that has changed is followed after as many completions as are kept."""
+    """A changed rate is fully reflected after as many completions as are kept."""
     pace = CompletionRate()
     pace.begin(0)
     now_ms = 0
@@ -34,8 +34,8 @@ def test_only_the_latest_completions_count() -> None:
     assert pace.estimate_ms(10, now_ms) == 2000
 
 
-def test_a_new_backlog_counts_afresh() -> None:
-    """A quiet time between two backlogs says nothing about the rate."""
+def test_a_new_backlog_starts_from_zero() -> None:
+    """A quiet period between two backlogs does not affect the rate."""
     pace = CompletionRate()
     pace.begin(0)
     pace.note_completion(10)

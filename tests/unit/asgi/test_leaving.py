@@ -8,19 +8,19 @@ from fairlane.asgi import FairGate, FairQueue
 from fairlane.asgi.protocol import Message, Receive, Scope, Send
 from fairlane.scheduler import KeyPolicy
 
-from .driver import Clock, House, Request, Stage, run, until
+from .driver import Clock, FairService, Request, Stage, run, until
 
 
-def house(clock: Clock, *, in_flight: int = 1) -> House:
+def service(clock: Clock, *, in_flight: int = 1) -> FairService:
     stage = Stage()
-    return House(FairQueue(stage, in_flight=in_flight, clock=clock), stage)
+    return FairService(FairQueue(stage, in_flight=in_flight, clock=clock), stage)
 
 
 def test_a_client_that_leaves_while_waiting_never_reaches_the_application(clock: Clock) -> None:
     """The second request is gone when its turn would have come, so the third one has it."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         _, second, third = await there.send_waiting("a1", "a2", "a3")
         second.disconnect()
         await second.task
@@ -34,11 +34,11 @@ def test_a_client_that_leaves_while_waiting_never_reaches_the_application(clock:
     run(clock, scenario())
 
 
-def test_a_server_that_cancels_a_waiting_request_frees_its_place(clock: Clock) -> None:
-    """A cancelled task leaves the queue at once, and the read it had begun is not left behind."""
+def test_a_server_that_cancels_a_waiting_request_removes_it(clock: Clock) -> None:
+    """A cancelled task leaves the queue at once, and its pending read is cancelled."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         _, second, third = await there.send_waiting("a1", "a2", "a3")
         second.task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -51,11 +51,11 @@ def test_a_server_that_cancels_a_waiting_request_frees_its_place(clock: Clock) -
     run(clock, scenario())
 
 
-def test_a_client_that_leaves_as_its_turn_comes_gives_the_slot_on(clock: Clock) -> None:
+def test_a_client_that_leaves_as_its_turn_comes_passes_the_slot_on(clock: Clock) -> None:
     """A disconnect and the grant in the same instant: the application does not run and the next request does."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         leaves = asyncio.Event()
 
         async def receive() -> Message:
@@ -81,11 +81,11 @@ def test_a_client_that_leaves_as_its_turn_comes_gives_the_slot_on(clock: Clock) 
     run(clock, scenario())
 
 
-def test_a_cancel_as_its_turn_comes_gives_the_slot_on(clock: Clock) -> None:
+def test_a_cancel_as_its_turn_comes_passes_the_slot_on(clock: Clock) -> None:
     """A request cancelled after the grant and before it could run does not keep its slot."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         _, second, third = await there.send_waiting("a1", "a2", "a3")
         there.gate.set_in_flight(2)
         assert there.gate.stats().in_flight == 2
@@ -118,7 +118,7 @@ def test_an_application_that_is_cancelled_frees_its_slot(clock: Clock) -> None:
     """The next request runs when the server gives up on the one that has the slot."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         first, second = await there.send_waiting("a1", "a2")
         first.task.cancel()
         await there.started("a1", "a2")
@@ -129,8 +129,8 @@ def test_an_application_that_is_cancelled_frees_its_slot(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_a_server_whose_receive_fails_frees_the_place(clock: Clock) -> None:
-    """An error in the server's own receive is the server's to see, and the place is free."""
+def test_a_server_whose_receive_fails_removes_the_request(clock: Clock) -> None:
+    """An error in the server's own receive propagates to the server, and the request leaves the queue."""
 
     async def broken() -> Message:
         raise OSError("connection reset")
@@ -138,7 +138,7 @@ def test_a_server_whose_receive_fails_frees_the_place(clock: Clock) -> None:
     async def send(_message: Message) -> None: ...
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         await there.send_waiting("a1")
         with pytest.raises(OSError, match="connection reset"):
             await there.queue({"type": "http", "path": "/a2", "headers": []}, broken, send)
@@ -149,10 +149,10 @@ def test_a_server_whose_receive_fails_frees_the_place(clock: Clock) -> None:
 
 
 def test_many_requests_with_many_leaving(clock: Clock) -> None:
-    """48 requests, 3 slots, every 4th aborted: never more than 3 at once, and everything returns to nothing."""
+    """48 requests, 3 slots, every 4th aborted: never more than 3 run at once, and nothing is left at the end."""
 
     async def scenario() -> None:
-        there = house(clock, in_flight=3)
+        there = service(clock, in_flight=3)
         requests = await there.send_waiting(*(f"{'abcdef'[i % 6]}{i}" for i in range(48)))
         leaving = requests[3::4]
         for at, request in enumerate(leaving):

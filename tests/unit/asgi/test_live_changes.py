@@ -10,19 +10,19 @@ from fairlane.asgi import FairGate, FairQueue, GateStats
 from fairlane.errors import InvalidArgument
 from fairlane.scheduler import KeyPolicy, WaitReason
 
-from .driver import Clock, House, Stage, run, until
+from .driver import Clock, FairService, Stage, run, until
 
 
-def house(gate: FairGate) -> House:
+def service(gate: FairGate) -> FairService:
     stage = Stage()
-    return House(FairQueue(stage, gate=gate), stage)
+    return FairService(FairQueue(stage, gate=gate), stage)
 
 
 def test_statistics_are_a_snapshot(clock: Clock) -> None:
-    """The snapshot is frozen, does not move with the gate, and is the same from the gate and the middleware."""
+    """The snapshot is frozen, does not change with the gate, and is the same from the gate and the middleware."""
 
     async def scenario() -> None:
-        there = house(FairGate(in_flight=1, clock=clock))
+        there = service(FairGate(in_flight=1, clock=clock))
         await there.send_waiting("a1", "a2")
         before = there.queue.stats()
         assert before == GateStats(
@@ -41,7 +41,7 @@ def test_pause_and_resume_act_at_once(clock: Clock) -> None:
     """A paused key waits although slots are free, explains itself, and goes when resumed."""
 
     async def scenario() -> None:
-        there = house(FairGate(in_flight=4, clock=clock))
+        there = service(FairGate(in_flight=4, clock=clock))
         there.gate.pause("a")
         await there.send_waiting("a1", "b1")
         await there.started("b1")
@@ -56,12 +56,12 @@ def test_pause_and_resume_act_at_once(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_a_policy_acts_on_what_waits(clock: Clock) -> None:
-    """Raising a cap lets requests through at once; clearing it goes back to the provider's policy."""
+def test_a_policy_acts_on_waiting_requests(clock: Clock) -> None:
+    """Raising a cap starts requests at once; clearing it returns to the provider's policy."""
 
     async def scenario() -> None:
         gate = FairGate(in_flight=9, policy_provider=lambda _: KeyPolicy(cap=1), clock=clock)
-        there = house(gate)
+        there = service(gate)
         await there.send_waiting("a1", "a2", "a3", "a4")
         gate.set_policy("a", KeyPolicy(cap=3))
         await there.started("a1", "a2", "a3")
@@ -75,13 +75,13 @@ def test_a_policy_acts_on_what_waits(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_a_provider_is_asked_again(clock: Clock) -> None:
+def test_a_provider_is_called_again(clock: Clock) -> None:
     """After ``refresh_policy`` the provider's new answer acts at once."""
     caps = {"a": 1}
 
     async def scenario() -> None:
         gate = FairGate(in_flight=9, policy_provider=lambda key: KeyPolicy(cap=caps[str(key)]), clock=clock)
-        there = house(gate)
+        there = service(gate)
         await there.send_waiting("a1", "a2")
         caps["a"] = 2
         gate.refresh_policy("a")
@@ -92,13 +92,13 @@ def test_a_provider_is_asked_again(clock: Clock) -> None:
 
 
 def test_throttles_change_at_once(clock: Clock) -> None:
-    """A throttle that lets nothing through is explained, and lifting it or raising its rate frees what waits."""
+    """A throttle with a rate of 0 is explained, and removing it or raising its rate frees waiting requests."""
 
     async def scenario() -> None:
         stage = Stage()
         stage.open()
         queue = FairQueue(stage, throttles=lambda scope: [scope["path"][1]], clock=clock, wait_timeout_ms=None)
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         for name in "ab":
             there.gate.throttles.set(name, rate=0, tokens=0)
         waiting = await there.send_waiting("a1", "b1")
@@ -117,10 +117,10 @@ def test_throttles_change_at_once(clock: Clock) -> None:
 
 
 def test_the_number_of_slots_can_change(clock: Clock) -> None:
-    """More slots act at once; fewer let what runs finish and nothing new through until then."""
+    """More slots act at once; with fewer, running requests finish before a new one starts."""
 
     async def scenario() -> None:
-        there = house(FairGate(in_flight=1, clock=clock))
+        there = service(FairGate(in_flight=1, clock=clock))
         await there.send_waiting("a1", "a2", "a3", "a4")
         there.gate.set_in_flight(3)
         await there.started("a1", "a2", "a3")
@@ -141,7 +141,7 @@ def test_a_gate_can_be_shared(clock: Clock) -> None:
 
     async def scenario() -> None:
         gate = FairGate(in_flight=1, clock=clock)
-        one, two = house(gate), house(gate)
+        one, two = service(gate), service(gate)
         await one.send_waiting("a1")
         await two.send_waiting("b1")
         assert two.stage.started == []
@@ -153,14 +153,14 @@ def test_a_gate_can_be_shared(clock: Clock) -> None:
 
 
 def test_a_gate_and_options_do_not_go_together() -> None:
-    """Options that a given gate would ignore are an error that says where they belong."""
+    """Options that an existing gate would ignore are an error that says where they belong."""
     with pytest.raises(InvalidArgument, match="in_flight must be given to the gate"):
         FairQueue(Stage(), gate=FairGate(), in_flight=3)
 
 
 @pytest.mark.parametrize("options", [{"in_flight": 0}, {"wait_timeout_ms": -1}, {"waiting_max": 0}])
 def test_limits_must_be_possible(options: dict[str, int]) -> None:
-    """Limits that nothing could pass are refused when the gate is made."""
+    """Limits that no request could pass are refused when the gate is created."""
     with pytest.raises(ValueError, match=next(iter(options))):
         FairGate(**options)  # type: ignore[arg-type]
 
@@ -169,7 +169,7 @@ def test_two_event_loops_at_once_are_an_error(clock: Clock) -> None:
     """A request from a second event loop, and a change from another thread, fail clearly and change nothing."""
 
     async def scenario() -> None:
-        there = house(FairGate(in_flight=1, clock=clock))
+        there = service(FairGate(in_flight=1, clock=clock))
         await there.send_waiting("a1")
         finished = threading.Event()
 
@@ -202,8 +202,8 @@ def test_two_event_loops_at_once_are_an_error(clock: Clock) -> None:
 
 
 def test_one_event_loop_after_another_is_fine(clock: Clock) -> None:
-    """A gate whose event loop has ended works on the next one, as test clients need; changes work in between."""
-    there = house(FairGate(in_flight=1, clock=clock))
+    """A gate whose event loop has ended works on the next one, which test clients need; changes work in between."""
+    there = service(FairGate(in_flight=1, clock=clock))
     there.stage.open()
 
     async def scenario(name: str) -> int:
@@ -215,9 +215,9 @@ def test_one_event_loop_after_another_is_fine(clock: Clock) -> None:
     assert run(clock, scenario("a2")) == 200
 
 
-def test_an_event_loop_that_dies_takes_its_requests_along(clock: Clock) -> None:
+def test_an_event_loop_that_ends_removes_its_requests(clock: Clock) -> None:
     """Requests cut off by the end of their event loop leave the gate empty."""
-    there = house(FairGate(in_flight=1, clock=clock))
+    there = service(FairGate(in_flight=1, clock=clock))
 
     async def scenario() -> None:
         await there.send_waiting("a1", "a2")
@@ -237,7 +237,7 @@ def test_the_default_clock_and_timer_work_together() -> None:
     """With the system's own clock a deadline of a few milliseconds passes by itself."""
 
     async def scenario() -> str:
-        there = house(FairGate(in_flight=1))
+        there = service(FairGate(in_flight=1))
         await there.send_waiting("a1")
         response = await there.send("a2", x_deadline_ms="5").response()
         await there.drained()

@@ -7,15 +7,15 @@ from fairlane.asgi.protocol import ASGIApp, Receive, Scope, Send
 from fairlane.errors import DeadlinePassed, Dropped, GlobalFull, InvalidArgument, KeyFull, WaitTimedOut
 from fairlane.scheduler import Backpressure, KeyPolicy
 
-from .driver import Clock, House, Stage, run, until
+from .driver import Clock, FairService, Stage, run, until
 
 
 def test_a_key_at_its_limit_gets_429(clock: Clock) -> None:
-    """One request more than a key may have waiting is refused, with code, remedy and when to come back."""
+    """A request beyond the key's limit is refused, with code, remedy and ``Retry-After``."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, key_waiting_max=2, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, key_waiting_max=2, clock=clock), stage)
         await there.send_waiting("a1", "a2", "a3")
         response = await there.send("a4").response()
         assert response.status == 429
@@ -24,7 +24,7 @@ def test_a_key_at_its_limit_gets_429(clock: Clock) -> None:
         assert response.headers["retry-after"] == "1"
         assert response.error == {
             "code": "key_full",
-            "message": "Key 'a' has as many requests waiting as it may: 2.",
+            "message": "Key 'a' has reached its limit of 2 waiting requests.",
             "remedy": KeyFull.remedy,
             "retry_after_ms": 1000,
         }
@@ -37,11 +37,11 @@ def test_a_key_at_its_limit_gets_429(clock: Clock) -> None:
 
 
 def test_the_global_limit_gives_503(clock: Clock) -> None:
-    """When as many wait in all as may, any key is refused with ``global_full``."""
+    """At the global limit, every key is refused with ``global_full``."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, waiting_max=2, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, waiting_max=2, clock=clock), stage)
         await there.send_waiting("a1", "a2", "b1")
         response = await there.send("c1").response()
         assert (response.status, response.error["code"]) == (503, "global_full")
@@ -53,11 +53,11 @@ def test_the_global_limit_gives_503(clock: Clock) -> None:
 
 
 def test_a_request_that_waits_too_long_gets_503(clock: Clock) -> None:
-    """The service's own limit on waiting ends the wait at its instant, and the place is free."""
+    """The service's own limit on waiting ends the wait exactly in time, and the request leaves the queue."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, wait_timeout_ms=500, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, wait_timeout_ms=500, clock=clock), stage)
         start_ms = clock.now_ms
         _, second = await there.send_waiting("a1", "a2")
         response = await second.response()
@@ -77,7 +77,7 @@ def test_a_deadline_that_passes_gives_503(clock: Clock, wait_timeout_ms: int | N
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, wait_timeout_ms=wait_timeout_ms, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, wait_timeout_ms=wait_timeout_ms, clock=clock), stage)
         start_ms = clock.now_ms
         await there.send_waiting("a1")
         response = await there.send("a2", x_deadline_ms="200").response()
@@ -91,12 +91,12 @@ def test_a_deadline_that_passes_gives_503(clock: Clock, wait_timeout_ms: int | N
     run(clock, scenario())
 
 
-def test_a_clock_slower_than_the_event_loop_is_the_one_that_counts(clock: Clock) -> None:
-    """A timer that comes early by the gate's own clock is set again, and the wait ends when that clock says so."""
+def test_the_clock_of_the_gate_counts_not_that_of_the_event_loop(clock: Clock) -> None:
+    """A timer that fires early by the gate's own clock is set again, and the wait ends by that clock."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, wait_timeout_ms=100, clock=lambda: clock.now_ms // 4), stage)
+        there = FairService(FairQueue(stage, in_flight=1, wait_timeout_ms=100, clock=lambda: clock.now_ms // 4), stage)
         start_ms = clock.now_ms
         _, second = await there.send_waiting("a1", "a2")
         assert (await second.response()).error["code"] == "wait_timed_out"
@@ -111,7 +111,7 @@ def test_the_shorter_of_both_limits_counts(clock: Clock) -> None:
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, wait_timeout_ms=100, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, wait_timeout_ms=100, clock=clock), stage)
         await there.send_waiting("a1")
         response = await there.send("a2", x_deadline_ms="5000").response()
         assert response.error["code"] == "wait_timed_out"
@@ -120,13 +120,13 @@ def test_the_shorter_of_both_limits_counts(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_a_deadline_that_is_kept_changes_nothing(clock: Clock) -> None:
+def test_a_deadline_that_is_met_changes_nothing(clock: Clock) -> None:
     """A request with no time to wait runs if a slot is free."""
 
     async def scenario() -> None:
         stage = Stage()
         stage.open()
-        there = House(FairQueue(stage, in_flight=1, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, clock=clock), stage)
         assert (await there.send("a1", x_deadline_ms="0").response()).status == 200
 
     run(clock, scenario())
@@ -134,11 +134,11 @@ def test_a_deadline_that_is_kept_changes_nothing(clock: Clock) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "1.5", "1e3", "0x10", "²", "86400001", "9" * 5000])
 def test_a_malformed_deadline_gives_400(clock: Clock, value: str) -> None:
-    """A deadline that is no whole number of milliseconds in range is refused, and nothing is queued."""
+    """A deadline that is not an integer in range is refused, and nothing is queued."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, clock=clock), stage)
+        there = FairService(FairQueue(stage, clock=clock), stage)
         response = await there.send("a1", x_deadline_ms=value).response()
         assert (response.status, response.error["code"]) == (400, "invalid_argument")
         assert response.error["remedy"] == InvalidArgument.remedy
@@ -151,27 +151,27 @@ def test_a_malformed_deadline_gives_400(clock: Clock, value: str) -> None:
 
 
 def test_the_deadline_header_can_be_renamed_or_ignored(clock: Clock) -> None:
-    """With another name, or with none, the usual header means nothing."""
+    """With another name, or with None, the default header is ignored."""
 
     async def scenario() -> None:
         stage = Stage()
         stage.open()
-        renamed = House(FairQueue(stage, deadline_header="X-Wait", clock=clock), stage)
+        renamed = FairService(FairQueue(stage, deadline_header="X-Wait", clock=clock), stage)
         assert (await renamed.send("a1", x_deadline_ms="soon").response()).status == 200
         assert (await renamed.send("a2", x_wait="soon").response()).status == 400
-        deaf = House(FairQueue(stage, deadline_header=None, clock=clock), stage)
+        deaf = FairService(FairQueue(stage, deadline_header=None, clock=clock), stage)
         assert (await deaf.send("a3", x_deadline_ms="soon").response()).status == 200
 
     run(clock, scenario())
 
 
 def test_a_dropped_request_gets_503(clock: Clock) -> None:
-    """With a dropping policy the longest waiting request of the key makes room and is told so."""
+    """With a dropping policy the longest waiting request of the key is dropped and answered."""
 
     async def scenario() -> None:
         stage = Stage()
         policies = {"a": KeyPolicy(waiting_max=1, backpressure=Backpressure.DROP_OLDEST)}
-        there = House(FairQueue(stage, in_flight=1, policies=policies, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, policies=policies, clock=clock), stage)
         _, second, third = await there.send_waiting("a1", "a2", "a3")
         response = await second.response()
         assert (response.status, response.error["code"]) == (503, "dropped")
@@ -184,11 +184,11 @@ def test_a_dropped_request_gets_503(clock: Clock) -> None:
 
 
 def test_a_full_queue_is_not_full_when_its_requests_have_expired(clock: Clock) -> None:
-    """A request that comes when the others' time is up takes their place, and they hear of it."""
+    """A request that comes when the others have expired is accepted, and they are answered."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, key_waiting_max=1, wait_timeout_ms=100, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, key_waiting_max=1, wait_timeout_ms=100, clock=clock), stage)
         _, second = await there.send_waiting("a1", "a2")
         clock.now_ms += 101
         third = there.send("a3")
@@ -201,11 +201,11 @@ def test_a_full_queue_is_not_full_when_its_requests_have_expired(clock: Clock) -
 
 
 def test_retry_after_follows_the_recent_rate(clock: Clock) -> None:
-    """Ten waiting, one finished every 2 s: coming back helps in about 20 s."""
+    """With ten waiting and one finished every 2 s, ``Retry-After`` is about 20 s."""
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, key_waiting_max=10, wait_timeout_ms=None, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, key_waiting_max=10, wait_timeout_ms=None, clock=clock), stage)
         await there.send_waiting(*(f"a{i}" for i in range(11)))
         for done in range(3):
             clock.now_ms += 2000
@@ -235,7 +235,7 @@ def test_an_application_can_render_refusals(clock: Clock) -> None:
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, in_flight=1, key_waiting_max=1, on_refusal=teapot, clock=clock), stage)
+        there = FairService(FairQueue(stage, in_flight=1, key_waiting_max=1, on_refusal=teapot, clock=clock), stage)
         await there.send_waiting("a1", "a2")
         response = await there.send("a3").response()
         assert (response.status, response.body) == (418, b"/a3 429 key_full 1")
@@ -247,7 +247,7 @@ def test_an_application_can_render_refusals(clock: Clock) -> None:
 
 
 def test_a_key_function_may_refuse(clock: Clock) -> None:
-    """An ``InvalidArgument`` from the key function is the client's fault, any other error the service's."""
+    """An ``InvalidArgument`` from the key function is answered with 400; any other error is the service's."""
 
     def key(scope: Scope) -> str:
         if scope["path"] == "/bad":
@@ -256,7 +256,7 @@ def test_a_key_function_may_refuse(clock: Clock) -> None:
 
     async def scenario() -> None:
         stage = Stage()
-        there = House(FairQueue(stage, key=key, clock=clock), stage)
+        there = FairService(FairQueue(stage, key=key, clock=clock), stage)
         response = await there.send("bad").response()
         assert (response.status, response.error["message"]) == (400, "There is no such tenant.")
         with pytest.raises(LookupError, match="a bug"):
@@ -266,7 +266,7 @@ def test_a_key_function_may_refuse(clock: Clock) -> None:
 
 
 def test_errors_of_the_application_are_its_own(clock: Clock) -> None:
-    """A Fairlane error that the application raises is not taken for a refusal."""
+    """A Fairlane error that the application raises is not treated as a refusal."""
 
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise KeyFull("Another queue, inside the application.")
@@ -274,7 +274,7 @@ def test_errors_of_the_application_are_its_own(clock: Clock) -> None:
     async def scenario() -> None:
         queue = FairQueue(app, clock=clock)
         with pytest.raises(KeyFull):
-            await House(queue, Stage()).send("a1").task
+            await FairService(queue, Stage()).send("a1").task
         assert dict(queue.stats().refused) == {}
 
     run(clock, scenario())

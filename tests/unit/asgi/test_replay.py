@@ -10,7 +10,7 @@ from .driver import Clock, Request, run, until
 
 
 class Reader:
-    """An application that holds its first request, and reads the bodies of all others to their end."""
+    """An application that holds its first request, and reads the bodies of all others completely."""
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
@@ -62,8 +62,8 @@ def test_a_body_sent_while_waiting_is_replayed_in_order(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_an_application_that_gives_up_a_read_loses_nothing(clock: Clock) -> None:
-    """Cancelled and concurrent reads of the application neither lose nor double a message."""
+def test_an_application_that_cancels_a_read_loses_nothing(clock: Clock) -> None:
+    """Cancelled and concurrent reads of the application neither lose nor duplicate a message."""
 
     async def scenario() -> None:
         reader = Reader()
@@ -83,7 +83,7 @@ def test_an_application_that_gives_up_a_read_loses_nothing(clock: Clock) -> None
 
 
 def test_an_application_that_is_interrupted_while_reading_can_read_on(clock: Clock) -> None:
-    """The read begun while waiting survives an application that stops waiting for it and asks again."""
+    """The read begun while waiting survives an application that cancels its wait and reads again."""
     messages: list[Message] = []
     tried = asyncio.Event()
     held = asyncio.Event()
@@ -134,8 +134,8 @@ def test_reading_ahead_is_bounded(clock: Clock) -> None:
     run(clock, scenario())
 
 
-def test_a_disconnect_behind_a_long_body_is_noticed_by_the_application(clock: Clock) -> None:
-    """Beyond the bound a client that leaves keeps its place, and the application hears of it in order."""
+def test_a_disconnect_after_a_long_body_reaches_the_application(clock: Clock) -> None:
+    """Beyond the bound a client that leaves stays queued, and the application reads the disconnect in order."""
 
     async def scenario() -> None:
         reader = Reader()
@@ -153,7 +153,7 @@ def test_a_disconnect_behind_a_long_body_is_noticed_by_the_application(clock: Cl
 
 
 def test_two_readers_that_wait_for_the_same_read_get_a_message_each(clock: Clock) -> None:
-    """Two tasks of an application that find the read under way share it without doubling its message."""
+    """Two tasks of an application that share the pending read do not duplicate its message."""
 
     async def scenario() -> list[Message]:
         messages: asyncio.Queue[Message] = asyncio.Queue()

@@ -6,20 +6,22 @@ from fairlane.asgi import FairGate, FairQueue, header
 from fairlane.asgi.protocol import Message, Receive, Scope, Send
 from fairlane.scheduler import KeyPolicy, Priority
 
-from .driver import Clock, House, Request, Stage, run, until
+from .driver import Clock, FairService, Request, Stage, run, until
 
 
-def house(clock: Clock, *, in_flight: int = 1, policies: dict[str | tuple[str, ...], KeyPolicy] | None = None) -> House:
+def service(
+    clock: Clock, *, in_flight: int = 1, policies: dict[str | tuple[str, ...], KeyPolicy] | None = None
+) -> FairService:
     stage = Stage()
     gate = FairGate(in_flight=in_flight, policies=policies or {}, clock=clock)
-    return House(FairQueue(stage, gate=gate), stage)
+    return FairService(FairQueue(stage, gate=gate), stage)
 
 
 def test_two_tenants_alternate_with_one_slot(clock: Clock) -> None:
-    """With one slot, requests a1 a2 b1 b2 start as a1 b1 a2 b2, whatever the order of arrival."""
+    """With one slot, requests a1 a2 b1 b2 start as a1 b1 a2 b2, in any order of arrival."""
 
     async def scenario() -> list[str]:
-        there = house(clock)
+        there = service(clock)
         await there.send_waiting("a0", "a1", "a2", "b1", "b2")
         await there.drained()
         return there.stage.started
@@ -28,10 +30,10 @@ def test_two_tenants_alternate_with_one_slot(clock: Clock) -> None:
 
 
 def test_a_slot_is_granted_only_when_one_is_free(clock: Clock) -> None:
-    """A late but fairer request overtakes those that wait, since none of them is pulled out before a slot is free."""
+    """A late but more entitled request overtakes waiting ones, since no request is taken before a slot is free."""
 
     async def scenario() -> None:
-        there = house(clock)
+        there = service(clock)
         await there.send_waiting("a0", "a1", "a2", "a3")
         assert there.gate.stats().waiting == 3
         there.stage.let_go("a0")
@@ -48,10 +50,10 @@ def test_a_slot_is_granted_only_when_one_is_free(clock: Clock) -> None:
 
 
 def test_a_free_slot_is_taken_at_once(clock: Clock) -> None:
-    """A request that finds a free slot runs without a turn of the event loop in between and without a buffer."""
+    """A request that finds a free slot runs without another pass of the event loop and without a buffer."""
 
     async def scenario() -> None:
-        there = house(clock, in_flight=2)
+        there = service(clock, in_flight=2)
         first = there.send("a1")
         await asyncio.sleep(0)
         assert there.stage.started == ["a1"]
@@ -65,7 +67,7 @@ def test_weights_share_the_slots(clock: Clock) -> None:
     """A key with weight 3 starts three requests for each one of a key with weight 1."""
 
     async def scenario() -> list[str]:
-        there = house(clock, policies={"b": KeyPolicy(weight=3)})
+        there = service(clock, policies={"b": KeyPolicy(weight=3)})
         await there.send_waiting("a0", *(f"a{i}" for i in range(1, 5)), *(f"b{i}" for i in range(1, 7)))
         await there.drained()
         return there.stage.started
@@ -75,10 +77,10 @@ def test_weights_share_the_slots(clock: Clock) -> None:
 
 
 def test_a_cap_holds_a_key_back_and_is_released(clock: Clock) -> None:
-    """A key at its cap leaves free slots to others and goes on as soon as one of its own requests ends."""
+    """A key at its cap leaves free slots to others and continues as soon as one of its own requests ends."""
 
     async def scenario() -> None:
-        there = house(clock, in_flight=3, policies={"a": KeyPolicy(cap=1)})
+        there = service(clock, in_flight=3, policies={"a": KeyPolicy(cap=1)})
         await there.send_waiting("a1", "a2", "a3", "b1")
         await there.started("a1", "b1")
         assert there.gate.in_flight("a") == 1
@@ -91,13 +93,13 @@ def test_a_cap_holds_a_key_back_and_is_released(clock: Clock) -> None:
 
 
 def test_a_throttle_lets_through_its_rate(clock: Clock) -> None:
-    """Requests that name a throttle go at its rate, each exactly when its token comes, and nothing polls."""
+    """Requests that name a throttle run at its rate, each exactly when its token comes, without polling."""
 
     async def scenario() -> list[tuple[str, int]]:
         stage = Stage()
         stage.open()
         queue = FairQueue(stage, throttles=lambda scope: [f"of-{header(scope, 'x-tenant')}"], clock=clock)
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         there.gate.throttles.set("of-a", rate=2, burst=1)
         start_ms = clock.now_ms
         seen = []
@@ -111,7 +113,7 @@ def test_a_throttle_lets_through_its_rate(clock: Clock) -> None:
 
 
 def test_tokens_that_come_while_all_slots_are_taken_do_not_spin(clock: Clock) -> None:
-    """Many keys that share a throttle and find no free slot cost a bounded number of wake-ups."""
+    """Many keys that share a throttle and find no free slot cause a bounded number of wake-ups."""
     wakes = 0
 
     def counted_clock() -> int:
@@ -128,7 +130,7 @@ def test_tokens_that_come_while_all_slots_are_taken_do_not_spin(clock: Clock) ->
             clock=counted_clock,
             wait_timeout_ms=None,
         )
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         there.gate.throttles.set("shared", rate=10, burst=1)
         await there.send_waiting("z0", *(f"{chr(97 + i)}1" for i in range(20)), "z1")
         assert there.gate.stats().in_flight == 2
@@ -153,7 +155,7 @@ def test_priorities_and_costs(clock: Clock) -> None:
             priority=lambda scope: Priority.HIGH if scope["path"].endswith("vip") else Priority.NORMAL,
             cost=lambda scope: 3 if scope["path"].startswith("/b") else 1,
         )
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         await there.send_waiting("z0", *(f"a{i}" for i in range(5)), "avip", "b1", "b2")
         await there.drained()
         return stage.started
@@ -169,7 +171,7 @@ def test_keys_from_a_function_may_be_paths(clock: Clock) -> None:
     async def scenario() -> list[str]:
         stage = Stage()
         queue = FairQueue(stage, in_flight=1, clock=clock, key=lambda scope: (scope["path"][1], scope["path"][2:]))
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         await there.send_waiting("z0", "a1", "a2", "a3", "a4", "b1", "b1")
         await there.drained()
         return [name[0] for name in stage.started[1:5]]
@@ -189,18 +191,18 @@ def test_requests_without_a_key_share_the_default_key(clock: Clock) -> None:
         Request(by_function, "/3", {}, None)
         await until(lambda: gate.stats().waiting == 2)
         assert (gate.in_flight("default"), gate.waiting("default")) == (1, 2)
-        await House(by_header, stage).drained()
+        await FairService(by_header, stage).drained()
 
     run(clock, scenario())
 
 
 def test_exempt_requests_do_not_queue(clock: Clock) -> None:
-    """A health check runs although every slot is taken, and is in no count."""
+    """A health check runs although every slot is taken, and is not counted."""
 
     async def scenario() -> None:
         stage = Stage()
         queue = FairQueue(stage, in_flight=1, clock=clock, exempt=lambda scope: scope["path"] == "/health")
-        there = House(queue, stage)
+        there = FairService(queue, stage)
         await there.send_waiting("a1", "a2")
         health = there.send("health")
         await there.started("a1", "health")
@@ -213,7 +215,7 @@ def test_exempt_requests_do_not_queue(clock: Clock) -> None:
 
 
 def test_other_connections_pass_untouched(clock: Clock) -> None:
-    """WebSocket and lifespan connections reach the application with the very objects the server gave."""
+    """WebSocket and lifespan connections reach the application with the server's own objects."""
     seen: list[tuple[Scope, Receive, Send]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

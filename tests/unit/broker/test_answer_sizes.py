@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.broker.handlers.internal import ReadSlice
-from fairlane.broker.requests import Attach, Consumer
+from fairlane.broker.requests import Attach, AttachedConsumer
 from fairlane.broker.settings import Settings
 from fairlane.journal.events import rows
 from fairlane.model.message import Delivery
@@ -77,7 +77,7 @@ def test_a_consumer_that_stays_gets_all_of_its_credit_in_several_deliveries() ->
     """Each is bounded, and nothing is held back."""
     broker = broker_of(300, 301, 302, 303, 304, 305)
     got: list[list[int]] = []
-    consumer = Consumer(queue="q", credit=10, deliver=lambda deliveries: got.append(sizes_of(deliveries)))
+    consumer = AttachedConsumer(queue="q", credit=10, deliver=lambda deliveries: got.append(sizes_of(deliveries)))
     broker.submit(lambda reply: Attach(consumer, reply))
     broker.step()
     assert got == [[300, 301, 302, 303], [304, 305]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.waiting.wait_times import WINDOW_MS, Sketch, WaitTimes
+from fairlane.broker.waiting.wait_times import WINDOW_MS, KeyWaitTimes, Sketch
 from fairlane.core.ledger import Message
 from fairlane.errors import InvalidArgument
 from fairlane.model.views import KeyView
@@ -147,7 +147,7 @@ def test_only_so_many_keys_are_remembered() -> None:
     """Those that were served last."""
     broker = broker_with()
     broker.enqueue_many("q", [message(fairness_key=key) for key in "abc"])
-    waits = WaitTimes(keys_max=2)
+    waits = KeyWaitTimes(keys_max=2)
     found: list[Message] = list(broker.engine.ledger.queues["q"].messages.values())
     for at_ms, each in enumerate(found, broker.clock.now_ms() + 1):
         waits.note("q", [each], at_ms)
@@ -160,7 +160,7 @@ def test_of_much_in_one_millisecond_a_part_is_looked_at() -> None:
     """The first, and then one of sixteen, so that handing out costs no more for it."""
     broker = broker_with()
     broker.enqueue_many("q", [message(fairness_key=str(number)) for number in range(160)])
-    waits = WaitTimes()
+    waits = KeyWaitTimes()
     for each in broker.engine.ledger.queues["q"].messages.values():
         waits.note("q", [each], broker.clock.now_ms())
     assert len(waits) == 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlane.broker.requests import Attach, Consumer
+from fairlane.broker.requests import Attach, AttachedConsumer
 from fairlane.broker.settings import Settings
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
 from fairlane.testing.faulty_store import FaultyStore
@@ -176,10 +176,10 @@ def test_a_consumer_that_leaves_its_messages_untouched_has_failed_none() -> None
 def test_ending_a_consumer_that_never_began_is_nothing() -> None:
     """Closing after a refused start, or twice, is no error and disturbs nobody."""
     broker = broker_with()
-    consumer = Consumer(queue="q", credit=1, deliver=lambda _deliveries: None)
+    consumer = AttachedConsumer(queue="q", credit=1, deliver=lambda _deliveries: None)
     broker.detach(consumer)
     broker.detach(consumer)
-    unknown = Consumer(queue="no", credit=1, deliver=lambda _deliveries: None)
+    unknown = AttachedConsumer(queue="no", credit=1, deliver=lambda _deliveries: None)
     broker.detach(unknown)
     assert broker.queue("q").consumers == 0
 

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, to be killed and started again."""
+"""A real server in its own process, which tests can kill and restart."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Self
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
 
 
 class ServerProcess:
-    """A server on loopback, always at the same port, so that clients find it again."""
+    """A server on loopback, always at the same port, so that clients can reconnect."""
 
     def __init__(self, data: Path | str = ":memory:", *flags: str) -> None:
         self._command = [sys.executable, "-m", "fairlane.server", "--data", str(data), "--log-level", "error", *flags]
@@ -28,7 +28,7 @@ class ServerProcess:
         self.url = f"ws://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the server, and wait until it accepts connections."""
         self.process = subprocess.Popen(
             [*self._command, "--port", str(self._port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -36,13 +36,13 @@ class ServerProcess:
         said = ""
         for line in self.process.stdout:
             said += line
-            if re.search(r"^\s+keys ", line):
+            if re.search(r"^\s+auth ", line):
                 self._knock()
                 return
         raise AssertionError(f"The server did not start: {said}")
 
     def _knock(self) -> None:
-        while True:  # it says where it listens a moment before it does
+        while True:  # the server prints its address shortly before it listens
             try:
                 socket.create_connection(("127.0.0.1", self._port)).close()
             except ConnectionRefusedError:
@@ -50,13 +50,13 @@ class ServerProcess:
             return
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process."""
         assert self.process is not None
         self.process.kill()
         self._wait()
 
     def terminate(self) -> int:
-        """Ask it to go down, and return what it ended with."""
+        """Shut the server down gracefully, and return its exit code."""
         assert self.process is not None
         self.process.terminate()
         return self._wait()

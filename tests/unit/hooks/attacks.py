@@ -1,4 +1,4 @@
-"""Bodies of ``on_enqueue`` that try to hang, flood, crash or leave the sandbox. Each stands for a way in."""
+"""Bodies of ``on_enqueue`` that try to hang, flood, crash or escape the sandbox. Each represents one attack vector."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ HARMLESS: Final = {
     "negative rep": "return { fairness_key = ('x'):rep(-5) .. 'k' }",
     "odd numbers": "return { weight = 0/0, cost = 1/0, cap = -1/0, delay_ms = math.mininteger, deadline_ms = 1e300 }",
 }  # fmt: skip
-"""Bodies that may do what they like: an answer comes of it."""
+"""Odd bodies that are allowed: each must produce an answer."""
 
 TOP_LEVELS: Final = {
     "endless loop": "while true do end",

@@ -52,7 +52,7 @@ def no_config(_key: str) -> str | None:
 
 
 def hooks_with(on_enqueue: str | None = None, on_failure: str | None = None) -> LuaHooks:
-    """Return hooks with these scripts set for the queue ``q``, after ``check`` has found them good."""
+    """Return hooks with these scripts set for the queue ``q``, after ``check`` has accepted them."""
     hooks = LuaHooks(no_config)
     assert hooks.check(on_enqueue=on_enqueue, on_failure=on_failure) is None
     hooks.set("q", on_enqueue=on_enqueue, on_failure=on_failure)
@@ -67,11 +67,11 @@ def answer_of(script: str, asked: EnqueueQuestion | None = None) -> EnqueueAnswe
 
 
 def answer_to(returned: str) -> EnqueueAnswer | None:
-    """Return what is made of a Lua expression that ``on_enqueue`` returns."""
+    """Return the answer for a Lua expression that ``on_enqueue`` returns."""
     return answer_of(f"function on_enqueue(msg) return {returned} end")
 
 
 def fault_of(script: str, asked: EnqueueQuestion | None = None) -> str | None:
-    """Return the fault that a whole ``on_enqueue`` script makes at one message."""
+    """Return the fault of a whole ``on_enqueue`` script for one message."""
     hooks = LuaHooks(no_config)
     return hooks.try_on_enqueue("q", script, asked or question()).fault

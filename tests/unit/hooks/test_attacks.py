@@ -1,4 +1,4 @@
-"""No script hangs, floods, crashes or leaves its sandbox, and none harms another queue."""
+"""No script hangs, floods, crashes or escapes its sandbox, and none harms another queue."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_an_attack_is_stopped_in_time_and_harms_no_other_message(body: str) -> N
 
 
 @pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
-def test_an_oddity_gets_an_answer_and_leaves_nothing_behind(body: str) -> None:
-    """What a script may do within its limits ends in an answer, and the next message is answered as ever."""
+def test_an_odd_script_gets_an_answer_and_leaves_nothing_behind(body: str) -> None:
+    """Anything a script does within its limits ends in an answer, and the next message is answered as usual."""
     hooks = attacked(body)
     begun_s = process_time()
     answers = hooks.on_enqueue("attacked", [ATTACK, question(), ATTACK, question()], 0)
@@ -74,7 +74,7 @@ def test_an_oddity_gets_an_answer_and_leaves_nothing_behind(body: str) -> None:
 
 @pytest.mark.parametrize("top_level", TOP_LEVELS.values(), ids=TOP_LEVELS.keys())
 def test_a_top_level_that_attacks_is_not_accepted(top_level: str) -> None:
-    """``check`` runs the top level within the limits and says what is wrong; ``set`` without it does no harm."""
+    """``check`` runs the top level within the limits and returns the fault; ``set`` without it does no harm."""
     hooks = LuaHooks(no_config)
     script = f"{top_level}\n{GOOD}"
     begun_s = process_time()
@@ -104,8 +104,8 @@ def test_a_top_level_that_attacks_is_not_accepted(top_level: str) -> None:
     ],
     ids=lambda script: repr(script[:16]),
 )
-def test_what_is_no_script_is_not_accepted(script: str) -> None:
-    """Bytecode, syntax errors, deep nesting and overlong scripts are told from scripts without harm."""
+def test_an_invalid_script_is_not_accepted(script: str) -> None:
+    """Bytecode, syntax errors, deep nesting and overlong scripts are detected without harm."""
     problem = LuaHooks(no_config).check(on_enqueue=script, on_failure=None)
     assert problem is not None
     assert len(problem) < 600
@@ -134,8 +134,8 @@ eval builtins as_attrgetter as_function args iter iterex enumerate none as_itemg
 
 
 @pytest.mark.parametrize("library", ALLOWED)
-def test_nothing_exists_but_what_is_allowed(library: str) -> None:
-    """Of all the names of Lua, its libraries and lupa only those on the list are there, and none is a Python object."""
+def test_only_allowed_names_exist(library: str) -> None:
+    """Of all names of Lua, its libraries and lupa only those on the allow-list exist, and none is a Python object."""
     script = f"""
     function on_enqueue(msg)
       local found = {{}}
@@ -152,8 +152,8 @@ def test_nothing_exists_but_what_is_allowed(library: str) -> None:
     assert trial.answer == EnqueueAnswer(fairness_key=ALLOWED[library])
 
 
-def test_a_script_that_hoards_memory_over_many_calls_is_renewed() -> None:
-    """A table that grows from call to call hits the limit once in a while, and never ends the process."""
+def test_a_script_that_accumulates_memory_over_many_calls_is_replaced() -> None:
+    """A table that grows from call to call hits the limit from time to time, and never ends the process."""
     hooks = LuaHooks(no_config)
     script = """
     local hoard = {}
@@ -169,8 +169,8 @@ def test_a_script_that_hoards_memory_over_many_calls_is_renewed() -> None:
     assert counts.last_fault == "used more than 1 MiB"
 
 
-def test_a_hoard_does_not_break_the_reading_of_configuration() -> None:
-    """A long value arrives even when the script has filled its memory to the brim."""
+def test_full_memory_does_not_break_the_reading_of_config() -> None:
+    """A long value arrives even if the script has filled its memory."""
     hooks = LuaHooks(lambda _key: "v" * 60_000)
     script = """
     local hoard, size = {}, 0
@@ -185,8 +185,8 @@ def test_a_hoard_does_not_break_the_reading_of_configuration() -> None:
     assert hooks.statistics("q").calls > 0
 
 
-def test_very_many_headers_are_told_and_answered() -> None:
-    """Messages with far more headers than the broker allows come in smaller handfuls."""
+def test_very_many_headers_are_passed_and_answered() -> None:
+    """Messages with far more headers than the broker allows are passed in smaller batches."""
     hooks = LuaHooks(no_config)
     script = """
     function on_enqueue(msg)
@@ -204,7 +204,7 @@ def test_very_many_headers_are_told_and_answered() -> None:
 
 
 def test_every_message_has_a_time_limit_of_its_own() -> None:
-    """Messages that take long each, but less than the limit, are all answered, however many they are."""
+    """Messages that each take long, but less than the limit, are all answered, however many there are."""
     hooks = LuaHooks(no_config, timeout_ms=100)
     script = 'function on_enqueue(msg) for i = 1, 200000 do end return { fairness_key = "good" } end'
     hooks.set("q", on_enqueue=script, on_failure=None)
@@ -212,8 +212,8 @@ def test_every_message_has_a_time_limit_of_its_own() -> None:
     assert answers == [GOOD_ANSWER] * 60
 
 
-def test_the_time_limit_of_a_message_goes_on_while_it_waits_for_configuration() -> None:
-    """A script can't buy time by asking for one key after the other."""
+def test_the_time_limit_of_a_message_continues_while_it_waits_for_config() -> None:
+    """A script can't gain time by reading one key after the other."""
     hooks = LuaHooks(no_config, timeout_ms=50)
     script = """
     function on_enqueue(msg)

@@ -1,4 +1,4 @@
-"""What a script is told, what it may answer, and what is made of what it may not."""
+"""The input of a script, its valid answers, and the handling of invalid ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.hooks.scripts import (
 
 
 def test_the_seeds_on_enqueue_runs_unchanged() -> None:
-    """It answers with the headers that are there, and with its own defaults for those that are not."""
+    """It answers with the headers that exist, and with its own defaults for the others."""
     full = question(tenant="acme", priority="5", endpoint="/send")
     assert answer_of(SEED_ON_ENQUEUE, full) == EnqueueAnswer(fairness_key="acme", weight=5, throttles=("/send",))
     assert answer_of(SEED_ON_ENQUEUE) == EnqueueAnswer(fairness_key="default", weight=1, throttles=())
@@ -42,7 +42,7 @@ def test_the_seeds_on_failure_runs_unchanged() -> None:
     assert hooks.on_failure("q", failure(attempts=3), 0) == FailureAnswer(is_dead=True)
 
 
-def test_on_enqueue_is_told_headers_size_and_queue() -> None:
+def test_on_enqueue_receives_headers_size_and_queue() -> None:
     """The message has these three fields and no other."""
     script = """
     function on_enqueue(msg)
@@ -55,7 +55,7 @@ def test_on_enqueue_is_told_headers_size_and_queue() -> None:
     assert answer_of(script, asked) == EnqueueAnswer(fairness_key=("q", "acme", "€𐍈"), cost=1234, cap=3)
 
 
-def test_on_failure_is_told_headers_id_attempts_queue_and_error() -> None:
+def test_on_failure_receives_headers_id_attempts_queue_and_error() -> None:
     """The message has these five fields and no other."""
     script = """
     function on_failure(msg)
@@ -176,13 +176,13 @@ def test_long_answers_come_in_several_rounds() -> None:
         ("{ deadline_ms = false }", "deadline_ms", None),
     ],
 )
-def test_a_field_is_taken_or_left(returned: str, field: str, value: object) -> None:
-    """A good value arrives, a wrong one leaves its field unsaid, and no other field is touched."""
+def test_a_field_is_accepted_or_ignored(returned: str, field: str, value: object) -> None:
+    """A valid value arrives, an invalid one leaves its field unset, and no other field is affected."""
     assert answer_to(returned) == EnqueueAnswer(**{field: value})  # type: ignore[arg-type]  # any field's type
 
 
-def test_too_many_throttles_leave_the_field_unsaid() -> None:
-    """Sixteen throttles are taken, seventeen are not."""
+def test_too_many_throttles_leave_the_field_unset() -> None:
+    """Sixteen throttles are accepted, seventeen are not."""
     script = """
     function on_enqueue(msg)
       local names = {}
@@ -194,7 +194,7 @@ def test_too_many_throttles_leave_the_field_unsaid() -> None:
 
 
 def test_all_fields_arrive_together() -> None:
-    """A full answer is read as a whole, and the message after it from its own beginning."""
+    """A full answer is read completely, and the next message from its own start."""
     script = """
     function on_enqueue(msg)
       if msg.payload_size == 0 then return {} end
@@ -227,7 +227,7 @@ def test_all_fields_arrive_together() -> None:
     ],
 )
 def test_a_failure_is_answered_or_not(returned: str, answer: FailureAnswer | None) -> None:
-    """An unknown action is a fault; a wrong delay is one left to the queue."""
+    """An unknown action is a fault; an invalid delay is left to the queue."""
     hooks = hooks_with(on_failure=f"function on_failure(msg) return {returned} end")
     assert hooks.on_failure("q", failure(), 0) == answer
     assert hooks.statistics("q").faults == (answer is None)
@@ -248,13 +248,13 @@ def test_a_failure_is_answered_or_not(returned: str, answer: FailureAnswer | Non
         ("on_enqueue = 5", "the script defines no function on_enqueue"),
     ],
 )
-def test_a_fault_is_told_in_words_for_its_author(script: str, fault: str) -> None:
-    """The text says what happened and where, in the lines of the script."""
+def test_a_fault_is_readable_for_its_author(script: str, fault: str) -> None:
+    """The text says what happened and at which line of the script."""
     assert fault_of(script) == fault
 
 
-def test_bytecode_is_told_as_such() -> None:
-    """Compiled scripts are refused, for Lua does not check them."""
+def test_bytecode_is_refused() -> None:
+    """Compiled scripts are refused, since Lua does not verify them."""
     assert fault_of("\x1bLua") == "attempt to load a binary chunk (mode is 't')"
 
 
@@ -303,8 +303,8 @@ def _assert_within_limits(answer: EnqueueAnswer) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(_FIELDS), _LUA_VALUES))
-def test_whatever_is_returned_the_answer_is_within_the_limits(fields: dict[str, str]) -> None:
-    """Any value in any field ends in an answer that the core can take, or in a fault, and the next message is safe."""
+def test_any_returned_value_gives_an_answer_within_the_limits(fields: dict[str, str]) -> None:
+    """Any value in any field ends in an answer that the core accepts, or in a fault, and the next message is safe."""
     returned = ", ".join(f"{name} = {value}" for name, value in fields.items())
     script = f"""
     function on_enqueue(msg)

@@ -1,4 +1,4 @@
-"""Scripts are set, checked, tried and counted; a breaker bypasses those that fail; queues are apart."""
+"""Scripts are set, checked, tried and counted; a breaker bypasses those that fail; queues are isolated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FINE = question()
 
 
 def test_lua_hooks_satisfy_the_port() -> None:
-    """They can stand wherever hooks are asked for."""
+    """They can be used wherever ``Hooks`` are expected."""
     hooks: Hooks = LuaHooks(no_config)
     assert hooks.on_enqueue("q", [FINE], 0) is None
 
@@ -50,13 +50,13 @@ def test_lua_hooks_satisfy_the_port() -> None:
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, int]) -> None:
-    """A limit that is no limit, or that no script could keep, is an error that names the setting."""
+    """A limit that is no limit, or that no script could meet, is an error that names the setting."""
     with pytest.raises(ValueError, match=next(iter(settings))):
         LuaHooks(no_config, **settings)
 
 
 def test_a_queue_may_have_either_script_or_none() -> None:
-    """A hook that is not set is not asked, and is no fault."""
+    """A hook that is not set does not run, and is no fault."""
     hooks = hooks_with(on_enqueue=SEED_ON_ENQUEUE)
     assert hooks.on_enqueue("q", [], 0) == []
     assert hooks.on_enqueue("q", [FINE], 0) is not None
@@ -83,8 +83,8 @@ def test_check_names_the_script_that_is_wrong() -> None:
     assert hooks.on_enqueue("q", [FINE], 0) is None
 
 
-def test_a_new_script_takes_the_place_of_the_old_one() -> None:
-    """From the next message on the new script answers; the counts go on."""
+def test_a_new_script_replaces_the_old_one() -> None:
+    """From the next message on the new script answers; the counts continue."""
     hooks = hooks_with(GOOD)
     hooks.on_enqueue("q", [FINE], 0)
     hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = "new" } end', on_failure=None)
@@ -93,7 +93,7 @@ def test_a_new_script_takes_the_place_of_the_old_one() -> None:
 
 
 def test_a_removed_queue_is_forgotten() -> None:
-    """Its scripts are gone and so are its counts; removing it again is nothing."""
+    """Its scripts and its counts are gone; removing it again does nothing."""
     hooks = hooks_with(GOOD)
     hooks.on_enqueue("q", [FINE], 0)
     hooks.remove("q")
@@ -103,7 +103,7 @@ def test_a_removed_queue_is_forgotten() -> None:
 
 
 def test_a_fault_costs_one_message_its_answer() -> None:
-    """The messages before and behind it in the batch are answered."""
+    """The messages before and after it in the batch are answered."""
     hooks = hooks_with(FRAGILE)
     assert hooks.on_enqueue("q", [FINE, BAD, FINE, BAD, FINE], 0) == [
         GOOD_ANSWER,
@@ -140,7 +140,7 @@ def test_an_answer_between_faults_keeps_the_breaker_closed() -> None:
     assert hooks.statistics("q").is_open
 
 
-def test_after_the_cooldown_the_allowance_is_fresh() -> None:
+def test_after_the_cooldown_faults_count_from_zero() -> None:
     """One fault after the cooldown does not open the breaker again; three do."""
     hooks = hooks_with(FRAGILE)
     hooks.on_enqueue("q", [BAD] * 3, 0)
@@ -163,7 +163,7 @@ def test_both_hooks_of_a_queue_share_its_breaker() -> None:
 
 
 def test_setting_a_script_closes_the_breaker() -> None:
-    """Whoever mends a script does not wait for the cooldown."""
+    """An operator who fixes a script need not wait for the cooldown."""
     hooks = hooks_with(FRAGILE)
     hooks.on_enqueue("q", [BAD] * 3, 0)
     hooks.set("q", on_enqueue=GOOD, on_failure=None)
@@ -172,8 +172,8 @@ def test_setting_a_script_closes_the_breaker() -> None:
     assert hooks.on_enqueue("q", [BAD], 0) == [GOOD_ANSWER]
 
 
-def test_what_is_not_utf_8_counts_as_a_fault() -> None:
-    """Three such answers in a row open the breaker, and what lies behind them is bypassed."""
+def test_an_answer_that_is_not_utf_8_counts_as_a_fault() -> None:
+    """Three such answers in a row open the breaker, and the messages after them are bypassed."""
     hooks = hooks_with(r'function on_enqueue(msg) return { fairness_key = msg.headers.ok or "\xff" } end')
     good, bad = question(ok="good"), question()
     assert hooks.on_enqueue("q", [good, bad, good, bad, bad, bad, good], 0) == (
@@ -183,7 +183,7 @@ def test_what_is_not_utf_8_counts_as_a_fault() -> None:
     assert (counts.calls, counts.faults, counts.bypassed) == (6, 4, 1)
 
 
-def test_the_breaker_may_be_set_otherwise() -> None:
+def test_the_breaker_is_configurable() -> None:
     """Threshold and cooldown are settings."""
     hooks = LuaHooks(no_config, breaker_threshold=1, breaker_cooldown_ms=5)
     hooks.set("q", on_enqueue=FRAGILE, on_failure=None)
@@ -191,8 +191,8 @@ def test_the_breaker_may_be_set_otherwise() -> None:
     assert hooks.on_enqueue("q", [FINE], 5) == [GOOD_ANSWER]
 
 
-def test_configuration_is_read_live() -> None:
-    """``fairlane.get`` and ``fila.get`` give the value of now, as text, or nil."""
+def test_config_is_read_live() -> None:
+    """``fairlane.get`` and ``fila.get`` return the current value as text, or nil."""
     values = {"limit": "5", "empty": "", "ä": "€"}
     hooks = LuaHooks(values.get)
     script = """
@@ -217,7 +217,7 @@ def test_configuration_is_read_live() -> None:
 
 
 def test_a_key_is_read_once_for_many_messages() -> None:
-    """Messages that are asked about together share what was read."""
+    """Messages of one batch share the values that were read."""
     reads: list[str] = []
 
     def config(key: str) -> str | None:
@@ -231,7 +231,7 @@ def test_a_key_is_read_once_for_many_messages() -> None:
     assert reads == ["cost"]
 
 
-def test_a_key_that_cannot_be_is_not_asked_for() -> None:
+def test_an_invalid_config_key_is_not_looked_up() -> None:
     """A key that is too long or not UTF-8 has no value."""
     reads: list[str] = []
 
@@ -251,8 +251,8 @@ def test_a_key_that_cannot_be_is_not_asked_for() -> None:
     assert reads == ["k" * 512]
 
 
-def test_a_long_batch_may_read_a_large_configuration() -> None:
-    """What earlier messages have read does not count against the memory of later ones."""
+def test_a_long_batch_may_read_a_large_config() -> None:
+    """Values that earlier messages have read do not count against the memory of later ones."""
     hooks = LuaHooks(lambda key: key * 10_000)
     script = (
         "function on_enqueue(msg) return { cost = #fairlane.get(msg.headers.a) + #fairlane.get(msg.headers.b) } end"
@@ -263,7 +263,7 @@ def test_a_long_batch_may_read_a_large_configuration() -> None:
 
 
 def test_a_message_that_waited_for_a_key_starts_afresh() -> None:
-    """Globals set before the key was read are forgotten when the message is asked about again."""
+    """Globals set before the key was read are dropped when the message is run again."""
     hooks = LuaHooks({"k": "v"}.get)
     script = """
     function on_enqueue(msg)
@@ -276,8 +276,8 @@ def test_a_message_that_waited_for_a_key_starts_afresh() -> None:
     assert hooks.on_enqueue("q", [FINE, FINE], 0) == [EnqueueAnswer(fairness_key="tvv")] * 2
 
 
-def test_a_broken_configuration_is_the_callers_error() -> None:
-    """What the configuration raises comes through, and is no fault of the script, which goes on answering."""
+def test_an_error_of_the_config_is_the_callers() -> None:
+    """An exception of the config function propagates, and is no fault of the script, which still works."""
     values: dict[str, str] = {}
     hooks = LuaHooks(values.__getitem__)
     hooks.set("q", on_enqueue='function on_enqueue() return { fairness_key = fairlane.get("k") } end', on_failure=None)
@@ -289,7 +289,7 @@ def test_a_broken_configuration_is_the_callers_error() -> None:
 
 
 def test_queues_do_not_see_each_other() -> None:
-    """What a script of one queue sets is unknown to the scripts of another, and to its own other hook."""
+    """State set by a script of one queue is invisible to other queues, and to the queue's other hook."""
     left = """
     secret, shared = "left", {}
     function on_enqueue(msg) shared[1] = "x" return { fairness_key = secret } end"""
@@ -304,7 +304,7 @@ def test_queues_do_not_see_each_other() -> None:
 
 
 def test_globals_set_in_a_call_are_forgotten_when_it_ends() -> None:
-    """Those set at the top level are there in every call, with the value they had then."""
+    """Those set at the top level exist in every call, with the value they had then."""
     script = """
     default = "top"
     function helper(s) return s:upper() end
@@ -333,7 +333,7 @@ def test_a_global_set_before_a_fault_is_forgotten_too() -> None:
     assert hooks.on_enqueue("q", [BAD, FINE, BAD, FINE], 0) == [None, GOOD_ANSWER, None, GOOD_ANSWER]
 
 
-def test_the_libraries_that_are_there_work() -> None:
+def test_the_allowed_libraries_work() -> None:
     """Strings, numbers, tables, errors and UTF-8 do what they do in Lua."""
     script = r"""
     function on_enqueue(msg)
@@ -362,14 +362,14 @@ def test_the_libraries_that_are_there_work() -> None:
 
 
 def test_statistics_of_an_unknown_queue_are_zero() -> None:
-    """Asking for them makes no queue known."""
+    """Reading them does not create the queue."""
     counts = LuaHooks(no_config).statistics("nobody")
     assert (counts.calls, counts.faults, counts.bypassed, counts.elapsed_us) == (0, 0, 0, 0)
     assert (counts.is_open, counts.last_fault) == (False, None)
 
 
 def test_time_spent_is_counted() -> None:
-    """A message that runs into the time limit has cost that much; one that is bypassed costs next to nothing."""
+    """A message that hits the time limit counts that time; a bypassed one counts almost none."""
     hooks = LuaHooks(no_config, breaker_threshold=1)
     hooks.set("q", on_enqueue="function on_enqueue() while true do end end", on_failure=None)
     hooks.on_enqueue("q", [FINE, FINE], 0)
@@ -378,8 +378,8 @@ def test_time_spent_is_counted() -> None:
     assert (counts.calls, counts.bypassed, counts.last_fault) == (1, 1, "timed out after 10 ms")
 
 
-def test_trying_a_script_tells_its_answer_and_changes_nothing() -> None:
-    """The trial sees the queue's name and the configuration, and counts nowhere."""
+def test_trying_a_script_returns_its_answer_and_changes_nothing() -> None:
+    """The trial sees the queue's name and the config, and is not counted."""
     hooks = LuaHooks({"w": "9"}.get)
     hooks.set("q", on_enqueue=GOOD, on_failure=None)
     script = 'function on_enqueue(msg) return { fairness_key = msg.queue, weight = tonumber(fairlane.get("w")) } end'
@@ -404,8 +404,8 @@ def test_trying_a_script_tells_its_answer_and_changes_nothing() -> None:
         ("-" * 70_000, "the script is longer than 65536 characters"),
     ],
 )
-def test_trying_a_bad_script_tells_its_fault(script: str, fault: str) -> None:
-    """Whatever is wrong with it, the trial has a fault and no answer."""
+def test_trying_an_invalid_script_returns_its_fault(script: str, fault: str) -> None:
+    """For any error, the trial has a fault and no answer."""
     trial = LuaHooks(no_config).try_on_enqueue("q", script, FINE)
     assert (trial.answer, trial.fault) == (None, fault)
 

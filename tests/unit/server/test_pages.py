@@ -186,7 +186,7 @@ def test_an_internal_error_is_logged_and_reveals_only_its_type(
     async def main() -> tuple[int, str]:
         async with opened() as house:
 
-            async def broken(*_: object) -> None:
+            async def broken(*_: object, **__: object) -> None:
                 raise ZeroDivisionError("the secret")
 
             monkeypatch.setattr(house.broker, "call", broken)

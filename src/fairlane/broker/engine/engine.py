@@ -3,10 +3,10 @@
 A cycle takes the requests that have come in, decides each against the ledger, applies the records it leads to, and
 updates the schedule, so that each request sees what the ones before it did. Then it leases to consumers that wait, and
 does a little housekeeping. All records of the cycle, with all new bodies, are one commit. Only when the commit is
-durable are the requests answered and the messages delivered; until then nobody outside knows that anything happened.
+durable are the requests answered and the messages delivered; until then no caller knows that anything happened.
 
-A commit is final. If the store says it failed, or if anything unexpected goes wrong in a cycle, nobody can say what is
-true: the engine discards its memory, folds the journal again, and refuses the requests of that cycle as possibly done.
+A commit is final. If the store says it failed, or if anything unexpected goes wrong in a cycle, the truth is unknown:
+the engine discards its memory, folds the journal again, and refuses the requests of that cycle as possibly done.
 There is no other way back, so there is nothing to undo.
 
 An exception *before* a request's records are applied is different: memory is as it was, so only that request fails. It

@@ -75,7 +75,7 @@ class Housekeeper:
         return ledger.segment_first_ms + self._settings.segment_ms
 
     def _is_base_far(self) -> bool:
-        """Tell whether recovery would read too much even if dedup ids are counted, which takes a while."""
+        """Return whether recovery would read too much even if dedup ids are counted, which takes a while."""
         ledger = self._ledger
         if ledger.next_sequence < self._next_count:
             return False

@@ -26,10 +26,10 @@ from fairlane.broker.engine.replies import (
 from fairlane.broker.engine.state import RUNNING, Event, State, after
 from fairlane.broker.hook_calls import HookCalls, set_hooks
 from fairlane.broker.measurements import EngineMetrics
-from fairlane.broker.requests import Attach, Call, Consumer, NoReply, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, NoReply, Submission
 from fairlane.broker.settings import Settings
 from fairlane.broker.waiting.consumers import WaitingConsumers
-from fairlane.broker.waiting.producers import WaitingProducers
+from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.redrives import Redrives
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.core.ledger import Ledger, Limits, Message
@@ -90,7 +90,7 @@ class EngineLife:
         self.bodies = Bodies(store, cache_bytes_max=self.settings.cache_bytes_max)
         self.hook_calls = HookCalls(hooks, entropy, self.bodies)
         self.consumers = WaitingConsumers(self.settings)
-        self.producers = WaitingProducers()
+        self.producers = WaitingEnqueues()
         self._sinks = WaitingSinks()
         self.redrives = Redrives()
         self.time = BrokerTime(clock.now_ms())
@@ -152,14 +152,14 @@ class EngineLife:
         refuse_everyone(self.consumers, self.producers, self._sinks, error)
 
     def _refuse_inbox(self, error: FairlaneError) -> None:
-        """Refuse the requests of callers. What the broker asks of itself stays: nobody else would ask again."""
+        """Refuse the requests of callers. What the broker asks of itself stays: no caller would repeat it."""
         asked = list(self.inbox)
         self.inbox.clear()
         self.inbox.extend(submission for submission in asked if submission.reply is None)
         refuse_all((submission.reply for submission in asked), error)
 
     def _back_off(self) -> None:
-        """Let some time pass before time alone asks for another cycle: what failed is likely to fail again."""
+        """Postpone the cycles that time alone asks for: what failed is likely to fail again."""
         self._failures += 1
         self._retry_at_ms = self.now_ms() + min(_RETRY_MS_MAX, _RETRY_MS << min(self._failures, 10))
 
@@ -226,7 +226,7 @@ class EngineLife:
         return self.state in RUNNING and not self._failures
 
     def has_requests(self) -> bool:
-        """Tell whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
+        """Return whether a cycle is due at once: for requests, or for waiters that the last cycle could not serve."""
         if not self._failures:
             return bool(self.inbox or self.consumers.unserved)
         return any(submission.reply is not None for submission in self.inbox)  # the broker's own requests can wait
@@ -237,7 +237,7 @@ class EngineLife:
 
     # -------------------------------------------------------------------------------------------------------- departing
 
-    def abandon(self, consumer: Consumer) -> None:
+    def abandon(self, consumer: AttachedConsumer) -> None:
         """Detach a consumer whose caller does not wait for that."""
         self.submit(Attach(consumer, NoReply(), is_closing=True))
 

@@ -1,7 +1,7 @@
 """Recovery: the ledger is what the journal from the base on says, and nothing else.
 
 A cycle that failed may have been committed all the same. Its requests were refused as possibly done, and their callers
-find out; but nobody else looks after the leases it made, since no consumer has received their messages. ``Undelivered``
+find out; but the leases it made have no owner, since no consumer has received their messages. ``Undelivered``
 remembers those leases until recovery has shown which of them exist.
 """
 

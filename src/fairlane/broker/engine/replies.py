@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from fairlane.broker.cycle import Cycle
-from fairlane.broker.requests import Consumer, Reply, Waiter
+from fairlane.broker.requests import AttachedConsumer, Reply, Waiter
 from fairlane.broker.waiting.consumers import NO_MESSAGES, WaitingConsumers
-from fairlane.broker.waiting.producers import WaitingProducers
+from fairlane.broker.waiting.producers import WaitingEnqueues
 from fairlane.broker.waiting.sinks import WaitingSinks
 from fairlane.errors import FairlaneError
 
@@ -55,7 +55,7 @@ def refuse_cycle(cycle: Cycle, error: FairlaneError) -> None:
 
 
 def refuse_everyone(
-    consumers: WaitingConsumers, producers: WaitingProducers, sinks: WaitingSinks, error: FairlaneError
+    consumers: WaitingConsumers, producers: WaitingEnqueues, sinks: WaitingSinks, error: FairlaneError
 ) -> None:
     """Refuse everyone who waits and end all consumers: another process serves them from now on."""
     refuse_all((waiter.reply for waiter in consumers.everybody()), error)
@@ -67,7 +67,7 @@ def refuse_everyone(
         guarded(consumer.deliver, [])
 
 
-def release_everyone(consumers: WaitingConsumers, producers: WaitingProducers, sinks: WaitingSinks) -> None:
+def release_everyone(consumers: WaitingConsumers, producers: WaitingEnqueues, sinks: WaitingSinks) -> None:
     """Answer everyone who waits with what they have so far, and end all consumers: the broker closes."""
     answer_all((waiter.reply, NO_MESSAGES) for waiter in consumers.everybody())
     answer_all(producers.dismiss())
@@ -88,7 +88,7 @@ def send_away_from(consumers: WaitingConsumers, queue: str, error: FairlaneError
     """Refuse everyone who waits at a queue, and end its consumers now."""
     takers = consumers.dismiss(queue)
     refuse_all((taker.reply for taker in takers if isinstance(taker, Waiter)), error)
-    for consumer in (taker for taker in takers if isinstance(taker, Consumer)):
+    for consumer in (taker for taker in takers if isinstance(taker, AttachedConsumer)):
         consumers.detach(consumer)
         consumer.credit = 0
         consumer.ending = error

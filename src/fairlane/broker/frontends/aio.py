@@ -23,7 +23,7 @@ from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.handlers.internal import ReadConfig
 from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
-from fairlane.broker.requests import Attach, Call, Consumer, Read, Reply, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Reply, Submission
 from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.commands import Command, DeleteEmptyQueue
 from fairlane.core.ledger import Message
@@ -154,8 +154,8 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         else:
             self._loop.call_soon(callback)
 
-    async def attach(self, consumer: Consumer) -> None:
-        """Let a consumer begin that is more than a stream in this process.
+    async def attach(self, consumer: AttachedConsumer) -> None:
+        """Attach a consumer that is more than a stream in this process.
 
         Raises:
             QueueNotFound, TooManyWaiters: it may not.
@@ -164,24 +164,24 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         self.submit(Attach(consumer, reply))
         await reply
 
-    async def detach(self, consumer: Consumer, *, unseen: Collection[Delivery] = ()) -> None:
-        """Let a consumer end. What it had in flight goes back: deferred if it is unseen, else as failed attempts."""
+    async def detach(self, consumer: AttachedConsumer, *, unseen: Collection[Delivery] = ()) -> None:
+        """Detach a consumer. What it has in flight goes back: deferred if it is unseen, else as failed attempts."""
         reply: asyncio.Future[None] = self._loop.create_future()
         self.submit(Attach(consumer, reply, is_closing=True, unseen=unseen))
         await reply
 
-    def abandon(self, consumer: Consumer) -> None:
-        """Let a consumer end, sooner or later."""
+    def abandon(self, consumer: AttachedConsumer) -> None:
+        """Detach a consumer with the next cycle, without waiting for that."""
         self._engine.abandon(consumer)
         self._wake()
 
     def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
-        """Let messages go back, deferred, that were handed out to somebody who is gone."""
+        """Return messages, deferred, that were handed out to a caller that is gone."""
         self._engine.give_back(queue, deliveries)
         self._wake()
 
     def send_away(self, queue: str, error: FairlaneError) -> None:
-        """Refuse everybody who waits at a queue, and end its consumers. What they have leased stays leased."""
+        """Refuse everyone who waits at a queue, and end its consumers. What they have leased stays leased."""
         self._engine.send_away_from(queue, error)
 
     async def delete_empty(self, queue: str, *, by: str | None = None) -> bool:
@@ -208,11 +208,11 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         return await reply
 
     def add_tap(self, tap: Tap) -> None:
-        """Let a function see every record once it is durable. It must not raise, and should be quick."""
+        """Call a function with the records of every durable commit. It must not raise, and should be quick."""
         self._engine.taps.append(tap)
 
     def watch_hand_outs(self, queue: str, tell: Callable[[list[Key], list[int]], None]) -> Callable[[], None]:
-        """Let a function see fairness keys and costs of what a queue hands out, but for claims, once it is durable.
+        """Call a function with the fairness keys and costs of durable hand-outs of a queue, claims excepted.
 
         It must not raise, and should be quick. Call what is returned to end it.
         """
@@ -228,7 +228,7 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
     async def look_at(
         self, queue: str, *, keys_max: int, wanted: Callable[[Key], bool] | None = None
     ) -> tuple[QueueView, float]:
-        """Return a queue with so many of its fairness keys, or of those that are wanted, and the CPU seconds it took.
+        """Return a queue with up to ``keys_max`` of its fairness keys, and the CPU seconds that took.
 
         Raises:
             QueueNotFound: there is no such queue.
@@ -313,13 +313,13 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
         """Finish what has been asked, let waiting consumers go with nothing, and let go of the store."""
         if self._closing is None:
             self._closing = self._loop.create_task(self._close())
-        await asyncio.shield(self._closing)  # whoever gives up waiting leaves nothing half closed
+        await asyncio.shield(self._closing)  # a caller that gives up waiting leaves nothing half closed
 
     async def hand_over(self, error: FairlaneError) -> None:
-        """Finish what has been asked, and let go of the store for another process to open it.
+        """Finish the requests that have come, and release the store for another process to open.
 
-        Whoever waits is refused with an error, and consumers end with it. What they have leased stays leased: its
-        receipts are good wherever the store is opened next.
+        Callers that wait are refused with an error, and consumers end with it. What they have leased stays leased: the
+        receipts are valid wherever the store is opened next.
         """
         if self._closing is None:
             self._engine.send_away(error)
@@ -380,7 +380,7 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
                     self._sync_in_thread(cycle)
                     return
                 self._sync_s += _SMOOTHING * (engine.sync() - self._sync_s)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
+        except Exception as error:  # noqa: BLE001 - whatever it is, what the store holds is unknown
             self._fail(cycle, error)
             return
         except BaseException:
@@ -475,7 +475,7 @@ class AsyncDeliveries:
         self._arrived = asyncio.Event()
         self._is_entered = False
         self._is_over = False
-        self._consumer = Consumer(
+        self._consumer = AttachedConsumer(
             queue=queue,
             credit=credit,
             deliver=self._deliver,

@@ -1,4 +1,4 @@
-"""The broker for threads: whoever has a request runs the cycle.
+"""The broker for threads: the thread that has a request runs the cycle.
 
 There is one lock. A caller puts its request in line and takes the lock; if by then another has answered it, there is
 nothing left to do, otherwise it runs a cycle, for itself and for all who have come in meanwhile. While it waits for the
@@ -20,7 +20,7 @@ from fairlane.broker.engine.engine import Engine
 from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.checks import check_taking
-from fairlane.broker.requests import Attach, Consumer, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Submission
 from fairlane.core.commands import Command
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, WrongProcess
 from fairlane.model.message import Delivery
@@ -58,7 +58,7 @@ class _Slot(Generic[A]):
         self._end()
 
     def give_up(self) -> A | None:
-        """Let the engine know that nobody waits any more, and return what has come already."""
+        """Give up waiting, so that the engine skips this reply, and return what has come already."""
         self._is_done = True
         return self._result
 
@@ -68,7 +68,7 @@ class _Slot(Generic[A]):
             self._waker.set()
 
     def wait(self) -> None:
-        """Wait until there is an answer. To be called with the cycle's lock held by nobody."""
+        """Wait until there is an answer. Do not hold the cycle's lock meanwhile."""
         self._waker = threading.Event()
         if not self._is_done:
             self._waker.wait()
@@ -120,7 +120,7 @@ class Broker(AllVerbs[Delivery]):
             raise
         return slot.get()
 
-    def attach(self, consumer: Consumer, *, is_closing: bool = False) -> None:
+    def attach(self, consumer: AttachedConsumer, *, is_closing: bool = False) -> None:
         """Begin to deliver to a consumer, or end it."""
         slot: _Slot[None] = _Slot()
         self._answered(Attach(consumer, slot, is_closing=is_closing), slot)
@@ -212,7 +212,7 @@ class Broker(AllVerbs[Delivery]):
                 engine.write(cycle)
                 engine.sync()
             engine.finish(cycle)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows what the store has
+        except Exception as error:  # noqa: BLE001 - whatever it is, what the store holds is unknown
             engine.fail(cycle if cycle is not None else Cycle(engine.now_ms(), 0), error)
         except BaseException:
             # Interrupted in the middle: what is in memory may not be what is in the store.
@@ -257,7 +257,7 @@ class Deliveries:
         self._arrived = threading.Condition()
         self._is_entered = False
         self._is_over = False
-        self._consumer = Consumer(
+        self._consumer = AttachedConsumer(
             queue=queue,
             credit=credit,
             deliver=self._deliver,

@@ -32,7 +32,7 @@ class JournalSlice(msgspec.Struct, frozen=True):
 
 
 def read_journal(store: Store, ledger: Ledger, *, after: int, count: int, skips_trimmed: bool = False) -> JournalSlice:
-    """Return about so many events after a position; if asked to, from where the journal begins by now.
+    """Return about ``count`` events after a position.
 
     Raises:
         JournalTrimmed: the journal does not reach back so far any more.

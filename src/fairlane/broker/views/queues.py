@@ -223,7 +223,7 @@ def peek(
 ) -> list[MessageView]:
     """Return messages of a queue without leasing them, in the order they came to it.
 
-    With bodies, no more once they have so many bytes of payload, which the last of them may exceed.
+    With bodies, none follow once they exceed the limit on bytes of payload.
     """
     queue = known(ledger, name)
     messages = _from(queue, None if after is None else _cursor(queue, after))
@@ -249,7 +249,9 @@ def _cursor(queue: Queue, after: str) -> int:
     if number is None:
         raise InvalidArgument(f"after is the id of a message, not {after!r:.60}.")
     if number not in queue.messages and is_dlq(queue.name):
-        raise InvalidArgument(f"Message {after} has left the dead letters, so nobody knows what came after it.")
+        raise InvalidArgument(
+            f"Message {after} has left the dead letters, so the page after it is unknown. Start again without `after`."
+        )
     return number
 
 
@@ -314,7 +316,7 @@ def _claim_of(message: Message) -> int | None:
 def explain(
     ledger: Ledger, schedule: Schedule, waiting: WaitingConsumers, queue: str, message_id: str, now_ms: int
 ) -> Explained:
-    """Tell why a message waits."""
+    """Explain why a message waits."""
     message = known_message(ledger, queue, message_id)
 
     def explained(reason: str, words: str, **more: object) -> Explained:

@@ -21,10 +21,10 @@ from typing import Final
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import run_call
-from fairlane.broker.requests import Attach, Call, Consumer, HandOut, Waiter
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.broker.views.deliveries import deliveries_of
-from fairlane.broker.waiting.wait_times import WaitTimes
+from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
 from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
@@ -35,7 +35,7 @@ from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
 
 ENDS = (Acked, Returned, Dead, Removed)
-"""The records after which a message is no longer in the hands of whoever held it."""
+"""The records after which a consumer no longer holds a message."""
 _SWEEP_FROM = 16
 
 NO_MESSAGES: Final = LeasedMessages(deliveries=[])
@@ -58,15 +58,15 @@ class WaitingConsumers:
         self._waiters_max = settings.waiters_max
         self._cycle_events_max = settings.cycle_events_max
         self._answer_bytes_max = settings.answer_bytes_max
-        self.lines: dict[str, deque[Waiter | Consumer]] = {}
-        self.attached: dict[str, list[Consumer]] = {}
-        self.holders: dict[int, Consumer] = {}
+        self.lines: dict[str, deque[Waiter | AttachedConsumer]] = {}
+        self.attached: dict[str, list[AttachedConsumer]] = {}
+        self.holders: dict[int, AttachedConsumer] = {}
         self.limits: Timers[Waiter] = Timers(lambda at_ms, waiter: not waiter.is_over and waiter.until_ms == at_ms)
         self.unserved: dict[str, None] = {}
-        self.wait_times = WaitTimes()
+        self.wait_times = KeyWaitTimes()
         self._waiting = 0
         self._ended: dict[str, int] = {}
-        self.freed: list[tuple[Consumer, int, int]] = []
+        self.freed: list[tuple[AttachedConsumer, int, int]] = []
 
     # ------------------------------------------------------------------------------------------------- coming and going
 
@@ -115,7 +115,7 @@ class WaitingConsumers:
         cause = f"{self._waiting} consumers are waiting already; waiters_max is {self._waiters_max}."
         return TooManyWaiters(cause, retry_after_ms=RETRY_AFTER_MS)
 
-    def detach(self, consumer: Consumer) -> list[Receipt]:
+    def detach(self, consumer: AttachedConsumer) -> list[Receipt]:
         """Remove an attached consumer, and return the receipts of what it holds."""
         if consumer.is_closed or consumer not in self.attached.get(consumer.queue, ()):
             return []
@@ -129,7 +129,7 @@ class WaitingConsumers:
             self.holders.pop(number, None)
         return [Receipt(id_of(number), token) for number, token in consumer.held.items()]
 
-    def dismiss(self, queue: str) -> list[Waiter | Consumer]:
+    def dismiss(self, queue: str) -> list[Waiter | AttachedConsumer]:
         """Forget the line of a queue, and return everyone who waits or is attached there."""
         line = self.lines.pop(queue, deque())
         waiters = [taker for taker in line if isinstance(taker, Waiter) and not taker.is_over]
@@ -154,7 +154,7 @@ class WaitingConsumers:
             self._end(waiter)
         return waiters
 
-    def all_attached(self) -> list[Consumer]:
+    def all_attached(self) -> list[AttachedConsumer]:
         """Return all attached consumers."""
         return [consumer for consumers in self.attached.values() for consumer in consumers]
 
@@ -203,8 +203,8 @@ class WaitingConsumers:
             self._served(taker, hand_out)
         self.lines.pop(queue, None)
 
-    def _is_eligible(self, taker: Waiter | Consumer) -> bool:
-        if isinstance(taker, Consumer):
+    def _is_eligible(self, taker: Waiter | AttachedConsumer) -> bool:
+        if isinstance(taker, AttachedConsumer):
             if not taker.is_closed and taker.count > 0:
                 return True
             taker.is_listed = False
@@ -213,7 +213,7 @@ class WaitingConsumers:
             self._end(taker)  # given up, and nothing was leased for it
         return not taker.is_over
 
-    def _lease_to(self, executor: Executor, taker: Waiter | Consumer, cycle: Cycle) -> HandOut | None:
+    def _lease_to(self, executor: Executor, taker: Waiter | AttachedConsumer, cycle: Cycle) -> HandOut | None:
         """Pick and lease what is next in the queue, up to what the taker wants and the cycle may hand out."""
         schedule, queue, now_ms = executor.schedule, taker.queue, cycle.now_ms
         # However much came in, a cycle hands out up to its own limit, so neither side starves the other.
@@ -238,7 +238,7 @@ class WaitingConsumers:
         executor.execute(command, cycle)
         return HandOut(taker, picked, token)
 
-    def _served(self, taker: Waiter | Consumer, hand_out: HandOut) -> None:
+    def _served(self, taker: Waiter | AttachedConsumer, hand_out: HandOut) -> None:
         if isinstance(taker, Waiter):
             self._end(taker)
             return
@@ -248,7 +248,7 @@ class WaitingConsumers:
             self.holders[message.number] = taker
         self._list(taker)
 
-    def _list(self, consumer: Consumer) -> None:
+    def _list(self, consumer: AttachedConsumer) -> None:
         """Add an attached consumer to the end of its line, if it can take a message and is not there yet."""
         if not consumer.is_listed and not consumer.is_closed and consumer.count > 0:
             consumer.is_listed = True
@@ -341,7 +341,7 @@ def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: 
 def deliver(executor: Executor, hand_out: HandOut) -> None:
     """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
     taker = hand_out.taker
-    is_gone = taker.is_closed if isinstance(taker, Consumer) else taker.reply.done()
+    is_gone = taker.is_closed if isinstance(taker, AttachedConsumer) else taker.reply.done()
     if is_gone:
         request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
         executor.submit(Call(request))
@@ -354,7 +354,7 @@ def deliver(executor: Executor, hand_out: HandOut) -> None:
             if isinstance(taker, Waiter):
                 taker.reply.set_exception(error)
             return
-    if isinstance(taker, Consumer):
+    if isinstance(taker, AttachedConsumer):
         taker.deliver(deliveries)
     else:
         taker.reply.set_result(LeasedMessages(deliveries=deliveries))

@@ -5,7 +5,7 @@ result, and only those that met a limit are tried again. Capacity appears only t
 producer is tried again when a cycle has such a record, and never by polling.
 
 *Two kinds of full.* A producer that waits because the queue or the broker is full blocks those behind it, or a large
-batch would never go while small ones pass it. One that waits only because its own key is full blocks nobody.
+batch would never go while small ones pass it. One that waits only because its own key is full blocks no other.
 
 *Dropping.* A message that makes way is removed by a command of its own before the new one is enqueued, one message
 after the other, since each new message may need another victim.
@@ -57,7 +57,7 @@ class WaitingEnqueue:
     is_over: bool = False
 
 
-class WaitingProducers:
+class WaitingEnqueues:
     """Takes enqueues, and keeps those that wait for capacity.
 
     Attributes:
@@ -88,7 +88,7 @@ class WaitingProducers:
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
             outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
         else:
-            outcome = _execute(executor, request, given, cycle)
+            outcome = cast("Results | FairlaneError", executor.execute(request, cycle, given))
         if isinstance(outcome, FairlaneError):
             cycle.answer(call.reply, outcome)
         elif waits and any(isinstance(result, FULL) for result in outcome):
@@ -99,7 +99,7 @@ class WaitingProducers:
     # ---------------------------------------------------------------------------------------------------------- waiting
 
     def _is_blocked(self, executor: Executor, queue: str, cycle: Cycle) -> bool:
-        """Tell whether a producer waits for the queue as a whole, after those that wait had their chance."""
+        """Return whether a producer waits for the queue as a whole, after those that wait were tried again."""
         self.retry(executor, cycle)
         return any(_blocks(one) for one in self.waiting.get(queue, ()))
 
@@ -186,7 +186,7 @@ def _answer(results: Results) -> EnqueueResults:
 
 
 def _blocks(one: WaitingEnqueue) -> bool:
-    """Tell whether an enqueue waits for the queue or the broker, and not only for its own keys."""
+    """Return whether an enqueue waits for the queue or the broker, and not only for its own keys."""
     return any(isinstance(result, (QueueFull, GlobalFull)) for result in one.results)
 
 
@@ -219,7 +219,7 @@ def _make_room(executor: Executor, queue: Queue, newcomer: Item, size: int, cycl
 
 
 def _may_be_full(ledger: Ledger, queue: Queue, request: Enqueue) -> bool:
-    """Tell whether a limit may be met; if not, there is no need to go one by one."""
+    """Return whether a limit may be met; if not, there is no need to go one by one."""
     if queue.counts_keys:
         return True
     count = len(request.messages)

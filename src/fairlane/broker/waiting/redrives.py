@@ -37,7 +37,7 @@ def numbers_meant(wanted: DeadLetterFilter, queue: Queue) -> list[int]:
 
 
 def admits(wanted: DeadLetterFilter, message: Message, now_ms: int) -> bool:
-    """Tell whether a filter means a message that it may mean by its number."""
+    """Return whether a filter matches a message, apart from its number."""
     after = message.after
     dead_ms = after.dead_ms if after is not None else message.enqueued_ms
     age_ms = now_ms - dead_ms

@@ -58,7 +58,7 @@ class WaitingSinks:
             cycle.answer(call.reply, outcome)
 
     def _ahead(self, queue: str) -> WaitingStage | None:
-        """Return one that waits for capacity of the queue as a whole. One that waits for its own key blocks nobody."""
+        """Return one that waits for the queue as a whole. One that waits for its own key blocks no other."""
         return next(
             (one for one in self.waiting if one.request.queue == queue and not isinstance(one.refusal, KeyFull)), None
         )

@@ -1,4 +1,4 @@
-"""How long messages waited of late, by queue and fairness key: a sketch of bounded size, for people to look at.
+"""How long messages have recently waited, by queue and fairness key: a sketch of bounded size, for views.
 
 Of many messages handed out in one millisecond a few are looked at, of few all. A wait begins when a message may first
 go: when it was enqueued, or is due. Nothing of this is durable.
@@ -38,7 +38,7 @@ class Sketch:
         self._now[step] = self._now.get(step, 0) + 1
 
     def p50_and_p99_ms(self, now_ms: int) -> tuple[int, int] | None:
-        """Return the waits that 50 and 99 of 100 did not exceed; None if nothing was handed out of late."""
+        """Return the waits that 50 and 99 of 100 did not exceed; None if nothing was handed out recently."""
         self._roll(now_ms)
         counts = sorted([*self._before.items(), *self._now.items()])
         if not counts:
@@ -59,7 +59,7 @@ class Sketch:
             self._since_ms = now_ms
 
 
-class WaitTimes:
+class KeyWaitTimes:
     """Sketches of the keys that were served last."""
 
     def __init__(self, *, keys_max: int = KEYS_MAX) -> None:
@@ -82,12 +82,12 @@ class WaitTimes:
         begun_ms = message.due_ms
         if begun_ms is None:
             if message.attempts or message.joined != message.number:
-                return  # it came back at once, or was redriven, and nobody has noted when
+                return  # it came back at once, or was redriven, and its wait has no recorded begin
             begun_ms = message.enqueued_ms
         self._of(queue, message.key, now_ms).add(max(0, now_ms - begun_ms), now_ms)
 
     def p50_and_p99_ms(self, queue: str, key: Key, now_ms: int) -> tuple[int, int] | None:
-        """Return how long 50 and 99 of 100 messages of a key waited at most; None if nobody knows."""
+        """Return how long 50 and 99 of 100 messages of a key waited at most; None if unknown."""
         sketch = self._sketches.get((queue, key))
         return None if sketch is None else sketch.p50_and_p99_ms(now_ms)
 

@@ -1,4 +1,8 @@
-"""What carries a client's calls: a WebSocket to a server, or a broker in the same process."""
+"""Transports carry the calls of a client: over WebSocket, HTTP or gRPC to a server, or to a broker in the same process.
+
+This module defines the two protocols that every transport implements. A transport knows nothing of retries, batching
+or partitions; those are above it.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +19,37 @@ class Channel(Protocol):
     """An open stream of deliveries."""
 
     async def stop(self, unseen: Sequence[Delivery]) -> None:
-        """Close it. What it had in flight goes back: as deferred what is named here, the rest as failed attempts."""
+        """Close the channel. The broker defers unseen messages and counts a failed attempt for others in flight."""
 
 
 class Transport(Protocol):
-    """How calls get to a broker and answers back."""
+    """Sends calls to a broker and returns the answers."""
 
     async def connect(self) -> None:
-        """Make ready, or fail at once.
+        """Connect, or fail at once.
 
         Raises:
-            Disconnected, Unauthenticated: there is nobody who answers, or not to us.
+            Disconnected: no server answers.
+            Unauthenticated: the server refuses the API key.
         """
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - depends on the verb
-        """Return the answer to a request that may take ``wait_ms`` by its own will.
+        """Return the answer to a request. The broker may take ``wait_ms`` longer than usual to answer.
 
         Raises:
-            FairlaneError: it was refused, or with ``Disconnected`` nobody knows.
+            Disconnected: the connection was lost, and the outcome is unknown.
+            FairlaneError: the broker refused the request.
         """
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
-        """Send a request at once, with its answer to a reply; or return False where that can't be done."""
+        """Send a request now and pass its answer to ``reply``; return False if that is not possible without waiting."""
 
     async def open(self, request: Consume, sink: Sink) -> Channel:
-        """Open a channel whose messages go to a sink.
+        """Open a channel that delivers messages to a sink.
 
         Raises:
-            FairlaneError: it was refused.
+            FairlaneError: the broker refused the request.
         """
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""

@@ -1,4 +1,4 @@
-"""One live connection to a server: joins the socket and the conversation over it."""
+"""One live connection to a server: a socket and the conversation over it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SWEEP_S: Final = 0.5
 T = TypeVar("T")
 
 
-class Link:
-    """One live connection. Frames of one pass of the event loop go in one message."""
+class Connection:
+    """One live connection. Frames of one pass of the event loop are sent as one message."""
 
     def __init__(self, *, frame_bytes_max: int, on_late: OnLate | None = None) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -35,7 +35,7 @@ class Link:
     async def connect(
         self, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext | None, ping_s: float = PING_S
     ) -> None:
-        """Make the connection; it may raise whatever the network raises."""
+        """Connect. Errors of the network are raised as they are."""
         self._socket = await connect(
             url,
             headers=headers,
@@ -58,12 +58,12 @@ class Link:
         trace: TraceContext | None = None,
         at_once: bool = False,
     ) -> None:
-        """Send a request whose answer goes to a reply: together with others of this pass, or at once."""
+        """Send a request and pass its answer to ``reply``. It is sent with others of this pass, or at once."""
         due = self._loop.time() + timeout_s
         frame = _made(lambda: self._conversation.call(verb, request, reply, due=due, trace=trace))
-        if len(frame) > self._frame_bytes_max:  # the server would close the connection, for all who use it
+        if len(frame) > self._frame_bytes_max:  # the server would close the connection, also for all other callers
             most = self._frame_bytes_max
-            reply.set_exception(PayloadTooLarge(f"A request has at most {most} bytes, not {len(frame)}: send less."))
+            reply.set_exception(PayloadTooLarge(f"The request has {len(frame)} bytes; the limit is {most}."))
             return
         if at_once and not self._frames:
             self._frames.append(frame)
@@ -72,14 +72,14 @@ class Link:
             self._put(frame)
 
     def withdraw(self, reply: asyncio.Future[Any]) -> None:
-        """End a lease that no caller waits for any more, or give back what it has leased."""
+        """Withdraw a lease request whose caller is gone, or return the messages that it has leased."""
         leased = reply.result() if reply.done() and not reply.cancelled() and reply.exception() is None else None
         frame = self._conversation.withdraw(reply) if leased is None else self._conversation.give_back(leased)
         if frame is not None:
             self._put(frame)
 
     async def open(self, request: Consume, sink: Sink, *, timeout_s: float) -> int:
-        """Open a channel, and return its number."""
+        """Open a channel and return its number."""
         reply: asyncio.Future[Any] = self._loop.create_future()
         due = self._loop.time() + timeout_s
         number, frame = _made(lambda: self._conversation.open(request, reply, sink, due=due))
@@ -93,7 +93,7 @@ class Link:
         return number
 
     def _abandon(self, channel: int, opened: asyncio.Future[Any], *, timeout_s: float) -> None:
-        """Close a channel that was opened for nobody, if it was."""
+        """Close a channel whose opener was cancelled, if it was opened."""
         if not opened.cancelled() and opened.exception() is None and self.is_live:
             reply: asyncio.Future[Any] = self._loop.create_future()
             reply.add_done_callback(asyncio.Future.exception)
@@ -108,7 +108,7 @@ class Link:
             await reply
 
     async def close(self) -> None:
-        """Send what is left, and say goodbye."""
+        """Send the remaining frames and close the connection."""
         self._flush()
         if self._socket is not None:
             await self._socket.close()
@@ -129,7 +129,7 @@ class Link:
             for frame in self._conversation.receive(message):
                 self._put(frame)
         except msgspec.DecodeError as error:
-            self._lost(f"it sent what this client does not understand: {error}")
+            self._lost(f"the server sent a message that cannot be decoded: {error}")
             if self._socket is not None:
                 self._socket.abort()
 
@@ -148,4 +148,4 @@ def _made(make: Callable[[], T]) -> T:
     try:
         return make()
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgument(f"This can't be sent: {error}.") from error
+        raise InvalidArgument(f"Cannot encode the request: {error}.") from error

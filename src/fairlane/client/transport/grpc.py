@@ -1,4 +1,4 @@
-"""The transport over gRPC: a call for each call, and one of both directions for each stream of deliveries."""
+"""The gRPC transport: a unary call for each verb, and a bidirectional stream for each stream of deliveries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.grpc_messages import answer_of, message_of
-from fairlane.client.transport.key_order import Order
+from fairlane.client.transport.key_order import KeyOrder
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
 from fairlane.errors import (
@@ -37,7 +37,7 @@ from fairlane.wire.frames import Consume
 try:
     import grpc
 except ImportError as error:
-    raise ImportError("gRPC needs grpcio: install fairlane[grpc].") from error
+    raise ImportError("The gRPC transport needs grpcio; install fairlane[grpc].") from error
 
 from google.protobuf.message_factory import GetMessageClass
 
@@ -55,23 +55,23 @@ _METHODS: Final[dict[str, Any]] = {
 }
 _CONSUME: Final = "/fairlane.v1.Broker/Consume"
 _OPENED: Final = "x-correlation-id"
-"""Metadata that comes at the beginning of a stream, and of none that is refused."""
+"""Metadata that the server sends when it opens a stream, but not when it refuses one."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.keepalive_time_ms", 20_000),  # a server that has gone without a word is found out
+    ("grpc.keepalive_time_ms", 20_000),  # detects a server that vanished without closing the connection
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
 
 class GrpcTransport:
-    """Calls over gRPC to a server; see ``Transport``."""
+    """Sends calls over gRPC; see ``Transport``."""
 
     is_cluster = True
-    """Whether there may be other nodes behind the server; it is not told."""
+    """Whether the server may be a node of a cluster. This transport cannot know, so it assumes so."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class GrpcTransport:
         credentials: grpc.ChannelCredentials | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Prepare, without connecting yet.
+        """Create a transport without connecting yet.
 
         Args:
-            address: the server's address such as ``grpc://127.0.0.1:7421``, or with TLS ``grpcs://queue.example:7421``.
-            api_key: who we are.
-            timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
-            credentials: how to verify a server at an address with ``grpcs``, and who we are.
-            frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
+            address: the server's address, such as ``grpc://127.0.0.1:7421``, or with TLS ``grpcs://queue.example:7421``.
+            api_key: the API key.
+            timeout: seconds to wait for an answer, in addition to the time that a call may wait at the server.
+            credentials: the credentials for a ``grpcs`` address.
+            frame_bytes_max: largest request in bytes; at most the server's ``body_bytes_max``.
         """
         self._target, has_tls = _target(address)
         self._credentials = (credentials or grpc.ssl_channel_credentials()) if has_tls else None
@@ -98,16 +98,16 @@ class GrpcTransport:
         self._frame_bytes_max = frame_bytes_max
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._is_closed = False
-        self._order = Order()
+        self._order = KeyOrder()
 
     async def connect(self) -> None:
-        """See whether the server answers, and to us; see ``Transport``."""
+        """Check that the server answers and accepts the API key; see ``Transport``."""
         try:
             await self.call("stats", GetStats(queue=""))
         except (Disconnected, Unauthenticated, Closed):
             raise
         except FairlaneError:
-            pass  # it knows us, and that no queue has this name
+            pass  # the server accepts us; only the queue does not exist
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
         """Return the answer to a request; see ``Transport``."""
@@ -121,7 +121,7 @@ class GrpcTransport:
         data = message_of(verb, request, GetMessageClass(method.input_type)()).SerializeToString()
         if len(data) > self._frame_bytes_max:
             most = self._frame_bytes_max
-            raise PayloadTooLarge(f"A request has at most {most} bytes, not {len(data)}: send less.")
+            raise PayloadTooLarge(f"The request has {len(data)} bytes; the limit is {most}.")
         call: Any = self._connected(self._target).unary_unary(f"/{method.containing_service.full_name}/{method.name}")
         timeout = self._timeout + wait_ms / 1000
         try:
@@ -130,21 +130,21 @@ class GrpcTransport:
             raise _refusal(error, self._target) from error
         except asyncio.CancelledError:
             if self._is_closed:
-                raise Closed("The client was closed meanwhile.") from None
+                raise Closed("The client was closed during the call.") from None
             raise
         message = GetMessageClass(method.output_type)()
         message.ParseFromString(answered)
         return answer_of(verb, message)
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:  # noqa: ARG002
-        """See ``Transport``: a call of its own can't be sent without waiting."""
+        """Return False: a gRPC call cannot be sent without waiting; see ``Transport``."""
         return False
 
     async def open(self, request: Consume, sink: Sink) -> GrpcChannel:
         """Open a channel, in a cluster at the node that owns the queue; see ``Transport``.
 
         Raises:
-            QueueSplit: it has partitions, of each of which there is to be a stream.
+            QueueSplit: the queue has partitions; open a stream for each of them.
         """
         try:
             return await self._open(request, sink, self._target)
@@ -164,23 +164,23 @@ class GrpcTransport:
             async with asyncio.timeout(self._timeout):
                 await call.write(opening.SerializeToString())
                 if _OPENED not in dict(await call.initial_metadata()):
-                    await call.read()  # it raises why it was refused
+                    await call.read()  # raises the reason of the refusal
         except grpc.aio.AioRpcError as error:
             raise _refusal(error, target) from error
         except (asyncio.InvalidStateError, TimeoutError) as error:
             call.cancel()
-            raise Disconnected(f"{target} did not answer in time.") from error
+            raise Disconnected(f"No answer from {target} within {self._timeout:g} s.") from error
         return GrpcChannel(call, sink, target)
 
     async def close(self) -> None:
-        """Let go of the connections; the servers then give back what streams hold."""
+        """Close the connections. The servers then return the messages that streams hold."""
         self._is_closed = True
         for channel in self._channels.values():
             await channel.close()
 
     def _connected(self, target: str) -> grpc.aio.Channel:
         if self._is_closed:
-            raise Closed("The client has been closed.")
+            raise Closed("The client is closed.")
         channel = self._channels.get(target)
         if channel is None:
             if self._credentials is None:
@@ -196,7 +196,7 @@ class GrpcTransport:
 
 
 class GrpcChannel:
-    """A call that brings deliveries; see ``Channel``."""
+    """A gRPC stream of deliveries; see ``Channel``."""
 
     def __init__(self, call: Any, sink: Sink, target: str) -> None:  # noqa: ANN401 - calls of bytes have no type
         self._call = call
@@ -207,14 +207,14 @@ class GrpcChannel:
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def stop(self, unseen: Sequence[Delivery]) -> None:
-        """Close it; see ``Channel``."""
+        """Close the channel; see ``Channel``."""
         if self._is_stopping or self._call.done():
             return
         self._is_stopping = True
         request = broker_pb2.ConsumeRequest()
         request.stop.received = self._received
         request.stop.unseen.extend([delivery.id for delivery in unseen])
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # then all of it is given back already
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the server has already taken them back
             await self._call.write(request.SerializeToString())
             await self._call.done_writing()
         await self._reading
@@ -233,7 +233,7 @@ class GrpcChannel:
 
     def _take(self, response: broker_pb2.ConsumeResponse) -> None:
         if self._is_stopping:
-            return  # the server gives back what it sent after a stop
+            return  # the server takes back what it sent after a stop
         if response.deliveries:
             deliveries = msgspec.convert(told(response)["deliveries"], list[Delivery])
             self._received += len(deliveries)
@@ -242,30 +242,30 @@ class GrpcChannel:
             self._sink.ended(_error_of(response.ended))
 
 
-def _checked(request: Shape, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+def _checked(request: Shape, message: Any) -> None:  # noqa: ANN401 - message classes are created at run time
     try:
         write(request, message)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"This can't be sent: {error}.") from error
+        raise InvalidArgument(f"Cannot encode the request: {error}.") from error
 
 
 def _refusal(error: grpc.aio.AioRpcError, target: str) -> FairlaneError:
-    told_bin = dict(error.trailing_metadata() or ()).get("fairlane-error-bin")
-    if isinstance(told_bin, bytes):
-        refusal = _error_of(types_pb2.Error.FromString(told_bin))
+    error_bytes = dict(error.trailing_metadata() or ()).get("fairlane-error-bin")
+    if isinstance(error_bytes, bytes):
+        refusal = _error_of(types_pb2.Error.FromString(error_bytes))
         return Disconnected(refusal.cause) if isinstance(refusal, Closed) else refusal
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        return RouteNotFound(f"{target} knows no such method: {error.details()}")
+        return RouteNotFound(f"{target} has no such method: {error.details()}")
     if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return PayloadTooLarge(f"{target} refused the size of the request: {error.details()}")
-    return Disconnected(f"{target} did not answer: {error.details()}.")
+        return PayloadTooLarge(f"{target} refused the request because of its size: {error.details()}")
+    return Disconnected(f"No answer from {target}: {error.details()}.")
 
 
 def _of_each(queue: str, error: QueueSplit) -> QueueSplit:
     first = partition_name(queue, 0)
     return QueueSplit(
-        f"A stream over gRPC is one of one partition, and {queue!r} is split: open one for each, beginning with"
-        f" {first!r}, or use the address of the WebSocket, over which one stream takes all.",
+        f"Queue {queue!r} is split, and a gRPC stream reads one partition: open one for each, starting with {first!r}, "
+        "or use the WebSocket transport, where one stream reads all of them.",
         partitions=error.partitions,
         made=error.made,
         by_message=error.by_message,
@@ -279,5 +279,5 @@ def _error_of(message: types_pb2.Error) -> FairlaneError:
 def _target(address: str) -> tuple[str, bool]:
     parts = urlsplit(address)
     if parts.scheme not in _SCHEMES or not parts.netloc or parts.path.strip("/"):
-        raise InvalidArgument(f"A server's address is such as grpc://127.0.0.1:7421, not {address!r}.")
+        raise InvalidArgument(f"Invalid server address {address!r}; expected a URL such as grpc://127.0.0.1:7421.")
     return parts.netloc, _SCHEMES[parts.scheme]

@@ -1,4 +1,4 @@
-"""The requests and answers of verbs as messages of protobuf, where they are not the same by their names alone."""
+"""Requests and answers of verbs as protobuf messages, including those whose fields differ from the verb's."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _DEFAULT = QueuePolicy()
 
 
 def message_of(verb: str, request: Shape, message: M) -> M:
-    """Set in the message of a method what a request says, and return it.
+    """Write a request into the protobuf message of its method, and return the message.
 
     Raises:
-        InvalidArgument: it can't be said in protobuf, because it has a wrong type or an unknown name.
+        InvalidArgument: a value has a type or a name that the message does not have.
     """
     try:
         _write(request, message)
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgument(f"The request of {verb} can't be sent: {error}.") from error
+        raise InvalidArgument(f"Invalid {verb} request: {error}.") from error
     return message
 
 
-def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - messages are made at run time
+def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - message classes are created at run time
     if isinstance(request, Forward):
         message.queue = request.queue
         write(request.receipt, message.receipt)
@@ -55,12 +55,12 @@ def _write(request: Shape, message: Any) -> None:  # noqa: ANN401 - messages are
         write(request, message)
 
 
-def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: ANN401 - messages are made at run time
-    """Set what is to change; what is to have its default again is said by name, since nothing empty can be said."""
+def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: ANN401 - message classes are created at run time
+    """Write changed fields. Fields that get their default back are listed by name, since protobuf has no unset."""
     fields = message.policy.DESCRIPTOR.fields_by_name
     for name, value in changes.items():
         if name not in fields:
-            raise ValueError(f"a policy has no field {name!r:.100}")
+            raise ValueError(f"unknown policy field {name!r:.100}")
         if value == getattr(_DEFAULT, name) and type(value) is type(getattr(_DEFAULT, name)):
             message.reset.append(name)
         else:
@@ -68,7 +68,7 @@ def _write_changes(changes: Mapping[str, Any], message: Any) -> None:  # noqa: A
 
 
 def answer_of(verb: str, message: Message) -> Any:  # noqa: ANN401 - depends on the verb
-    """Return the answer that the message of a method holds."""
+    """Return the answer that a protobuf message contains."""
     fields = told(message)
     if verb == "try_hook":
         fields["answer"] = _tagged("on_enqueue", fields) or _tagged("on_failure", fields)
@@ -89,5 +89,5 @@ def _tagged(hook: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_body(view: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as an observer sees it: without its body it has no headers, rather than none of them."""
+    """Return the fields of a message view. Without a body its headers are unknown (None), not empty."""
     return view if view["payload"] is not None else view | {"headers": None}

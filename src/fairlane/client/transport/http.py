@@ -1,6 +1,6 @@
-"""The transport over plain HTTP: a request for each call, for networks that let no WebSocket through.
+"""The HTTP transport: one request for each call, for networks that block WebSockets.
 
-It costs several times as much as a WebSocket, and a stream of deliveries is one of long polls (see ``polling``).
+It costs several times as much as a WebSocket. Streams of deliveries use long polling (see ``polling``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
-from fairlane.client.transport.key_order import Order
+from fairlane.client.transport.key_order import KeyOrder
 from fairlane.client.transport.polling import PollingChannel
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX
@@ -43,23 +43,23 @@ from fairlane.wire.frames import Consume
 try:
     import httpx
 except ImportError as error:
-    raise ImportError("Plain HTTP needs httpx: install fairlane[http].") from error
+    raise ImportError("The HTTP transport needs httpx; install fairlane[http].") from error
 
 POLL_MS: Final = 1_000
 _KIND: Final = "application/msgpack"
 _SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 _REFUSALS: Final[dict[int, type[FairlaneError]]] = {401: Unauthenticated, 403: Forbidden, 413: PayloadTooLarge}
-"""What a status means that comes without an error of ours, from somebody in between."""
+"""Errors for statuses without a Fairlane error in the body, which come from a proxy."""
 _encode = msgspec.msgpack.Encoder().encode
 _error = msgspec.msgpack.Decoder(ErrorAnswer).decode
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
 
 
 class HttpTransport:
-    """Calls as requests over HTTP to a server; see ``Transport``."""
+    """Sends each call as an HTTP request; see ``Transport``."""
 
     is_cluster = True
-    """Whether there may be other nodes behind the server; it is not told."""
+    """Whether the server may be a node of a cluster. This transport cannot know, so it assumes so."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class HttpTransport:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         poll_ms: int = POLL_MS,
     ) -> None:
-        """Prepare, without connecting yet. Arguments are those of ``AsyncClient``.
+        """Create a transport without connecting yet.
 
         Args:
-            url: the server's address such as ``https://queue.example``.
-            api_key: who we are.
-            timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
-            retries: how long a stream goes on asking a server that does not answer.
-            tls: how to verify a server at an address with ``https``, and who we are.
-            frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
-            poll_ms: how long a stream's question for messages waits at the server. It ends when the first comes, so
-                this is only how often one asks in vain, and how long leaving a stream may take.
+            url: the server's address, such as ``https://queue.example``.
+            api_key: the API key.
+            timeout: seconds to wait for an answer, in addition to the time that a call may wait at the server.
+            retries: how long a stream retries when the server does not answer.
+            tls: the TLS context for an ``https`` address, with a client certificate if the server requires one.
+            frame_bytes_max: largest request in bytes; at most the server's ``body_bytes_max``.
+            poll_ms: how long a poll of a stream waits at the server. It ends with the first message, so this sets only
+                how often an idle stream polls, and how long closing one may take.
         """
         self._url = _base_url(url)
         self._headers = {"content-type": _KIND, "accept": _KIND}
@@ -95,14 +95,14 @@ class HttpTransport:
         self._poll_ms = poll_ms
         self._http: httpx.AsyncClient | None = None
         self._is_closed = False
-        self._order = Order()
+        self._order = KeyOrder()
         self._channels: set[PollingChannel] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._server_ahead_s = 0.0
 
     async def connect(self) -> None:
-        """See whether the server answers, and to us; see ``Transport``."""
-        with suppress(RouteNotFound):  # it knows us, and that there is nothing at this path
+        """Check that the server answers and accepts the API key; see ``Transport``."""
+        with suppress(RouteNotFound):  # the server accepts us; only the path does not exist
             await self._send("GET", "/v1", b"", 0)
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
@@ -116,7 +116,7 @@ class HttpTransport:
         return answer
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:  # noqa: ARG002
-        """See ``Transport``: a request of its own can't be sent without waiting."""
+        """Return False: an HTTP request cannot be sent without waiting; see ``Transport``."""
         return False
 
     async def open(self, request: Consume, sink: Sink) -> PollingChannel:
@@ -129,7 +129,7 @@ class HttpTransport:
         return channel
 
     async def close(self) -> None:
-        """Give back what streams hold, and let go of all connections."""
+        """Return the messages that streams hold, and close all connections."""
         for channel in list(self._channels):
             await channel.stop(())
         self._is_closed = True
@@ -139,7 +139,7 @@ class HttpTransport:
         if self._http is not None:
             await self._http.aclose()
 
-    # ---------------------------------------------------------------------------------------------------------- asking
+    # -------------------------------------------------------------------------------------------------------- requests
 
     async def _ask_for(self, verb: str, request: Shape, wait_ms: int) -> Any:  # noqa: ANN401 - depends on the verb
         return await self.call(verb, request, wait_ms=wait_ms)
@@ -148,14 +148,14 @@ class HttpTransport:
         try:
             body = _encode(request)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgument(f"This can't be sent: {error}.") from error
+            raise InvalidArgument(f"Cannot encode the request: {error}.") from error
         if len(body) > self._frame_bytes_max:
             most = self._frame_bytes_max
-            raise PayloadTooLarge(f"A request has at most {most} bytes, not {len(body)}: send less.")
+            raise PayloadTooLarge(f"The request has {len(body)} bytes; the limit is {most}.")
         return _ANSWERS[verb](await self._send("POST", f"/v1/{VERBS[verb].path}", body, wait_ms))
 
     async def _lease(self, request: Lease) -> LeasedMessages:
-        """Lease messages. What comes when nobody waits any more goes back, as if it had never been leased."""
+        """Lease messages. If the caller is cancelled, messages that arrive later are returned."""
         asking = asyncio.ensure_future(self._ask("lease", request, request.wait_ms))
         try:
             leased: LeasedMessages = await asyncio.shield(asking)
@@ -171,14 +171,14 @@ class HttpTransport:
             if receipts:
                 await self._ask("nack", Nack(queue=queue, receipts=receipts, intent="defer"), 0)
 
-    def _keep(self, giving: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(giving)
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
     async def _send(self, method: str, path: str, body: bytes, wait_ms: int) -> bytes:
         if self._is_closed:
-            raise Closed("The client has been closed.")
+            raise Closed("The client is closed.")
         if self._http is None:
             verify = self._tls if self._tls is not None else self._url.startswith("https:")
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -191,14 +191,14 @@ class HttpTransport:
                     method, self._url + path, content=body, headers=headers, timeout=None
                 )
         except (httpx.HTTPError, OSError, TimeoutError) as error:
-            raise Disconnected(f"{self._url} did not answer: {error or 'it took too long'}.") from error
+            raise Disconnected(f"No answer from {self._url}: {error or 'timed out'}.") from error
         self._note_time(response.headers.get("date"))
         if response.status_code != httpx.codes.OK:
             raise _refusal(response)
         return response.content
 
     def _note_time(self, date: str | None) -> None:
-        """Note how far the server's clock is ahead of the loop's; its dates are cut to seconds, so not too far."""
+        """Note how far the server's clock is ahead of the loop's. Dates are cut to seconds, so this errs low."""
         if date is not None:
             with suppress(ValueError):
                 self._server_ahead_s = parsedate_to_datetime(date).timestamp() - asyncio.get_running_loop().time()
@@ -221,6 +221,6 @@ def _base_url(url: str) -> str:
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.netloc:
         raise InvalidArgument(
-            f"A server's address is such as http://127.0.0.1:7420 or https://queue.example, not {url!r}."
+            f"Invalid server address {url!r}; expected a URL such as http://127.0.0.1:7420 or https://queue.example."
         )
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))

@@ -1,7 +1,7 @@
-"""Keeps messages in order where requests may overtake each other.
+"""Keeps the order of messages where requests can overtake each other.
 
-Messages of one fairness key are enqueued in the order in which they were sent. On one WebSocket that is a matter of
-course; requests that travel on their own wait here for those before them which have a key in common with them.
+Messages of one fairness key are enqueued in the order in which they were sent. One WebSocket guarantees that. Separate
+HTTP or gRPC requests do not, so each waits here for earlier requests that share a fairness key with it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fairlane.model.message import Key
 from fairlane.verbs.messages import Enqueue
 
 
-class Order:
-    """Whose turn it is to be enqueued."""
+class KeyOrder:
+    """Serializes enqueue requests that share a fairness key."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, Key | None], asyncio.Future[None]] = {}
 
     @asynccontextmanager
     async def turn(self, request: Enqueue) -> AsyncIterator[None]:
-        """Wait for the requests before this one, and let those behind it wait."""
+        """Wait for earlier requests with a common key, and hold back later ones inside the block."""
         lanes = {(request.queue, message.fairness_key) for message in request.messages}
         before = {self._last[lane] for lane in lanes if lane in self._last}
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
-"""A stream of deliveries by asking again and again, where a connection can't carry one.
+"""A stream of deliveries by long polling, for connections that cannot push messages.
 
-The server knows nothing of such a stream, so what it would do is done here: there is credit as long as fewer messages
-than that are held, and at the end what was not settled is given back. Only what a client's death leaves behind differs:
-it comes back when its leases end, not at once.
+The server does not know of such a stream, so the client does the server's part: it counts the messages that are held
+against the credit, and returns unsettled messages at the end. One difference remains: if the client dies, its messages
+return when their leases end, not at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from fairlane.client.retrying import Retries, is_passing, pause_s
+from fairlane.client.retries import Retries, is_passing, pause_s
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt
@@ -22,18 +22,18 @@ from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
 
 Ask: TypeAlias = Callable[[str, Shape, int], Awaitable[Any]]
-"""Asks a verb with a request that may wait so many milliseconds."""
+"""Calls a verb with a request and the milliseconds that it may wait at the server."""
 _LOST: Final = frozenset(("lease_mismatch", "message_not_found"))
-"""Errors of items that are not leased to us any more."""
+"""Codes of errors which mean that the lease is lost."""
 
 
 class PollingChannel:
-    """One stream of deliveries; see ``Channel``."""
+    """A stream of deliveries by long polling; see ``Channel``."""
 
     def __init__(
         self, request: Consume, sink: Sink, *, ask: Ask, lasts_s: Callable[[int], float], poll_ms: int, retries: Retries
     ) -> None:
-        """Prepare. ``lasts_s`` tells how long it is until an instant of the server's clock."""
+        """Create a channel. ``lasts_s`` returns the seconds until an instant of the server's clock."""
         self._request = request
         self._sink = sink
         self._ask = ask
@@ -48,28 +48,28 @@ class PollingChannel:
         self._polling: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Take what is there, and go on asking.
+        """Lease the available messages, and start polling for more.
 
         Raises:
-            FairlaneError: it was refused.
+            FairlaneError: the broker refused the request.
         """
         leased = await self._lease(self._request.credit, 0)
         self._take(leased)
         self._polling = self._loop.create_task(self._poll())
 
     async def stop(self, unseen: Sequence[Delivery]) -> None:
-        """Close it, as soon as the server has answered; see ``Channel``."""
+        """Close the channel once the pending poll is answered; see ``Channel``."""
         if self._polling is None or self._is_stopping:
             return
         self._is_stopping = True
         self._changed.set()
         await asyncio.shield(self._polling)
         unseen = (*unseen, *self._late)
-        with suppress(FairlaneError):  # the queue or the server may be gone
-            await self._give_back(((each.id, each.token) for each in unseen), "defer", "")
-            await self._give_back(list(self._held), "failure", "The stream was closed before the message was settled.")
+        with suppress(FairlaneError):  # the queue or the server may no longer exist
+            await self._return(((each.id, each.token) for each in unseen), "defer", "")
+            await self._return(list(self._held), "failure", "The stream was closed before the message was settled.")
 
-    async def _give_back(self, held: Iterable[tuple[str, int]], intent: NackIntent, error: str) -> None:
+    async def _return(self, held: Iterable[tuple[str, int]], intent: NackIntent, error: str) -> None:
         receipts = [Receipt(id=message_id, token=token) for message_id, token in held]
         if receipts:
             request = Nack(queue=self._request.queue, receipts=receipts, intent=intent, error=error)
@@ -80,12 +80,12 @@ class PollingChannel:
     async def _poll(self) -> None:
         waits_s, until = self._retries.waits_s(), None
         while not self._is_stopping:
-            room = self._room()
-            if not room:
+            free = self._free_credit()
+            if not free:
                 await self._until_changed(min(self._held.values()) - self._loop.time())
                 continue
             try:
-                self._take(await self._lease(room, self._poll_ms))
+                self._take(await self._lease(free, self._poll_ms))
             except FairlaneError as error:
                 until = until if until is not None else self._loop.time() + self._retries.patience_s
                 if not is_passing(error) or self._loop.time() > until:
@@ -101,10 +101,10 @@ class PollingChannel:
             async with asyncio.timeout(max(most_s, 0)):
                 await self._changed.wait()
 
-    def _room(self) -> int:
+    def _free_credit(self) -> int:
         now = self._loop.time()
-        for over in [held for held, until in self._held.items() if until <= now]:
-            del self._held[over]
+        for expired in [held for held, until in self._held.items() if until <= now]:
+            del self._held[expired]
         return self._request.credit - len(self._held)
 
     async def _lease(self, count: int, wait_ms: int) -> list[Delivery]:
@@ -132,18 +132,18 @@ class PollingChannel:
     # -------------------------------------------------------------------------------------------------------- settling
 
     def notice(self, request: Shape, answer: Any) -> None:  # noqa: ANN401 - depends on the request
-        """Learn what came of a request of the same client: what it settled is not held any more."""
+        """Note the outcome of a request of the same client: messages that it settled are no longer held."""
         if isinstance(request, Forward):
             self._settled(request.receipt)
         elif isinstance(request, (Ack, Nack, Extend)):
             for receipt, result in zip(request.receipts, answer.results, strict=True):
-                self._notice_one(receipt, result, is_extended=isinstance(request, Extend))
+                self._notice_one(receipt, result, is_extension=isinstance(request, Extend))
 
-    def _notice_one(self, receipt: Receipt, result: Result, *, is_extended: bool) -> None:
+    def _notice_one(self, receipt: Receipt, result: Result, *, is_extension: bool) -> None:
         if result.error is not None:
             if result.error.code in _LOST:
                 self._settled(receipt)
-        elif not is_extended:
+        elif not is_extension:
             self._settled(receipt)
         elif result.expires_ms is not None and (receipt.id, receipt.token) in self._held:
             self._held[receipt.id, receipt.token] = self._loop.time() + self._lasts_s(result.expires_ms)

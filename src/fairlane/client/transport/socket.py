@@ -1,8 +1,8 @@
-"""One WebSocket on an event loop: messages in and out by plain calls, without a task or a queue between.
+"""One WebSocket on an event loop, with plain calls instead of tasks and queues.
 
-Whatever is received is handed on in the same call that read it, and what is sent is written at once, which is what a
-call that waits for its answer needs. Plain messages are cut and made by ``wire.framing``; handshake, pings and closing
-are left to ``websockets``, in its form without I/O.
+Received messages are passed on in the call that read them, and sent messages are written at once. That keeps the
+latency of a single call low. ``wire.framing`` parses and builds plain messages; the sans-I/O protocol of ``websockets``
+handles the handshake, pings and closing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 
 class Socket(asyncio.Protocol):
-    """A connection. ``on_message`` gets each message, ``on_lost`` is told once that there is no more."""
+    """A WebSocket connection. It calls ``on_message`` with each message, and ``on_lost`` once when it has ended."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Socket(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
-        self._cutter = FrameCutter(is_masked=False, size_max=None, on_message=on_message, on_other=self._receive)
-        self._greeting = bytearray()
-        self._take_in: Callable[[bytes], None] = self._greet
-        self._is_heard = True
+        self._parser = FrameCutter(is_masked=False, size_max=None, on_message=on_message, on_other=self._receive)
+        self._handshake = bytearray()
+        self._process: Callable[[bytes], None] = self._receive_handshake
+        self._has_received = True
         self._is_paused = False
         self._later: list[bytes] = []
         self._ping: asyncio.TimerHandle | None = None
@@ -62,9 +62,9 @@ class Socket(asyncio.Protocol):
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def send(self, message: bytes) -> None:
-        """Send a message, as soon as the network takes it."""
+        """Send a message, or keep it until the network accepts more data."""
         if self._protocol.state is not State.OPEN:
-            return  # who waits for an answer is told by on_lost
+            return  # on_lost ends the calls that wait for an answer
         if self._is_paused:
             self._later.append(message)
             return
@@ -72,7 +72,7 @@ class Socket(asyncio.Protocol):
             self._transport.write(masked_frame_of(message, os.urandom(MASK_BYTES)))
 
     async def close(self) -> None:
-        """Say goodbye, and wait a little for the other side to do so."""
+        """Send a close frame and wait a few seconds for the server's."""
         self.resume_writing()
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
@@ -84,14 +84,14 @@ class Socket(asyncio.Protocol):
         await asyncio.shield(self.lost)
 
     def abort(self) -> None:
-        """Let go at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    # ------------------------------------------------------------------------------------------- what asyncio calls
+    # ------------------------------------------------------------------------------------------- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
+        """Start the handshake."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(_BUFFER_BYTES_MAX)
         request = self._protocol.connect()
@@ -100,24 +100,24 @@ class Socket(asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came."""
-        self._is_heard = True
-        self._take_in(data)
+        """Process received bytes."""
+        self._has_received = True
+        self._process(data)
 
-    def _greet(self, data: bytes) -> None:
-        """Take in the answer to the handshake; what comes behind its head may be messages already."""
-        self._greeting += data
-        end = self._greeting.find(_HEAD_END) + len(_HEAD_END)
-        if end < len(_HEAD_END) and len(self._greeting) < _HEAD_BYTES_MAX:
+    def _receive_handshake(self, data: bytes) -> None:
+        """Process the answer to the handshake. Bytes after its header may already be messages."""
+        self._handshake += data
+        end = self._handshake.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) and len(self._handshake) < _HEAD_BYTES_MAX:
             return
-        head, rest = bytes(self._greeting[:end]), bytes(self._greeting[end:])
-        self._greeting.clear()
+        head, rest = bytes(self._handshake[:end]), bytes(self._handshake[end:])
+        self._handshake.clear()
         self._receive(head)
-        self._take_in = self._cutter.receive if self._protocol.state is State.OPEN else self._receive
-        self._take_in(rest)
+        self._process = self._parser.receive if self._protocol.state is State.OPEN else self._receive
+        self._process(rest)
 
     def _receive(self, data: bytes) -> None:
-        """Take in what is no plain message."""
+        """Process bytes that are not plain messages."""
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
@@ -127,34 +127,34 @@ class Socket(asyncio.Protocol):
         self._write()
 
     def eof_received(self) -> None:
-        """Let the transport close."""
+        """Process the end of the stream; the transport closes by itself."""
         self._protocol.receive_eof()
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell everybody."""
+        """Report the end of the connection."""
         self._protocol.receive_eof()
         if self._ping is not None:
             self._ping.cancel()
         if not self.opened.done():
-            cause = self._protocol.handshake_exc or error or ConnectionResetError("it was closed in the handshake")
+            cause = self._protocol.handshake_exc or error or ConnectionResetError("closed during the handshake")
             self.opened.set_exception(cause)
         else:
             self._on_lost(str(error or self._protocol.close_exc))
         self.lost.set_result(None)
 
     def pause_writing(self) -> None:
-        """Keep what is to be sent."""
+        """Keep messages until the network accepts more data."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Send what was kept."""
+        """Send the messages that were kept."""
         self._is_paused = False
         later, self._later = self._later, []
         for message in later:
             self.send(message)
 
-    # ----------------------------------------------------------------------------------------------------- the inside
+    # ------------------------------------------------------------------------------------------------------ internals
 
     def _answered(self) -> None:
         if self._protocol.state is State.OPEN and not self.opened.done():
@@ -172,10 +172,10 @@ class Socket(asyncio.Protocol):
                 self._on_message(b"".join(parts))
 
     def _on_ping(self) -> None:
-        if not self._is_heard:
+        if not self._has_received:
             self.abort()
             return
-        self._is_heard = False
+        self._has_received = False
         with suppress(WebSocketException):
             self._protocol.send_ping(b"")
             self._write()
@@ -202,10 +202,10 @@ async def connect(
     on_lost: Callable[[str], None],
     ping_s: float = PING_S,
 ) -> Socket:
-    """Return a socket to an address, after its handshake. One that is silent for two pings is lost.
+    """Return a connected socket, after the handshake. A server that is silent for two pings counts as lost.
 
     Raises:
-        OSError, WebSocketException: there is nobody who answers, or not as it should.
+        OSError, WebSocketException: no server answers, or the handshake fails.
     """
     uri = parse_uri(url)
     protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)

@@ -77,7 +77,7 @@ _APPLIERS: dict[type[AnyRecord], Callable[[Ledger, Any, int], list[Message]]] = 
 
 
 def apply(ledger: Ledger, record: AnyRecord, at_ms: int) -> list[Message]:
-    """Let a record be true, and return the messages it speaks of."""
+    """Apply a record to the ledger, and return the messages it is about."""
     spoken_of = _APPLIERS[type(record)](ledger, record, at_ms)
     ledger.next_sequence = record.sequence + record.count
     ledger.at_ms = at_ms

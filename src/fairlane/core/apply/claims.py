@@ -7,7 +7,7 @@ from fairlane.journal.records import ClaimsEnded, ConsumerImage, ConsumerRemoved
 
 
 def consumer_set(ledger: Ledger, record: ConsumerSet, at_ms: int) -> list[Message]:
-    """Let a consumer be registered, in a new epoch."""
+    """Register a consumer, in a new epoch."""
     consumers = ledger.queues[record.queue].consumers
     consumer = consumers.get(record.name)
     if consumer is None:
@@ -17,20 +17,20 @@ def consumer_set(ledger: Ledger, record: ConsumerSet, at_ms: int) -> list[Messag
 
 
 def consumer_removed(ledger: Ledger, record: ConsumerRemoved, _at_ms: int) -> list[Message]:
-    """Let a consumer be forgotten."""
+    """Forget a registered consumer."""
     del ledger.queues[record.queue].consumers[record.name]
     return []
 
 
 def claims_ended(ledger: Ledger, record: ClaimsEnded, at_ms: int) -> list[Message]:
-    """Let the claims of a consumer be over."""
+    """End the claims of a consumer."""
     consumer = ledger.queues[record.queue].consumers[record.name]
     consumer.done, consumer.heard_ms, consumer.claim = record.through, at_ms, None
     return []
 
 
 def enter_claim(queue: Queue, record: Leased, number: int, messages: list[Message], at_ms: int) -> None:
-    """Let messages that have been leased be the open claim of their owner."""
+    """Make messages that have just been leased the open claim of their owner."""
     consumer = queue.consumers[record.owner or ""]
     consumer.claim = OpenClaim(number, record.sequence, record.numbers)
     consumer.claimed, consumer.heard_ms = number, at_ms
@@ -38,7 +38,7 @@ def enter_claim(queue: Queue, record: Leased, number: int, messages: list[Messag
 
 
 def revive_consumer(queue: Queue, image: ConsumerImage) -> None:
-    """Let a consumer be as it was when recovery begins."""
+    """Restore a consumer from a baseline, where recovery begins."""
     consumer = queue.consumers[image.name] = RegisteredConsumer(image.name)
     consumer.epoch, consumer.claimed, consumer.done = image.epoch, image.claimed, image.done
     consumer.heard_ms, consumer.idle_ms = image.heard_ms, image.idle_ms

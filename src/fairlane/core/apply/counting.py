@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlane.core.ledger import KeyTally, Ledger, Message, Queue
+from fairlane.core.ledger import KeyUsage, Ledger, Message, Queue
 from fairlane.journal.records import OfMessages
 
 
@@ -37,7 +37,7 @@ def tally_in(queue: Queue, message: Message) -> None:
     if queue.tallies is not None:
         tally = queue.tallies.get(message.key)
         if tally is None:
-            tally = queue.tallies[message.key] = KeyTally()
+            tally = queue.tallies[message.key] = KeyUsage()
         tally.messages += 1
         tally.size += message.size
 

@@ -22,7 +22,7 @@ from fairlane.journal.records import (
 
 
 def reader_set(ledger: Ledger, record: ReaderSet, _at_ms: int) -> list[Message]:
-    """Let a reader be so far, or be gone."""
+    """Move a reader to a position, or remove it."""
     if record.position is None:
         ledger.readers.pop(record.name, None)
     else:
@@ -31,12 +31,12 @@ def reader_set(ledger: Ledger, record: ReaderSet, _at_ms: int) -> list[Message]:
 
 
 def opened(_ledger: Ledger, _record: Opened, _at_ms: int) -> list[Message]:
-    """Change nothing: only the schedule began anew."""
+    """Change nothing: only the schedule started over."""
     return []
 
 
 def sealed(ledger: Ledger, record: Sealed, _at_ms: int) -> list[Message]:
-    """Let a segment be complete."""
+    """Seal the present segment, and begin the next."""
     ledger.segments.append(SegmentImage(record.first, record.sequence, record.first_ms, record.last_ms, record.size))
     ledger.segment_first = record.sequence
     ledger.segment_first_ms = record.last_ms
@@ -44,7 +44,7 @@ def sealed(ledger: Ledger, record: Sealed, _at_ms: int) -> list[Message]:
 
 
 def trimmed(ledger: Ledger, record: Trimmed, _at_ms: int) -> list[Message]:
-    """Let the beginning of the journal be gone."""
+    """Forget the trimmed beginning of the journal."""
     ledger.trimmed = max(ledger.trimmed, record.to)
     while ledger.segments and ledger.segments[0].end <= ledger.trimmed:
         ledger.segments.popleft()
@@ -52,7 +52,7 @@ def trimmed(ledger: Ledger, record: Trimmed, _at_ms: int) -> list[Message]:
 
 
 def carried(ledger: Ledger, record: Carried, _at_ms: int) -> list[Message]:
-    """Let messages and dedup ids have a later home, or be there again if recovery began after their enqueue."""
+    """Give messages and dedup ids a later home, or restore them if recovery began after their enqueue."""
     _carry_messages(ledger, record)
     _carry_dedups(ledger, record)
     return []
@@ -77,7 +77,7 @@ def _carry_messages(ledger: Ledger, record: Carried) -> None:
 
 
 def _revive(ledger: Ledger, queue: Queue, image: MessageImage) -> None:
-    """Let a message be as it was when it was carried: recovery began after its enqueue."""
+    """Restore a message as it was when it was carried, since recovery began after its enqueue."""
     message = Message(
         image.number,
         queue,
@@ -121,7 +121,7 @@ def _carry_dedups(ledger: Ledger, record: Carried) -> None:
 
 
 def baseline(ledger: Ledger, record: Baseline, _at_ms: int) -> list[Message]:
-    """Let everything besides messages be so, which it is already unless recovery begins here."""
+    """Set everything besides messages. It is so already, unless recovery begins here."""
     for image in record.queues:
         queue = ledger.queues.get(image.name)
         if queue is None:

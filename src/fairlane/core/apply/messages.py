@@ -32,7 +32,7 @@ _NO_THROTTLES: list[tuple[str, ...]] = [()]
 
 
 def enqueued(ledger: Ledger, record: Enqueued, at_ms: int) -> list[Message]:
-    """Let new messages be in their queue."""
+    """Add new messages to their queue."""
     queue = ledger.queues[record.queue]
     homes = ledger.dedup_homes
     if homes and homes[0].until_ms <= at_ms:
@@ -111,7 +111,7 @@ def _remember(ledger: Ledger, queue: Queue, dedup_ids: list[str | None], until_m
 
 
 def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
-    """Let messages be leased."""
+    """Lease messages."""
     messages = known(ledger, record)
     expires_ms, owner = record.expires_ms, record.owner
     for token, message in numbered(record, messages):
@@ -127,7 +127,7 @@ def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
 
 
 def extended(ledger: Ledger, record: Extended, _at_ms: int) -> list[Message]:
-    """Let leases last until another instant."""
+    """Set another end for leases."""
     messages = known(ledger, record)
     for message in messages:
         message.expires_ms = record.expires_ms
@@ -135,12 +135,12 @@ def extended(ledger: Ledger, record: Extended, _at_ms: int) -> list[Message]:
 
 
 def acked(ledger: Ledger, record: Acked, _at_ms: int) -> list[Message]:
-    """Let messages be done."""
+    """Remove acknowledged messages."""
     return take_out(ledger, record)
 
 
 def returned(ledger: Ledger, record: Returned, at_ms: int) -> list[Message]:
-    """Let leased messages wait again."""
+    """Return leased messages to their queue."""
     messages = known(ledger, record)
     position = {number: at for at, number in enumerate(record.numbers)}
     for message in messages:
@@ -175,7 +175,7 @@ def _end_lease(message: Message) -> None:
 
 
 def dead(ledger: Ledger, record: Dead, at_ms: int) -> list[Message]:
-    """Let messages be dead letters."""
+    """Move messages to the dead-letter queue."""
     messages = known(ledger, record)
     dlq = ledger.queues[dlq_of(record.queue)]
     position = {number: at for at, number in enumerate(record.numbers)}
@@ -208,7 +208,7 @@ def _join(message: Message, target: Queue) -> None:
 
 
 def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
-    """Let dead letters wait in their queue again."""
+    """Move dead letters back to the queue they came from, under new terms."""
     messages = known(ledger, record)
     target = ledger.queues[record.target]
     rows = dict(zip(record.numbers, rows_of(record.terms), strict=True))
@@ -231,7 +231,7 @@ def redriven(ledger: Ledger, record: Redriven, at_ms: int) -> list[Message]:
 
 
 def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
-    """Let messages be gone, from their queue and from the store."""
+    """Remove messages from their queue, and their chunks from the store."""
     queue = ledger.queues[record.queue]
     pop = queue.messages.pop
     messages = [message for number in record.numbers if (message := pop(number, None)) is not None]
@@ -260,7 +260,7 @@ def take_out(ledger: Ledger, record: OfMessages) -> list[Message]:
 
 
 def drop_chunk(ledger: Ledger, chunk: ChunkHome) -> None:
-    """Let a chunk be gone whose messages are."""
+    """Drop a chunk whose messages are all gone."""
     if ledger.chunks.pop(chunk.number, None) is not None:
         ledger.dropped.append(chunk.number)
 
@@ -275,7 +275,7 @@ def _drop_state(ledger: Ledger, after: Aftermath) -> None:
 
 
 def state_set(ledger: Ledger, record: StateSet, _at_ms: int) -> list[Message]:
-    """Let a message have workflow state."""
+    """Set the workflow state of a message."""
     message = ledger.find(record.queue, record.number)
     if message is None:
         return []
@@ -286,7 +286,7 @@ def state_set(ledger: Ledger, record: StateSet, _at_ms: int) -> list[Message]:
 
 
 def state_removed(ledger: Ledger, record: StateRemoved, _at_ms: int) -> list[Message]:
-    """Let a message have no workflow state."""
+    """Remove the workflow state of a message."""
     message = ledger.find(record.queue, record.number)
     if message is None or message.after is None:
         return []

@@ -10,7 +10,7 @@ from fairlane.journal.records import ConfigSet, QueuePaused, QueueRemoved, Queue
 
 
 def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
-    """Let a queue be there, with this policy."""
+    """Create a queue, or change its policy."""
     queue = ledger.queues.get(record.queue)
     if queue is None:
         queue = ledger.queues[record.queue] = Queue(record.queue, record.policy, at_ms)
@@ -20,7 +20,7 @@ def queue_set(ledger: Ledger, record: QueueSet, at_ms: int) -> list[Message]:
 
 
 def queue_removed(ledger: Ledger, record: QueueRemoved, _at_ms: int) -> list[Message]:
-    """Let a queue be gone, with everything in it."""
+    """Remove a queue with everything in it."""
     queue = ledger.queues[record.queue]
     everything = Removed(record.sequence, record.queue, list(queue.messages), "purged")
     messages = take_out(ledger, everything)
@@ -44,7 +44,7 @@ def queue_paused(ledger: Ledger, record: QueuePaused, at_ms: int) -> list[Messag
 
 
 def config_set(ledger: Ledger, record: ConfigSet, _at_ms: int) -> list[Message]:
-    """Let a config value be so."""
+    """Set or remove a config value."""
     if record.value is None:
         ledger.config.pop(record.key, None)
     else:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from fairlane.core.apply.counting import tally_in, tally_out
 from fairlane.core.apply.messages import drop_chunk, take_in, take_out
-from fairlane.core.ledger import Ledger, Message, Part, Queue, Sink
+from fairlane.core.ledger import Ledger, Message, Part, Queue, SinkState
 from fairlane.journal.records import Published, Removed, SinkImage, SinkRemoved, SinkSet, Staged
 
 
 def staged(ledger: Ledger, record: Staged, at_ms: int) -> list[Message]:
-    """Let new messages wait for their batch to be published."""
+    """Stage new messages until their batch is published."""
     queue = ledger.queues[record.queue]
     messages = take_in(ledger, queue, record, at_ms, among=queue.staged)
     size = sum(record.sizes)
@@ -36,15 +36,15 @@ def count_staged(ledger: Ledger, queue: Queue, messages: list[Message], size: in
     ledger.messages += len(messages)
 
 
-def _sink(queue: Queue, name: str) -> Sink:
+def _sink(queue: Queue, name: str) -> SinkState:
     sink = queue.sinks.get(name)
     if sink is None:
-        sink = queue.sinks[name] = Sink(name)
+        sink = queue.sinks[name] = SinkState(name)
     return sink
 
 
 def published(ledger: Ledger, record: Published, at_ms: int) -> list[Message]:
-    """Let staged messages be in their queue, as if they had just come."""
+    """Move staged messages to their queue, as if they had just been enqueued."""
     queue = ledger.queues[record.queue]
     pop, waiting, terms = queue.staged.pop, queue.messages, record.terms
     messages: list[Message] = []
@@ -74,7 +74,7 @@ def _set_times(record: Published, messages: list[Message]) -> None:
 
 
 def removed(ledger: Ledger, record: Removed, _at_ms: int) -> list[Message]:
-    """Let messages be gone."""
+    """Remove messages."""
     if record.reason != "unstaged":
         return take_out(ledger, record)
     unstage(ledger, ledger.queues[record.queue], record.numbers)
@@ -82,7 +82,7 @@ def removed(ledger: Ledger, record: Removed, _at_ms: int) -> list[Message]:
 
 
 def unstage(ledger: Ledger, queue: Queue, numbers: Iterable[int]) -> None:
-    """Let staged messages be gone, from their queue and from the store."""
+    """Drop staged messages, and their chunks from the store."""
     pop = queue.staged.pop
     for number in numbers:
         message = pop(number, None)
@@ -98,7 +98,7 @@ def unstage(ledger: Ledger, queue: Queue, numbers: Iterable[int]) -> None:
 
 
 def sink_set(ledger: Ledger, record: SinkSet, at_ms: int) -> list[Message]:
-    """Let a sink have published up to a batch."""
+    """Note up to which batch a sink has published."""
     sink = _sink(ledger.queues[record.queue], record.name)
     sink.batch, sink.messages, sink.heard_ms = record.batch, record.messages, at_ms
     sink.parts = {place: part for place, part in sink.parts.items() if place[0] > record.through}
@@ -106,13 +106,13 @@ def sink_set(ledger: Ledger, record: SinkSet, at_ms: int) -> list[Message]:
 
 
 def sink_removed(ledger: Ledger, record: SinkRemoved, _at_ms: int) -> list[Message]:
-    """Let a sink be forgotten."""
+    """Forget a sink."""
     del ledger.queues[record.queue].sinks[record.name]
     return []
 
 
 def revive_sink(queue: Queue, image: SinkImage) -> None:
-    """Let a sink be as it was when recovery begins."""
+    """Restore a sink from a baseline, where recovery begins."""
     sink = _sink(queue, image.name)
     sink.batch, sink.messages, sink.heard_ms = image.batch, image.messages, image.heard_ms
     for known in image.parts:

@@ -53,13 +53,9 @@ def enqueue(
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
     if ledger.limits_waiting_in(queue):
-        room = Room(ledger, queue, leaving=leaving, coming=coming)
-        refused = refusals(room, messages, terms)
-        if refused:
-            _note_refusals(outcome, rows, refused)
-            kept = [at for at in range(len(rows)) if at not in refused]
-            rows = [rows[at] for at in kept]
-            messages = [messages[at] for at in kept]
+        kept = _within_limits(Room(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
+        if len(kept) < len(rows):
+            rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
             terms = take_rows(terms, kept)
     first = ledger.next_sequence if sequence is None else sequence
     if not rows:
@@ -101,7 +97,7 @@ def _sound(
 
 
 def _are_all_new(dedup_ids: Sequence[str | None], queue: Queue) -> bool:
-    """Tell whether each has an id and none was seen before: found out for all of them at once. False: look at each."""
+    """Return whether each message has an id that was never seen, checked for all at once. If False, check each one."""
     ids = set(dedup_ids)
     return len(ids) == len(dedup_ids) and None not in ids and queue.dedups.keys().isdisjoint(ids)
 
@@ -156,7 +152,7 @@ def _add_ids(record: Enqueued, queue: Queue, messages: Sequence[NewMessage], now
 
 
 def needs_room(ledger: Ledger, queue: Queue, message: NewMessage, now_ms: int) -> bool:
-    """Tell whether a single message is sound, not known already, and not too large for the limits on its own."""
+    """Return whether a single message is valid, not known already, and not too large for the limits on its own."""
     _, rows = _sound(ledger, queue, (message,), NOTHING_GIVEN, now_ms, is_plain=False)
     size = len(message.payload) if rows else 0
     mosts = (queue.policy.waiting_bytes_max, queue.policy.key_waiting_bytes_max, ledger.limits.waiting_bytes_max)
@@ -171,15 +167,25 @@ def refusals(room: Room, messages: Sequence[NewMessage], terms: Terms) -> dict[i
     return {at: refusal for at, refusal in enumerate(tried) if refusal is not None}
 
 
-def _note_refusals(
-    outcome: list[str | int | FairlaneError | None], rows: list[int], refusals: dict[int, FairlaneError]
-) -> None:
-    """Note refusals in the outcome; a message that repeats one of the same batch shares its refusal."""
-    for at, refusal in refusals.items():
+def _within_limits(
+    room: Room,
+    messages: Sequence[NewMessage],
+    terms: Terms,
+    outcome: list[str | int | FairlaneError | None],
+    rows: Sequence[int],
+) -> list[int]:
+    """Return which messages are within the limits, and put a refusal into the outcome for each of the others.
+
+    A message that repeats one of the same batch shares its refusal.
+    """
+    refused = refusals(room, messages, terms)
+    for at, refusal in refused.items():
         outcome[rows[at]] = refusal
-    for row, result in enumerate(outcome):
-        if isinstance(result, int) and isinstance(outcome[result], FairlaneError):
-            outcome[row] = outcome[result]
+    if refused:
+        for row, result in enumerate(outcome):
+            if isinstance(result, int) and isinstance(outcome[result], FairlaneError):
+                outcome[row] = outcome[result]
+    return [at for at in range(len(rows)) if at not in refused]
 
 
 DECIDERS: Final[Deciders] = {Enqueue: enqueue}

@@ -7,7 +7,7 @@ from typing import Final
 from fairlane.core.checks import text_fault, whole_fault
 from fairlane.core.commands import Carry, Given, MoveBase, Open, Seal, Trim
 from fairlane.core.decision import Deciders, Decision, refuse
-from fairlane.core.ledger import Ledger, Message, RegisteredConsumer, Sink
+from fairlane.core.ledger import Ledger, Message, RegisteredConsumer, SinkState
 from fairlane.errors import InvalidArgument, ReaderNotFound
 from fairlane.journal.bodies import CHUNK_COUNT_MAX
 from fairlane.journal.records import (
@@ -51,7 +51,7 @@ def remove_reader(ledger: Ledger, request: RemoveReader, now_ms: int, _given: Gi
 
 
 def opened(ledger: Ledger, command: Open, _now_ms: int, _given: Given) -> Decision[None]:
-    """Note that the schedule begins anew."""
+    """Record that the schedule starts over."""
     return Decision([Opened(ledger.next_sequence, command.built_ms)], None)
 
 
@@ -62,7 +62,7 @@ def seal(ledger: Ledger, command: Seal, now_ms: int, _given: Given) -> Decision[
 
 
 def trim(ledger: Ledger, command: Trim, _now_ms: int, _given: Given) -> Decision[None]:
-    """Let go of the journal before a position."""
+    """Trim the journal before a position."""
     return Decision([Trimmed(ledger.next_sequence, command.to, command.passed)], None)
 
 
@@ -107,7 +107,7 @@ def _consumer_image(consumer: RegisteredConsumer) -> ConsumerImage:
     )
 
 
-def _sink_image(sink: Sink) -> SinkImage:
+def _sink_image(sink: SinkState) -> SinkImage:
     parts = [PartImage(batch, name, list(part.runs), part.size) for (batch, name), part in sink.parts.items()]
     return SinkImage(sink.name, sink.batch, sink.messages, sink.heard_ms, parts)
 

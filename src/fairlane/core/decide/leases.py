@@ -60,7 +60,7 @@ def lease(ledger: Ledger, request: LeasePicked, now_ms: int, _given: Given) -> D
 
 
 def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decision[Results]:
-    """Let leases last so long from now. The outcome has the instant at which each ends, or an error.
+    """Extend leases from now on. The outcome has the instant at which each ends, or an error.
 
     A lease under a claim has no end, and stays as it is.
     """
@@ -85,7 +85,7 @@ def extend(ledger: Ledger, request: Extend, now_ms: int, _given: Given) -> Decis
 def _held(queue: Queue, receipts: Sequence[Receipt], now_ms: int) -> tuple[list[Message], Outcome]:
     """Return the messages whose leases the receipts are the right of, and for each receipt None or an error.
 
-    A receipt that comes twice is good once. A lease ends with the instant it says, whoever looks first.
+    A receipt that comes twice counts once. A lease ends at its instant, whether or not the engine has noticed yet.
     """
     outcome: Outcome = [None] * len(receipts)
     all_held = _all_held(queue, receipts, now_ms)
@@ -265,7 +265,7 @@ def _delay(policy: QueuePolicy, failures: int, request: Nack, answer: FailureAns
 
 
 def backoff_ms(policy: QueuePolicy, failures: int, die: int) -> int:
-    """Return the wait after so many failed attempts, less what the die, from 0 to 999, takes off."""
+    """Return the backoff after a number of failures, less the part that the die, from 0 to 999, takes off."""
     exponent = min(failures - 1, 64)
     whole = min(policy.backoff_ms * policy.backoff_factor**exponent, policy.backoff_max_ms)
     return int(whole * (1 - policy.backoff_jitter * die / 1000))
@@ -297,7 +297,7 @@ def cancel(ledger: Ledger, request: Cancel, _now_ms: int, _given: Given) -> Deci
 
 
 def remove(ledger: Ledger, request: Remove, _now_ms: int, _given: Given) -> Decision[None]:
-    """Let messages be gone that the schedule has put out, or be dead letters if the policy on deadlines says so."""
+    """Remove messages that the schedule has put out, or make them dead letters if ``deadline_action`` says so."""
     policy = ledger.queues[request.queue].policy
     if request.reason == "deadline" and policy.deadline_action == "dlq" and not is_dlq(request.queue):
         return Decision([Dead(ledger.next_sequence, request.queue, request.numbers, "deadline")], None)

@@ -10,11 +10,11 @@ from fairlane.journal.records import Enqueued
 from fairlane.model.message import Key
 
 RETRY_AFTER_MS = 1_000
-"""When to come back to what is full. Nobody knows when a consumer will have made room; this is often enough to ask."""
+"""When to come back to a full queue. When a consumer makes room can't be known; asking once a second is enough."""
 
 
 def fits(count: int, most: int | None) -> bool:
-    """Tell whether so much is within a limit, None being none."""
+    """Return whether an amount is within a limit; None is no limit."""
     return most is None or count <= most
 
 
@@ -38,7 +38,7 @@ class Room:
                 self._add(message.key, -1, -message.size)
 
     def has_for(self, count: int, size: int) -> bool:
-        """Tell whether there certainly is room for so many messages and bytes, whatever their keys."""
+        """Return whether ``count`` messages of ``size`` bytes certainly fit, whatever their keys."""
         queue, policy, ledger, limits = self._queue, self._queue.policy, self._ledger, self._ledger.limits
         return (
             not queue.counts_keys

@@ -1,4 +1,4 @@
-"""Staging and publishing: batches whose messages come in by and by, and are in the queue all at once, and once only.
+"""Staging and publishing: batches whose messages arrive part by part, and enter the queue at once and once only.
 
 A part grows by what is appended to it, and every request says where it begins, so one that is repeated changes nothing.
 A sink remembers the latest batch it has published, so a batch that is published again changes nothing either.
@@ -14,7 +14,7 @@ from fairlane.core.commands import Given, Unstage
 from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import Room
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
-from fairlane.core.ledger import Ledger, Message, Queue, Sink
+from fairlane.core.ledger import Ledger, Message, Queue, SinkState
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
@@ -68,7 +68,7 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     return Decision([record], answer, bodies)
 
 
-def _is_published(sink: Sink | None, batch: int) -> bool:
+def _is_published(sink: SinkState | None, batch: int) -> bool:
     return sink is not None and sink.batch is not None and batch <= sink.batch
 
 
@@ -84,7 +84,7 @@ def _stage_fault(queue: Queue, request: Stage) -> str | None:
     sink = queue.sinks.get(request.sink)
     is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
-        fault = f"Sink {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
+        fault = f"SinkState {sink.name!r} has PARTS_MAX parts, {limits.PARTS_MAX}: publish them first."
     return fault
 
 
@@ -114,13 +114,13 @@ def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
 
 
 def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[staging.Published]:
-    """Let the named parts of a batch be in the queue, and all else staged up to this batch be gone."""
+    """Publish the named parts of a batch, and drop everything else that is staged up to this batch."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
     if (fault := _publish_fault(queue, request)) is not None:
         return refuse(InvalidArgument(fault))
-    sink = queue.sinks.get(request.sink) or Sink(request.sink)
+    sink = queue.sinks.get(request.sink) or SinkState(request.sink)
     if _is_published(sink, request.batch):
         count = sink.messages if request.batch == sink.batch else 0
         return Decision([], staging.Published(count=count, was_published=True))
@@ -155,7 +155,7 @@ def _publish_fault(queue: Queue, request: Publish) -> str | None:
 
 
 def _unstaged(
-    ledger: Ledger, queue: Queue, sink: Sink, *, through: int | None, but: tuple[int, set[str]] = (0, set())
+    ledger: Ledger, queue: Queue, sink: SinkState, *, through: int | None, but: tuple[int, set[str]] = (0, set())
 ) -> list[AnyRecord]:
     """Return the records by which what is staged up to a batch, but for some parts of one, is gone."""
     numbers = [
@@ -194,7 +194,7 @@ def _later(instants_ms: list[int | None], by_ms: list[int]) -> list[int | None]:
 
 
 def unstage(ledger: Ledger, request: Unstage, _now_ms: int, _given: Given) -> Decision[None]:
-    """Let go of what is staged for a sink, which still knows what it has published."""
+    """Drop what is staged for a sink. The sink still knows what it has published."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)
@@ -208,7 +208,7 @@ def unstage(ledger: Ledger, request: Unstage, _now_ms: int, _given: Given) -> De
 
 
 def drop(ledger: Ledger, request: DropSink, _now_ms: int, given: Given) -> Decision[MessageCount]:
-    """Let go of what is staged for a sink, and forget it. The outcome is how many messages were staged."""
+    """Drop what is staged for a sink, and forget the sink. The outcome is the number of messages that were staged."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
         return refuse(queue)

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.handlers.checks import check_taking
-from fairlane.broker.requests import Consumer
+from fairlane.broker.requests import AttachedConsumer
 from fairlane.errors import Closed, FairlaneError, InvalidArgument, QueueNotFound
 from fairlane.model.message import Delivery, Receipt
 from fairlane.server.context import ServerContext
@@ -40,7 +40,7 @@ class Channel:
         self._sent = 0
         self._latest: deque[str] = deque(maxlen=request.credit)  # what is in flight is among these
         self._late: list[str] = []
-        self.consumer = Consumer(
+        self.consumer = AttachedConsumer(
             queue=request.queue,
             credit=request.credit,
             deliver=self._deliver,

@@ -7,9 +7,9 @@ and what monitoring needs: health, metrics and a description of the API.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -50,11 +50,11 @@ async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) ->
         await _call(ENQUEUE, server, exchange, caller)
 
 
-async def _lease(name: str, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
-    request = await exchange.request(Lease, name)
-    if name == "dequeueWithState":
-        request = msgspec.structs.replace(request, with_state=True)
+    request = await exchange.request(Lease, LEASE.name)
+    if fixed:  # by the alias under which it is called
+        request = msgspec.structs.replace(request, **fixed)
     server.limits.check_wait(request)
     is_raw = raw_payload.wants_raw(exchange, request)
     leasing = server.call(request, caller, exchange.context())
@@ -73,12 +73,12 @@ def _routes() -> dict[tuple[str, str], Route]:
     routes: dict[tuple[str, str], Route] = {
         ("POST", f"/v1/{path}"): partial(_call, verb) for path, verb in PATHS.items()
     }
-    routes |= {("POST", f"/v1/{path}"): partial(_lease, "lease") for path in (LEASE.path, *LEASE.aliases)}
+    leases = {LEASE.path: {}, **LEASE.aliases}
+    routes |= {("POST", f"/v1/{path}"): partial(_lease, fixed) for path, fixed in leases.items()}
     return routes | {
         ("POST", f"/v1/{ENQUEUE.path}"): _enqueue,
-        ("POST", "/v1/queue/dequeueWithState"): partial(_lease, "dequeueWithState"),
         ("POST", "/v1/queue/subscribe"): subscription.subscribe,
-        ("POST", "/v1/queue/subscribeWithState"): subscription.subscribe_with_state,
+        ("POST", "/v1/queue/subscribeWithState"): partial(subscription.subscribe, with_state=True),
         ("POST", "/v1/queue/watch"): subscription.watch,
         ("GET", "/v1/queue/watch"): subscription.watch,
         ("GET", "/v1/queues"): pages.queues,

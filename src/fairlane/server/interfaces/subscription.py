@@ -19,15 +19,12 @@ EVENTS = "text/event-stream"
 _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 
-async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
+async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller, *, with_state: bool = False) -> None:
     """Send deliveries as they come, until the caller disconnects; then what it has not acknowledged goes back."""
-    await _subscribe(await exchange.request(Consume, "subscribe"), server, exchange, caller)
-
-
-async def subscribe_with_state(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Send deliveries with the workflow state of each message."""
-    request = await exchange.request(Consume, "subscribeWithState")
-    await _subscribe(msgspec.structs.replace(request, with_state=True), server, exchange, caller)
+    request = await exchange.request(Consume, "subscribe")
+    if with_state:
+        request = msgspec.structs.replace(request, with_state=True)
+    await _subscribe(request, server, exchange, caller)
 
 
 async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
