@@ -63,8 +63,9 @@ def check_messages(messages: Sequence[NewMessage]) -> None:
         InvalidArgument: they are not.
     """
     check_batch(messages)
-    if not all(isinstance(message, NewMessage) for message in messages):
-        raise InvalidArgument("What is enqueued are messages of the type NewMessage.")
+    for message in messages:
+        if not isinstance(message, NewMessage):
+            raise InvalidArgument(f"enqueue_many() takes NewMessage instances, got {type(message).__name__}.")
 
 
 def check_wait(wait_ms: int) -> None:

@@ -88,13 +88,13 @@ class WaitingEnqueues:
         if policy.backpressure in _DROPS and _may_be_full(executor.ledger, queue, request):
             outcome: Results | FairlaneError = _enqueue_dropping(executor, queue, request, given, cycle)
         else:
-            outcome = _execute(executor, request, given, cycle)
+            outcome = cast("Results | FairlaneError", executor.execute(request, cycle, given))
         if isinstance(outcome, FairlaneError):
             cycle.answer(call.reply, outcome)
         elif waits and any(isinstance(result, FULL) for result in outcome):
             self._add(call, given, outcome, cycle)
-        else:
-            cycle.answer(call.reply, _answer(outcome))
+        elif call.reply is not None:
+            cycle.answers.append((call.reply, _answer(outcome)))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
