@@ -17,7 +17,7 @@ from fairlane.server.run import serve
 from fairlane.server.settings import MEMORY, ServerSettings
 
 _HTTP, _GRPC = re.compile(r"listens on http://(\S+)"), re.compile(r"gRPC +(\S+)")
-_LAST = "  keys "
+_LAST = "  auth "
 _PATIENCE_S = 60
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["pytest", "fairlane.server.run", "fairlane.server.interfaces.grpc_server", "uvloop"])

@@ -46,6 +46,6 @@ def test_without_tables_or_days_to_keep_there_is_no_archive(spark: SparkSession,
     """Both are refused before anything is written."""
     with pytest.raises(InvalidArgument, match="fairlane pipeline run"):
         archive(spark, tmp_path / "tables", tmp_path / "archive")
-    with pytest.raises(InvalidArgument, match="At least one day"):
+    with pytest.raises(InvalidArgument, match="keep_days must be at least 1"):
         archive(spark, tmp_path / "tables", tmp_path / "archive", keep_days=0)
     assert not (tmp_path / "archive").exists()

@@ -46,8 +46,9 @@ def in_spark(spark: SparkSession, files: list[Path]) -> set[Attempt]:
 
 def in_numpy(files: list[Path]) -> set[Attempt]:
     """Return the attempts that what-if replays."""
-    table = read_events(files, queues=None)
-    rows = Rows(table.filter(is_of_message(table)), tuple(survey(files)), 0)
+    queues = tuple(survey(files))
+    table = read_events(files, queues=queues)
+    rows = Rows(table.filter(is_of_message(table)), queues, 0)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     return {

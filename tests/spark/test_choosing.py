@@ -44,7 +44,7 @@ def test_a_condition_picks_by_any_column(spark: SparkSession, place: ServerAddre
 @pytest.mark.parametrize("where", ["no_column = 1", "((", "1"])
 def test_what_is_no_condition_is_refused(spark: SparkSession, place: ServerAddress, where: str) -> None:
     """The error says so, and what is wrong with it."""
-    with pytest.raises(InvalidArgument, match="no condition on dead letters"):
+    with pytest.raises(InvalidArgument, match="Invalid condition on dead letters"):
         choose(spark, place, "orders", where)
 
 

@@ -264,7 +264,7 @@ def test_a_node_that_has_answered_is_asked_first() -> None:
     [
         ({"server": "http://a:1,http://b:1"}, "option queue"),
         ({"server": " , ", "queue": "orders"}, "address"),
-        ({"path": "/tmp/x", "queue": "orders"}, "in a path"),  # noqa: S108 - nobody looks there
+        ({"path": "/tmp/x", "queue": "orders"}, "not allowed with path"),  # noqa: S108 - nobody looks there
     ],
 )
 def test_options_of_a_cluster_that_make_no_sense_are_refused(options: dict[str, str], told: str) -> None:

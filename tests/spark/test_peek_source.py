@@ -105,8 +105,8 @@ def test_nothing_to_see_is_an_empty_frame(
     assert look(spark, server, "peek").collect() == []
     with pytest.raises(PySparkException, match="no queue 'ordres'"):
         look(spark, server, "peek", queue="ordres").collect()
-    with pytest.raises(AnalysisException, match="option queue is missing"):
+    with pytest.raises(AnalysisException, match="Option queue is missing"):
         spark.read.format("fairlane").options(kind="peek", server=address(server)).load()
     stream = spark.readStream.format("fairlane").options(kind="peek", server=address(server), queue="orders").load()
-    with pytest.raises(PySparkException, match="there is no stream"):
+    with pytest.raises(PySparkException, match="cannot be streamed"):
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination()

@@ -40,10 +40,10 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     absent = CliRunner().invoke(cli, ["pipeline", "status", "--tables", str(tmp_path / "none")])
     assert (absent.exit_code, "no tables" in absent.stderr) == (1, True)
     embedded = CliRunner().invoke(cli, ["--data", str(tmp_path), "pipeline", "run", "--tables", str(tmp_path)])
-    assert (embedded.exit_code, "through a server" in embedded.stderr) == (1, True)
+    assert (embedded.exit_code, "fairlane serve" in embedded.stderr) == (1, True)
     folders = ["--journal", str(tmp_path), "--tables", str(tmp_path)]
     both = CliRunner().invoke(cli, ["pipeline", "run", "--queue", "orders", *folders])
-    assert (both.exit_code, "has one journal" in both.stderr) == (2, True)
+    assert (both.exit_code, "cannot be combined" in both.stderr) == (2, True)
 
 
 def test_a_manifest_that_can_not_be_read_is_refused(tmp_path: Path) -> None:

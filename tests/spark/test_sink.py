@@ -163,14 +163,14 @@ def test_a_full_queue_slows_the_task(spark: SparkSession, server: ServerProcess,
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ("'x' as payload, 1 as prioritty", "no 'prioritty'.*Did you mean priority"),
-        ("'x' as payload, 'x' as something", "no 'something'.*There is payload"),
+        ("'x' as payload, 1 as prioritty", "column 'prioritty'.*Did you mean priority"),
+        ("'x' as payload, 'x' as something", "column 'something'.*Known columns: payload"),
         ("1 as payload", "payload is binary or string, not int"),
-        ("'x' as body", "no 'body'"),
-        ("'k' as fairness_key", "needs a column payload"),
+        ("'x' as body", "column 'body'"),
+        ("'k' as fairness_key", "Column payload is missing"),
         ("'x' as payload, array(1) as fairness_key", "fairness_key is string or array<string>, not array<int>"),
-        ("'x' as payload, 1 as delay_ms, 2 as due_ms", "not by both"),
-        ("'x' as payload, 'd' as dedup_id", "no 'dedup_id'"),
+        ("'x' as payload, 1 as delay_ms, 2 as due_ms", "exclude each other"),
+        ("'x' as payload, 'd' as dedup_id", "column 'dedup_id'"),
     ],
 )
 def test_frames_that_are_no_messages_are_refused(
@@ -189,9 +189,9 @@ def test_what_a_sink_can_not_do_is_refused(spark: SparkSession, server: ServerPr
         writer.mode("overwrite").save()
     with pytest.raises(PySparkException, match="no queue 'none'"):
         frame.write.format("fairlane").options(server=address(server), queue="none").mode("append").save()
-    with pytest.raises(AnalysisException, match="goes with the option sink"):
+    with pytest.raises(AnalysisException, match="needs the option sink"):
         write(frame, server, batch=3)
     stream = spark.readStream.format("rate").load().selectExpr("cast(value as string) as payload")
     query = stream.writeStream.format("fairlane").options(server=address(server), queue="orders", batch=1)
-    with pytest.raises((AnalysisException, StreamingQueryException), match="numbers of their own"):
+    with pytest.raises((AnalysisException, StreamingQueryException), match="not allowed for streams"):
         query.option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination()

@@ -146,7 +146,7 @@ def test_advice_says_when_nothing_helps(folder: Path) -> None:
 
 def test_advice_about_an_unknown_key_is_refused(folder: Path) -> None:
     """A target for a key of which no message came is refused."""
-    with pytest.raises(CandidateInvalid, match="No message of key 'nobody'"):
+    with pytest.raises(CandidateInvalid, match="no messages of key 'nobody'"):
         advise(Journal(folder), [target_of("wait_p99:nobody<=1s")])
 
 
@@ -186,10 +186,10 @@ def test_the_command_answers_programs(folder: Path) -> None:
 
 
 def test_the_command_checks_the_journalled_order(folder: Path) -> None:
-    """With --reproduce it says that all hand-outs come out in the journalled order."""
+    """With --reproduce it says that all hand-outs were reproduced."""
     result = _call("whatif", "--journal", str(folder), "--reproduce")
     assert result.output.startswith("All ")
-    assert "come out in the journalled order" in result.output
+    assert "were reproduced in the journal's order" in result.output
 
 
 def test_the_command_wants_something_to_try(folder: Path) -> None:

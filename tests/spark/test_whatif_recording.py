@@ -144,13 +144,13 @@ def test_a_queue_made_before_the_journal_is_refused(tmp_path: Path) -> None:
     broker.enqueue("work", b"")
     exported(broker, tmp_path)
     journal_files(tmp_path)[0].unlink()
-    with pytest.raises(JournalIncomplete, match="begins after queue 'work' was made"):
+    with pytest.raises(JournalIncomplete, match="begins after queue 'work' was created"):
         Journal(tmp_path)
 
 
 def test_an_unknown_queue_is_refused(tmp_path: Path) -> None:
     """A queue that the journal says nothing of is refused, with those that it speaks of."""
-    with pytest.raises(QueueNotFound, match=r"'wrok'; it speaks of work\."):
+    with pytest.raises(QueueNotFound, match=r"no queue 'wrok'\. Its queues: work\."):
         Journal(exported(_worked_broker(), tmp_path), queues=["wrok"])
 
 

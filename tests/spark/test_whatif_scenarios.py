@@ -47,16 +47,16 @@ def test_a_candidate_may_be_json_and_repeat_the_policy(tmp_path: Path) -> None:
 
 REFUSED = {
     "unknown field": ("wieghts = {}", "no field 'wieghts'"),
-    "hook": ('on_enqueue = "return {}"', "on_enqueue of queue 'work' can't be tried: it goes by headers"),
-    "retries": ("max_attempts = 1", "what became of each attempt is taken from the journal"),
-    "limit": ("waiting_max = 5", "refused for want of room"),
+    "hook": ('on_enqueue = "return {}"', "cannot vary on_enqueue of queue 'work': it depends on headers"),
+    "retries": ("max_attempts = 1", "the outcome of each attempt is taken from the journal"),
+    "limit": ("waiting_max = 5", "messages that a limit refused"),
     "deadline": ("deadline_ms = 5", "terms of new messages"),
     "bad value": ("quantum = 0", "quantum must be an integer from 1"),
     "bad type": ('weights = { acme = "x" }', "no queue policy"),
-    "other queue": ("[queues.else]\nquantum = 1", "a queue 'else', which is not looked at"),
+    "other queue": ("[queues.else]\nquantum = 1", "names queue 'else', which is not replayed"),
     "bad rate": ('[config]\n"throttle:api:rate" = "fast"', "throttle:api:rate"),
-    "bad pause": ("paused = 3", "paused is a list of fairness keys"),
-    "no toml": ("= 3", "can't be read"),
+    "bad pause": ("paused = 3", "paused must be a list of fairness keys"),
+    "no toml": ("= 3", "Could not read"),
 }
 
 

@@ -45,6 +45,8 @@ class Facts:
     waiting: str
     redrive: str
     epoch: int
+    api_key: str
+    """The id of an API key that nobody uses."""
 
     @property
     def reader(self) -> str:
@@ -108,6 +110,9 @@ REQUESTS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "move_queue": lambda facts: {"queue": facts.queue, "node": "other"},
     "split_queue": lambda facts: {"queue": facts.queue, "partitions": 2},
     "drain_node": lambda _: {"node": "other"},
+    "create_key": lambda facts: {"name": facts.queue, "grants": [{"right": "consume", "queues": facts.queue}]},
+    "list_keys": lambda _: {},
+    "revoke_key": lambda facts: {"id": facts.api_key},
 }
 """A request for each verb that does something, or shows something, to one who has the right."""
 
@@ -173,7 +178,8 @@ class Guarded:
         redrive = self.post("/queues/redrive", queue=f"{queue}.dlq", is_dry_run=True)["id"]
         while self.post("/queues/redrive/view", id=redrive)["status"] == "running":
             pass
-        return Facts(queue, _receipt(held), waiting, redrive, self._batches(queue))
+        api_key = self.key({"right": "consume", "queues": queue}).split("_")[1]
+        return Facts(queue, _receipt(held), waiting, redrive, self._batches(queue), api_key)
 
     def _batches(self, queue: str) -> int:
         """Register a consumer with an open claim and stage a batch, where it is about that; return the epoch."""

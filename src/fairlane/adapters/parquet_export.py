@@ -1,9 +1,8 @@
-"""Sealed segments of the journal as Parquet files, for Spark and for the archive. Needs ``fairlane[arrow]``.
+"""Exports sealed segments of the journal as Parquet files, for Spark and for the archive. Needs ``fairlane[arrow]``.
 
-A segment becomes one file, named for the sequences it covers: ``journal-FIRST-LAST.parquet``, twenty digits each, so
-that names sort as the journal does. The file is written under a hidden name, made durable, and only then renamed. So
-a file under its own name is whole, an interrupted export leaves nothing but a hidden file, and an export can be
-repeated at any time. One process exports into a folder at a time.
+A segment becomes one file, see ``journal/segments.py``. The file is written under a hidden name, made durable, and only
+then renamed. So a file under its own name is complete, an interrupted export leaves only a hidden file, and an export
+can be repeated at any time. One process exports into a folder at a time.
 
 A file holds the segment's events and nothing else. Sequences that gave no event are gaps inside it, not a loss: what
 it covers is said by its name and again by its metadata.
@@ -116,7 +115,7 @@ def export_batches(segment: SegmentImage, batches: Iterable[pa.RecordBatch], fol
         events = _write(segment, batches, path)
         return _export_of(segment, path, events=events, is_new=True)
     except OSError as error:
-        raise StoreFailed(f"Segment {segment.first} could not be exported to {path}: {error}.") from error
+        raise StoreFailed(f"Could not export segment {segment.first} to {path}: {error}.") from error
 
 
 def exported(folder: Path) -> Exported:
@@ -128,7 +127,7 @@ def exported(folder: Path) -> Exported:
     try:
         names = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     except OSError as error:
-        raise StoreFailed(f"The exports in {folder} could not be listed: {error}.") from error
+        raise StoreFailed(f"Could not list the exports in {folder}: {error}.") from error
     files = tuple((first, last, folder / name) for (first, last), name in segments_in(names))
     unfinished = tuple(folder / name for name in names if is_unfinished(name))
     return Exported(files=files, gaps=tuple(gaps((first, last) for first, last, _ in files)), unfinished=unfinished)
@@ -145,13 +144,13 @@ def remove_unfinished(folder: Path) -> int:
         for path in leftovers:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreFailed(f"What interrupted exports left in {folder} could not be removed: {error}.") from error
+        raise StoreFailed(f"Could not remove unfinished exports from {folder}: {error}.") from error
     return len(leftovers)
 
 
 def _name_of(segment: SegmentImage) -> str:
     if not 0 <= segment.first < segment.end:
-        raise InvalidArgument(f"A segment from {segment.first} up to {segment.end} holds nothing.")
+        raise InvalidArgument(f"Segment from {segment.first} up to {segment.end} is empty.")
     return file_name((segment.first, segment.end - 1))
 
 
@@ -208,7 +207,7 @@ def _groups(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[pa.R
         try:
             columns.append(decode(stored.page))
         except ValueError as error:
-            raise StoreCorrupt(f"The page at {stored.sequence} can't be exported: {error}") from error
+            raise StoreCorrupt(f"Could not export the page at {stored.sequence}: {error}") from error
         size += len(stored.page)
         if columns.count >= _GROUP_ROWS or size >= _GROUP_BYTES:
             yield _inside(segment, columns)
@@ -240,5 +239,5 @@ def _covering(segment: SegmentImage, pages: Iterable[StoredPage]) -> Iterator[St
 
 
 def _refuse_gap(segment: SegmentImage, reached: int, found: int) -> None:
-    cause = f"The journal has nothing from {reached} up to {found}, so segment {segment.first} can't be exported."
+    cause = f"Could not export segment {segment.first}: the journal has no pages from {reached} up to {found}."
     raise JournalTrimmed(cause) if reached == segment.first else StoreCorrupt(cause)

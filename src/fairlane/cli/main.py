@@ -202,7 +202,7 @@ def cli(context: click.Context, /, *, server: str, data: str | None, output: str
     """A durable, fair, multi-tenant message queue.
 
     Exit codes: 0 success, 1 refused, 2 usage error, 3 temporarily unavailable, 4 nothing found, 130 interrupted.
-    """
+    """  # noqa: D401 - this is the help text of the program
     endpoint = Endpoint(
         server=server,
         api_key=known["api_key"],

@@ -1,6 +1,6 @@
-"""The client: ``AsyncClient`` for asyncio and ``Client`` for threads, to a server or to a broker in this process.
+"""The client: ``AsyncClient`` for asyncio and ``Client`` for threads, of a server or of a broker in this process.
 
-What a program names when it uses a client can be imported from here.
+Programs import the names that they need from here.
 """
 
 from fairlane.client.aio import AsyncClient
@@ -8,7 +8,7 @@ from fairlane.client.message import Message
 from fairlane.client.message_aio import AsyncMessage
 from fairlane.client.producer import Producer
 from fairlane.client.producer_aio import AsyncProducer
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.stream import Stream
 from fairlane.client.stream_aio import AsyncStream
 from fairlane.client.threads import Client

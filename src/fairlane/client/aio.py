@@ -14,12 +14,11 @@ from typing import Self, TypeAlias, TypeVar
 import msgspec
 
 from fairlane.client.batching import Asked, CallBatcher
-from fairlane.client.calling import Calls
+from fairlane.client.calls import Calls
 from fairlane.client.cluster_transport import ClusterTransport
-from fairlane.client.embedding import embedded_transport
 from fairlane.client.message_aio import AsyncMessage
 from fairlane.client.producer_aio import AsyncProducer
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.stream_aio import AsyncStream
 from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
@@ -35,19 +34,30 @@ from fairlane.verbs.verb import Request
 from fairlane.wire.frames import Consume
 
 CREDIT = 32
+"""The default credit of a stream."""
 _FAILURES_KEPT = 10_000
-_TURNS = 1 << 16
+"""How many failed ``ack_soon`` calls a client remembers until ``flush``."""
+_FIRST_PARTITIONS = 1 << 16
+"""Clients start with different partitions, so that they do not all lease from the same one first."""
 
 A = TypeVar("A")
 Acks: TypeAlias = CallBatcher[str, Receipt, None]
 Enqueues: TypeAlias = CallBatcher[tuple[str, int], NewMessage, str]
 
 
-class AsyncClient(AsyncAllVerbs[AsyncMessage]):
-    """Speaks to a Fairlane server, or to a broker in this process. Use it as a context manager, in one event loop.
+def embedded_transport(path: Path | str | None) -> Transport:
+    """Return a transport to a broker in this process, with its data in a folder; None keeps it in memory."""
+    # The only import that goes up: the client knows the wire and not the broker, so what joins them is above it.
+    from fairlane.embedded import EmbeddedTransport  # noqa: PLC0415 - only embedded clients load a broker
 
-    It connects anew when the connection is lost, and repeats what is safe to be repeated; what is not raises
-    ``Disconnected``. Each message gets a dedup id unless it has one, so that an enqueue can be repeated.
+    return EmbeddedTransport(path)
+
+
+class AsyncClient(AsyncAllVerbs[AsyncMessage]):
+    """A client of a Fairlane server, or of a broker in this process. Use it as a context manager, in one event loop.
+
+    It reconnects when the connection is lost, and repeats requests where that is safe; others raise ``Disconnected``.
+    It gives each message a dedup id unless it has one, so that an enqueue is safe to repeat.
     """
 
     def __init__(
@@ -61,18 +71,19 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         dedup: bool = True,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Prepare, without connecting yet.
+        """Create a client without connecting yet.
 
         Args:
-            server: the server's address such as ``ws://127.0.0.1:7420`` or ``https://queue.example``, or a transport.
-                Of a cluster, the address of any node, or better of several with commas between them: the client goes
-                itself to the node that owns a queue.
-            api_key: who we are.
-            timeout: how many seconds to wait for an answer, beside the time a call waits by its own will.
-            retries: how to repeat what may be repeated.
-            tls: how to verify a server at an address with ``wss`` or ``https``, and who we are.
-            dedup: give each message a dedup id. Without, an enqueue whose answer was lost raises ``Disconnected``.
-            frame_bytes_max: bytes in one request; not above the server's ``body_bytes_max``.
+            server: the server's address, such as ``ws://127.0.0.1:7420`` or ``https://queue.example``, or a transport.
+                For a cluster, the addresses of one or several nodes, separated by commas; the client finds the node
+                that owns a queue.
+            api_key: the API key.
+            timeout: seconds to wait for an answer, in addition to the time that a call may wait at the server.
+            retries: how long and how often to repeat requests.
+            tls: the TLS context for a ``wss`` or ``https`` address, with a client certificate if one is required.
+            dedup: whether to give each message a dedup id. Without one, an enqueue whose answer is lost raises
+                ``Disconnected``.
+            frame_bytes_max: largest request in bytes; at most the server's ``body_bytes_max``.
         """
         self.retries = retries or Retries()
         once = Retries(patience_s=0)
@@ -94,7 +105,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
             if isinstance(server, str)
             else server
         )
-        self._calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_TURNS))
+        self._calls = Calls(self.transport, self.retries, turn=secrets.randbelow(_FIRST_PARTITIONS))
         self._dedup = dedup
         self._prefix = secrets.token_urlsafe(12)
         self._numbers = count()
@@ -104,7 +115,7 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
 
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
-        """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
+        """Return a client of a broker in this process, with its data in a folder; without a path, in memory."""
         return cls(embedded_transport(path))
 
     async def __aenter__(self) -> Self:
@@ -115,22 +126,22 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         await self.close()
 
     async def connect(self) -> None:
-        """Connect to the server, now or not at all.
+        """Connect to the server, without retries.
 
         Raises:
-            Disconnected: there is none that answers.
-            Unauthenticated, Forbidden: it does not let us in.
+            Disconnected: no server answers.
+            Unauthenticated, Forbidden: the server refuses the API key.
         """
         await self.transport.connect()
-        self._gatherers()
+        self._batchers()
 
     async def close(self) -> None:
-        """Let go of the connection, after what is under way."""
+        """Wait for pending requests, and close the connection."""
         await self.drained()
         await self._calls.close()
         await self.transport.close()
 
-    # -------------------------------------------------------------------------------------------------------- streaming
+    # ------------------------------------------------------------------------------------------- streams and producers
 
     def consume(
         self,
@@ -141,9 +152,9 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         owner: str | None = None,
         with_state: bool = False,
     ) -> AsyncStream:
-        """Return a stream of leased messages, to be entered with ``async with`` and iterated with ``async for``.
+        """Return a stream of leased messages. Enter it with ``async with``, and iterate it with ``async for``.
 
-        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
         """
         request = Consume(queue=queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state)
         return AsyncStream(self, request)
@@ -157,20 +168,20 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         in_flight: int = 8,
         on_failure: Callable[[NewMessage, FairlaneError], None] | None = None,
     ) -> AsyncProducer:
-        """Return a buffered producer, which sends ``batch`` messages at once, or what it has after ``linger_ms``.
+        """Return a buffered producer, which sends batches of ``batch`` messages, or fewer after ``linger_ms``.
 
-        At most ``in_flight`` batches are under way, and as many messages are buffered; ``send`` waits for room.
-        ``on_failure`` is told of each message that was refused; without it, ``flush`` and leaving raise them.
+        At most ``in_flight`` batches are sent and not yet answered, and as many are buffered; then ``send`` waits.
+        ``on_failure`` is called with each refused message; without it, ``flush`` and the end of the block raise.
         """
         return AsyncProducer(self, queue, batch=batch, linger_ms=linger_ms, in_flight=in_flight, on_failure=on_failure)
 
     def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
-        """Ack a leased message with the next acks that are sent; see ``flush``."""
+        """Acknowledge a leased message without waiting for the answer; see ``flush``."""
         self.ack_receipt_soon(message.queue, receipt_of(message, cost))
 
     def ack_receipt_soon(self, queue: str, receipt: Receipt) -> None:
-        """Do ``ack_soon`` for one who has only a receipt."""
-        acks, _ = self._gatherers()
+        """Acknowledge a receipt without waiting for the answer; see ``ack_soon``."""
+        acks, _ = self._batchers()
 
         def done(reply: asyncio.Future[None]) -> None:
             if not reply.cancelled() and isinstance(error := reply.exception(), FairlaneError):
@@ -179,9 +190,9 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         acks.add(queue, receipt).add_done_callback(done)
 
     async def flush(self) -> list[tuple[str, FairlaneError]]:
-        """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed.
+        """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed.
 
-        Those messages come again, or have come to another already.
+        Those messages are delivered again, or already were.
         """
         await self.drained()
         failed = list(self._failed)
@@ -189,29 +200,30 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         return failed
 
     async def drained(self) -> None:
-        """Wait until what is being acked and enqueued one by one has its answers."""
-        for gatherer in self._gatherers():
-            await gatherer.drained()
+        """Wait until pending single acknowledgements and enqueues are answered."""
+        for batcher in self._batchers():
+            await batcher.drained()
 
     def address_of(self, queue: str) -> str:
-        """Return the address of the node that has a queue, for those who ask it in ways of their own.
+        """Return the address of the node that owns a queue, for requests outside of this client.
 
-        It is known after a call about the queue, and is that of the node that has answered; before, any node will do.
+        After a call about the queue it is the node that has answered; before, it is any node.
 
         Raises:
-            InvalidArgument: this client does not follow queues: it was made with a transport.
+            InvalidArgument: the client was created with a transport instead of addresses.
         """
         if not isinstance(self.transport, ClusterTransport):
-            raise InvalidArgument("Where queues are is known to a client that was made with addresses of nodes.")
+            raise InvalidArgument("Only a client that was created with server addresses knows where queues are.")
         return self.transport.address_of(queue)
 
-    # ---------------------------------------------------------------------------------------------------------- asking
+    # ----------------------------------------------------------------------------------------------------------- calls
 
     async def call(self, request: Request[A], *, by: str | None = None) -> A:
         """Return the answer to a request. The client repeats it where that is safe.
 
         Raises:
-            FairlaneError: the request was refused, or with ``Disconnected`` its fate is unknown.
+            Disconnected: the connection was lost, and the outcome is unknown.
+            FairlaneError: the broker refused the request.
             InvalidArgument: ``by`` is given: a server uses the name of the API key.
         """
         if by is not None:
@@ -232,24 +244,28 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         self._calls.give_back(deliveries)
 
     async def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
-        _, enqueues = self._gatherers()
+        _, enqueues = self._batchers()
         return await enqueues.add((queue, wait_ms), traced([message])[0], size=len(message.payload))
 
-    async def _ack_one(self, queue: str, receipt: Receipt) -> None:
-        acks, _ = self._gatherers()
+    async def ack_receipt(self, queue: str, receipt: Receipt) -> None:
+        """Acknowledge a receipt, together with other acknowledgements of the same moment."""
+        acks, _ = self._batchers()
         await acks.add(queue, receipt)
 
-    def _enqueueing(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
+    async def _ack_one(self, queue: str, receipt: Receipt) -> None:
+        await self.ack_receipt(queue, receipt)
+
+    def _enqueue_call(self, group: tuple[str, int], messages: list[NewMessage]) -> Asked:
         queue, wait_ms = group
         request = Enqueue(queue=queue, messages=self.stamped(messages), wait_ms=wait_ms)
         return Asked("enqueue", request, wait_ms)
 
-    def _gatherers(self) -> tuple[Acks, Enqueues]:
+    def _batchers(self) -> tuple[Acks, Enqueues]:
         if self._acks is None or self._enqueues is None:
             calls = self._calls
-            self._acks = CallBatcher(calls, _acking, lambda answer: errors_of(answer.results), calls.ack_places)
+            self._acks = CallBatcher(calls, _ack_call, lambda answer: errors_of(answer.results), calls.ack_places)
             self._enqueues = CallBatcher(
-                calls, self._enqueueing, lambda answer: ids_of(answer.results), calls.enqueue_places
+                calls, self._enqueue_call, lambda answer: ids_of(answer.results), calls.enqueue_places
             )
         return self._acks, self._enqueues
 
@@ -264,5 +280,5 @@ class AsyncClient(AsyncAllVerbs[AsyncMessage]):
         ]
 
 
-def _acking(queue: str, receipts: list[Receipt]) -> Asked:
+def _ack_call(queue: str, receipts: list[Receipt]) -> Asked:
     return Asked("ack", Ack(queue=queue, receipts=receipts))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fairlane.client.retrying import is_passing
+from fairlane.client.retries import is_passing
 from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, RequestError
 from fairlane.verbs.verb import Shape

@@ -16,7 +16,7 @@ _GONE = (LeaseMismatch, MessageNotFound)
 
 
 class AsyncSettling(Protocol):
-    """What a message needs of the client it came from."""
+    """The part of a client that a message uses."""
 
     async def ack(
         self,
@@ -25,28 +25,28 @@ class AsyncSettling(Protocol):
         cost: int | None = None,
         forward: Mapping[str, Sequence[NewMessage]] | None = None,
     ) -> list[str]:
-        """Ack it."""
+        """Acknowledge a message."""
 
     async def nack(
         self, message: AsyncMessage, *, error: str = "", intent: NackIntent = "failure", delay_ms: int | None = None
     ) -> None:
-        """Give it back."""
+        """Return a message to its queue."""
 
     async def extend(self, message: AsyncMessage, *, visibility_ms: int | None = None) -> int:
-        """Extend its lease."""
+        """Extend the lease of a message."""
 
     async def set_state(self, message: AsyncMessage, state: bytes | None, *, etag: str | None) -> str | None:
-        """Write its workflow state."""
+        """Write the workflow state of a message."""
 
     def ack_soon(self, message: AsyncMessage, *, cost: int | None = None) -> None:
-        """Ack it without waiting for the answer."""
+        """Acknowledge a message without waiting for the answer."""
 
 
 class AsyncMessage(MessageFields):
-    """A leased message: the fields of a ``Delivery``, and what can be done with it.
+    """A leased message, with the fields of a ``Delivery`` and methods that settle it.
 
-    As a context manager it gives the message back as failed, with the text of the exception if there is one, unless it
-    was acked, nacked, deferred or dead-lettered inside.
+    As a context manager it nacks the message at the end of the block, with the text of the exception if there is one,
+    unless the block has settled it.
     """
 
     __slots__ = ("_client",)
@@ -58,14 +58,14 @@ class AsyncMessage(MessageFields):
     async def ack(
         self, *, cost: int | None = None, forward: Mapping[str, Sequence[NewMessage]] | None = None
     ) -> list[str]:
-        """Let it be done, at its true cost if told, and with ``forward`` enqueue others in the same commit.
+        """Acknowledge the message, and with ``forward`` enqueue others in the same commit. Return their ids.
 
-        Returns the ids of those. When it returns, the ack is durable.
+        ``cost`` is the actual cost of the message, if it differs. The acknowledgement is durable when this returns.
 
         Raises:
-            MessageNotFound, LeaseMismatch: another has it or had it; drop it.
-            QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: one of those to be
-                forwarded was refused; it was not acked, and nothing enqueued.
+            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
+            QueueNotFound, InvalidArgument, PayloadTooLarge, QueueFull, KeyFull, GlobalFull: a forwarded message was
+                refused; nothing was acknowledged or enqueued.
         """
         try:
             ids = await self._client.ack(self, cost=cost, forward=forward)
@@ -76,52 +76,53 @@ class AsyncMessage(MessageFields):
         return ids
 
     def ack_soon(self, *, cost: int | None = None) -> None:
-        """Let it be done with the next acks that are sent, without waiting for the answer.
+        """Acknowledge the message without waiting for the answer.
 
-        If that fails the message comes again. ``flush`` of the client waits for all such acks and tells.
+        If that fails, the message is delivered again. The client's ``flush`` waits for these acknowledgements, and
+        returns the failed ones.
         """
         self._client.ack_soon(self, cost=cost)
         self.is_settled = True
 
     async def nack(self, error: str = "", *, delay_ms: int | None = None) -> None:
-        """Give it back as failed: it comes again after the delay, or the queue's backoff, or becomes a dead letter.
+        """Return the message as failed. It is retried after the delay or the queue's backoff, or becomes a dead letter.
 
         Raises:
-            MessageNotFound, LeaseMismatch: another has it or had it; drop it.
+            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
         """
-        await self._give_back("failure", error, delay_ms)
+        await self._return("failure", error, delay_ms)
 
     async def defer(self, delay_ms: int | None = None) -> None:
-        """Give it back to come again after a delay, without counting a failure.
+        """Return the message for delivery after a delay, without a failure.
 
         Raises:
-            MessageNotFound, LeaseMismatch: another has it or had it; drop it.
+            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
         """
-        await self._give_back("defer", "", delay_ms)
+        await self._return("defer", "", delay_ms)
 
     async def dead_letter(self, error: str = "") -> None:
-        """Move it to the dead letters at once.
+        """Move the message to the dead letters at once.
 
         Raises:
-            MessageNotFound, LeaseMismatch: another has it or had it; drop it.
+            MessageNotFound, LeaseMismatch: the lease is lost; drop the message.
         """
-        await self._give_back("dead", error, None)
+        await self._return("dead", error, None)
 
     async def extend(self, visibility_ms: int | None = None) -> int:
-        """Let its lease last so long from now, by default the queue's visibility timeout. Returns when it ends.
+        """Extend the lease to this duration from now; by default the visibility timeout. Return when it ends.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease has ended; stop working on it.
+            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
         """
         self.expires_ms = await self._client.extend(self, visibility_ms=visibility_ms)
         return self.expires_ms
 
     async def set_state(self, state: bytes | None) -> str | None:
-        """Write its workflow state, or with None remove it. Returns the etag of the new version.
+        """Write the workflow state, or remove it with None. Return the etag of the new version.
 
         Raises:
-            MessageNotFound, LeaseMismatch: the lease has ended; stop working on it.
-            StateMismatch: another has written since; it was not written.
+            MessageNotFound, LeaseMismatch: the lease has ended; stop the work.
+            StateMismatch: the state has changed since it was read; it was not written.
         """
         self.state_etag = await self._client.set_state(self, state, etag=self.state_etag)
         self.state = state
@@ -141,7 +142,7 @@ class AsyncMessage(MessageFields):
             if error is None:
                 raise
 
-    async def _give_back(self, intent: NackIntent, error: str, delay_ms: int | None) -> None:
+    async def _return(self, intent: NackIntent, error: str, delay_ms: int | None) -> None:
         try:
             await self._client.nack(self, error=error, intent=intent, delay_ms=delay_ms)
         except _GONE:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from fairlane.client.retrying import Retries, is_passing, pause_s
+from fairlane.client.retries import Retries, is_passing, pause_s
 from fairlane.client.splits import FRESH_S, split_of
 from fairlane.client.transport import Channel
 from fairlane.client.transport.protocol import Sink

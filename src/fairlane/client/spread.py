@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 from fairlane.client.batching import Asked
-from fairlane.client.retrying import is_passing
+from fairlane.client.retries import is_passing
 from fairlane.client.splits import Known
 from fairlane.errors import FairlaneError, QueueNotFound
 from fairlane.model.partitions import partition_of_id

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol, Self
 
 from fairlane.client.message_aio import AsyncMessage, AsyncSettling
-from fairlane.client.retrying import LEASES_STAY, Retries, is_passing, pause_s
+from fairlane.client.retries import LEASES_STAY, Retries, is_passing, pause_s
 from fairlane.client.transport import Channel, Transport
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueSplit
 from fairlane.model.message import Delivery

@@ -1,7 +1,7 @@
-"""The client for threads: the asyncio client in a loop of its own, with verbs that wait.
+"""The client for threads: the asyncio client on a background event loop, with methods that block.
 
-Calls of many threads share one connection, and what they ask at the same time travels together. A call costs a hop to
-the loop's thread and back; streams and producers hop once for many messages.
+Calls of many threads share one connection, and calls of the same moment are sent together. A call costs a switch to the
+loop's thread and back; streams and producers switch once for many messages.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
-from fairlane.client.aio import CREDIT, AsyncClient
-from fairlane.client.embedding import embedded_transport
+from fairlane.client.aio import CREDIT, AsyncClient, embedded_transport
 from fairlane.client.message import Message
 from fairlane.client.portal import Portal
 from fairlane.client.producer import Producer
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.stream import Stream
 from fairlane.client.tracing import traced
 from fairlane.client.transport import Transport
@@ -31,9 +30,9 @@ A = TypeVar("A")
 
 
 class Client(AllVerbs[Message]):
-    """Speaks to a Fairlane server, or to a broker in this process; for any number of threads.
+    """A client of a Fairlane server, or of a broker in this process, for any number of threads.
 
-    Use it as a context manager. See ``AsyncClient`` for the arguments, and for what happens when a connection is lost.
+    Use it as a context manager. See ``AsyncClient`` for the arguments and for lost connections.
     """
 
     def __init__(
@@ -57,11 +56,11 @@ class Client(AllVerbs[Message]):
             frame_bytes_max=frame_bytes_max,
         )
         self._portal: Portal | None = None
-        self._soon: list[tuple[str, Receipt]] = []
+        self._acks: list[tuple[str, Receipt]] = []
 
     @classmethod
     def embedded(cls, path: Path | str | None = None) -> Self:
-        """Return a client of a broker in this process, with its data in a folder, or in memory for tests."""
+        """Return a client of a broker in this process, with its data in a folder; without a path, in memory."""
         return cls(embedded_transport(path))
 
     def __enter__(self) -> Self:
@@ -72,11 +71,11 @@ class Client(AllVerbs[Message]):
         self.close()
 
     def connect(self) -> None:
-        """Connect to the server, now or not at all.
+        """Connect to the server, without retries.
 
         Raises:
-            Disconnected: there is none that answers.
-            Unauthenticated, Forbidden: it does not let us in.
+            Disconnected: no server answers.
+            Unauthenticated, Forbidden: the server refuses the API key.
         """
         portal = Portal()
         try:
@@ -87,7 +86,7 @@ class Client(AllVerbs[Message]):
         self._portal = portal
 
     def close(self) -> None:
-        """Let go of the connection, after what is under way."""
+        """Wait for pending requests, and close the connection."""
         if self._portal is not None:
             portal, self._portal = self._portal, None
             try:
@@ -104,9 +103,9 @@ class Client(AllVerbs[Message]):
         owner: str | None = None,
         with_state: bool = False,
     ) -> Stream:
-        """Return a stream of leased messages, to be entered with ``with`` and iterated with ``for``.
+        """Return a stream of leased messages. Enter it with ``with``, and iterate it with ``for``.
 
-        At most ``credit`` messages are in the stream or out of it and not yet acked, nacked or expired.
+        ``credit`` limits how many messages are in the stream, or delivered and not yet settled or expired.
         """
         stream = self._async.consume(
             queue, credit=credit, visibility_ms=visibility_ms, owner=owner, with_state=with_state
@@ -127,25 +126,25 @@ class Client(AllVerbs[Message]):
         return Producer(self._async, self._running(), queue, on_failure=on_failure, **options)
 
     def ack_soon(self, message: Held, *, cost: int | None = None) -> None:
-        """Ack a leased message with the next acks that are sent; see ``flush``."""
-        self._soon.append((message.queue, receipt_of(message, cost)))
-        if len(self._soon) == 1:
-            self._running().soon(self._send_soon)
+        """Acknowledge a leased message without waiting for the answer; see ``flush``."""
+        self._acks.append((message.queue, receipt_of(message, cost)))
+        if len(self._acks) == 1:
+            self._running().soon(self._send_acks)
 
     def flush(self) -> list[tuple[str, FairlaneError]]:
-        """Wait for the answers to all acks sent so far; return the ids and errors of ``ack_soon`` that failed."""
+        """Wait for all acknowledgements so far, and return the ids and errors of each ``ack_soon`` that failed."""
         return self._running().run(self._flush())
 
     def address_of(self, queue: str) -> str:
-        """Return the address of the node that has a queue, once it was asked; see ``AsyncClient.address_of``."""
+        """Return the address of the node that owns a queue; see ``AsyncClient.address_of``."""
         return self._async.address_of(queue)
 
-    # ---------------------------------------------------------------------------------------------------------- asking
+    # ----------------------------------------------------------------------------------------------------------- calls
 
     def _running(self) -> Portal:
         portal = self._portal
         if portal is None:
-            raise Closed("The client is not connected, or has been closed.")
+            raise Closed("The client is not connected or already closed.")
         return portal
 
     def call(self, request: Request[A], *, by: str | None = None) -> A:
@@ -156,23 +155,23 @@ class Client(AllVerbs[Message]):
         return [Message(delivery, self) for delivery in deliveries]
 
     def _prepared(self, messages: list[NewMessage]) -> list[NewMessage]:
-        return self._async._prepared(messages)
+        return self._async.stamped(traced(messages))  # the span is that of this thread
 
     def _forwarded(self, messages: list[NewMessage]) -> list[NewMessage]:
-        return self._async._forwarded(messages)
+        return list(traced(messages))
 
     def _enqueue_one(self, queue: str, message: NewMessage, wait_ms: int) -> str:
         traced_message = traced([message])[0]  # the span is that of this thread
-        return self._running().run(self._async._enqueue_one(queue, traced_message, wait_ms))
+        return self._running().run(self._async.enqueue(queue, traced_message, wait_ms=wait_ms))
 
     def _ack_one(self, queue: str, receipt: Receipt) -> None:
-        self._running().run(self._async._ack_one(queue, receipt))
+        self._running().run(self._async.ack_receipt(queue, receipt))
 
     async def _flush(self) -> list[tuple[str, FairlaneError]]:
-        self._send_soon()
+        self._send_acks()
         return await self._async.flush()
 
-    def _send_soon(self) -> None:
-        waiting, self._soon = self._soon, []
+    def _send_acks(self) -> None:
+        waiting, self._acks = self._acks, []
         for queue, receipt in waiting:
             self._async.ack_receipt_soon(queue, receipt)

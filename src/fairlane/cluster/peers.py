@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import httpx
 
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.transport.websocket import FRAME_BYTES_MAX, WebSocketTransport
 from fairlane.errors import Disconnected, QueueMoving
 from fairlane.gateway.caller import Caller

@@ -25,7 +25,7 @@ class ThrottleShares:
         self._shares: dict[str, dict[str, Share | None]] = {}
 
     async def begin(self, group: str, broker: AsyncBroker) -> None:
-        """Number the opening of a group, before anything else is done with it."""
+        """Assign a number to the opening of a group, before any other step."""
         self._openings[group] = int(await broker.get_config(OPENING_KEY) or 0) + 1
         await broker.set_config(OPENING_KEY, str(self._openings[group]))
         self._shares[group] = {}

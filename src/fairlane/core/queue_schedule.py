@@ -215,7 +215,7 @@ class QueueSchedules(Generic[I]):
         return self.known.get(queue)
 
     def reopen(self, now_ms: int) -> None:
-        """Rebuild all schedules, as a broker does when it is opened: buckets are empty, and turns start over."""
+        """Rebuild all schedules, as when a broker is opened: buckets are empty, and deficits start from zero."""
         self._reset(now_ms, 0)
 
     def _reset(self, now_ms: int, tokens: float | None) -> None:

@@ -1,1 +1,1 @@
-"""The journal: every decision as a versioned record under one sequence, and how it is written down."""
+"""The journal: every decision as a record under one sequence, its encoding, and its events for readers outside."""

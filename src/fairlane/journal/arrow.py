@@ -1,6 +1,6 @@
-"""The journal's events in Arrow: the schema that Spark, Parquet and every other reader of tables share.
+"""The journal's events in Arrow, for Spark, Parquet and other readers of tables.
 
-Needs the extra ``fairlane[arrow]``. Nothing else of the journal imports it, so a broker runs without.
+Needs the extra ``fairlane[arrow]``. No other module of the journal imports this one, so a broker runs without Arrow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fairlane.journal.schema import COLUMNS, EVENTS_VERSION, ColumnType
 try:
     import pyarrow as pa
 except ImportError as error:
-    raise ImportError("Arrow and Parquet need the package pyarrow: install fairlane[arrow].") from error
+    raise ImportError("pyarrow is not installed. Install fairlane[arrow].") from error
 
 VERSION_FIELD = b"fairlane.events.version"
-"""The name under which the schema's metadata has the version."""
+"""The name of the version in the schema's metadata."""
 
 _TEXTS = pa.list_(pa.string())
 _TYPES: dict[ColumnType, pa.DataType] = {
@@ -46,18 +46,18 @@ def to_batch(pages: Iterable[Page]) -> pa.RecordBatch:
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return events that are there as rows, such as a server sends them in JSON."""
+    """Return rows of events, such as a server sends as JSON, as a batch."""
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=SCHEMA)
 
 
 def batch_of(columns: Columns, *, names: Collection[str] | None = None) -> pa.RecordBatch:
-    """Return events that are there as columns: all columns, or only those named, in the order of the schema."""
+    """Return columns of events as a batch: all columns, or those named, in the order of the schema."""
     schema = SCHEMA if names is None else schema_of(names)
     return pa.RecordBatch.from_arrays([_array(columns, field) for field in schema], schema=schema)
 
 
 def schema_of(names: Collection[str]) -> pa.Schema:
-    """Return the schema of some of the columns, in their order."""
+    """Return the schema of some columns, in the order of the schema."""
     return pa.schema([field for field in SCHEMA if field.name in names], metadata=SCHEMA.metadata)
 
 
@@ -73,7 +73,7 @@ def _array(columns: Columns, field: pa.Field) -> pa.Array:
 
 
 def _ids(numbers: list[int | None]) -> pa.Array:
-    """Return the ids of messages, all formatted in one go: an id is its number's eight bytes in hexadecimal."""
+    """Return the ids of messages, formatted in one call: an id is the number's eight bytes in hexadecimal."""
     count = len(numbers)
     digits = struct.pack(f">{count}Q", *[number or 0 for number in numbers]).hex().encode()
     offsets = pa.array(range(0, (count + 1) * _ID_LENGTH, _ID_LENGTH), pa.int32())
@@ -83,7 +83,7 @@ def _ids(numbers: list[int | None]) -> pa.Array:
 
 
 def _lists(values: list[Any]) -> pa.Array:
-    """Return lists of texts, from one flat array: many times faster than having Arrow look at each list."""
+    """Return lists of texts from one flat array, which is many times faster than letting Arrow read each list."""
     offsets: list[int | None] = []
     flat: list[str] = []
     for texts in values:

@@ -36,14 +36,14 @@ _decoder = msgspec.msgpack.Decoder(Head)
 
 
 def encode_head(headers: Mapping[str, str], correlation_id: str | None) -> bytes:
-    """Write down what travels with a payload; nothing at all is no bytes at all."""
+    """Encode headers and correlation id; without any, return no bytes."""
     if not headers and correlation_id is None:
         return _EMPTY_HEAD
     return _encoder.encode((headers, correlation_id))
 
 
 def chunk_starts(sizes: Sequence[int]) -> list[int]:
-    """Return with which of consecutive bodies each chunk begins, by their sizes."""
+    """Return the index of the first body of each chunk, by the sizes of consecutive bodies."""
     ends = list(accumulate(sizes))
     starts = [0]
     while True:
@@ -56,7 +56,7 @@ def chunk_starts(sizes: Sequence[int]) -> list[int]:
 
 
 def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
-    """Make a chunk of bodies."""
+    """Encode bodies as a chunk."""
     table = struct.pack(f"<{1 + 2 * len(heads)}I", len(heads), *map(len, heads), *map(len, payloads))
     if not any(heads):
         return b"".join((table, *payloads))
@@ -68,7 +68,7 @@ def pack(heads: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
 
 
 class Chunk:
-    """A chunk, for reading single bodies of it."""
+    """A decoded chunk, from which single bodies can be read."""
 
     __slots__ = ("_bounds", "_data", "_splits")
 
@@ -83,7 +83,7 @@ class Chunk:
         self._splits = [*map(add, self._bounds, heads)] if has_heads else None
 
     def __len__(self) -> int:
-        """Return how many bytes the chunk has."""
+        """Return the size of the chunk in bytes."""
         return len(self._data)
 
     def body(self, at: int) -> Body:

@@ -1,4 +1,4 @@
-"""How records are written down: one msgpack value a commit."""
+"""The encoding of records: one msgpack value for each commit."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _decoder = msgspec.msgpack.Decoder(Page)
 
 
 def encode(records: list[AnyRecord], at_ms: int) -> bytes:
-    """Write records down."""
+    """Encode the records of a commit."""
     return _encoder.encode(Page(VERSION, at_ms, records))
 
 
 def decode(page: bytes) -> Page:
-    """Read records.
+    """Decode the records of a commit.
 
     Raises:
-        ValueError: the bytes are damaged, or were written by a version that this one does not know.
+        ValueError: the bytes are damaged, or a newer version wrote them.
     """
     try:
         decoded = _decoder.decode(page)
     except msgspec.DecodeError as error:
         _check_version(page)  # a newer version may well have kinds that this one can't decode
-        raise ValueError(f"A page of the journal can't be read: {error}.") from error
+        raise ValueError(f"Could not decode a page of the journal: {error}.") from error
     if decoded.version > VERSION:
         _check_version(page)
     return decoded
@@ -52,4 +52,4 @@ def _check_version(page: bytes) -> None:
     except msgspec.DecodeError:
         return
     if version > VERSION:
-        raise ValueError(f"The journal was written in version {version}; this is version {VERSION}.")
+        raise ValueError(f"The journal has version {version}; this release reads version {VERSION}.")

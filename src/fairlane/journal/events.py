@@ -1,14 +1,11 @@
-"""Events: the journal as a flat table, one row a sequence number, for everything outside the broker that reads it.
+"""Events: the journal as a flat table with one row for each sequence number, for readers outside the broker.
 
-A record speaks of many messages at once and leaves out what is a default, which is right for a log and wrong for a
-table. Here every message of a record becomes a row of its own, with defaults filled in, so that a row says the same
-whatever it was written together with. What a kind of event does not speak of is null.
+A record describes many messages at once and leaves out defaults, which suits a log but not a table. Here each message
+of a record becomes a row with defaults filled in, so that a row means the same whatever it was decided together with.
+Columns that a kind does not use are null; ``journal/schema.py`` defines them.
 
-``Carried`` and ``Baseline`` repeat what earlier records said, for recovery's sake. They give no event, so the numbers
-they take are gaps: a reader must not conclude from a missing number that something is lost.
-
-The columns have a version of their own, ``EVENTS_VERSION``. A later version may add columns and kinds, and never
-changes the meaning of these.
+``Carried`` and ``Baseline`` repeat earlier records for recovery. They give no events, so the sequence numbers they take
+are missing in the table: a missing number does not mean that something is lost.
 """
 
 from __future__ import annotations
@@ -60,10 +57,10 @@ NUMBERED = ("message_id", "cause_id")
 
 
 class Columns:
-    """Events as columns, filled page after page.
+    """Events as columns, filled page by page.
 
-    Whole columns of a record are copied at once, and a column that a record does not speak of costs nothing: it is
-    filled up with None only when it is next needed. Fairness keys are held as paths, messages as numbers.
+    Columns of a record are copied as a whole. A column that a record does not use costs nothing: it is padded with None
+    only when it is next needed. Fairness keys are held as paths, messages as numbers.
     """
 
     __slots__ = ("_columns", "count")
@@ -71,7 +68,7 @@ class Columns:
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in NAMES}
         self.count = 0
-        """How many events there are."""
+        """The number of events."""
 
     def append(self, page: Page) -> None:
         """Add the events of a page."""
@@ -97,14 +94,14 @@ class Columns:
         instants += [at_ms] * (self.count - len(instants))
 
     def put(self, name: str, values: Iterable[Any]) -> None:
-        """Add what the events of the present record have in a column."""
+        """Append the values of the current record's events to a column."""
         column = self._columns[name]
         if len(column) != self.count:
             column += [None] * (self.count - len(column))
         column += values
 
     def fill(self, name: str, value: object, count: int) -> None:
-        """Add one value for all events of the present record."""
+        """Append one value for all events of the current record to a column."""
         column = self._columns[name]
         if len(column) != self.count:
             column += [None] * (self.count - len(column))
@@ -114,7 +111,7 @@ class Columns:
             column += [value] * count
 
     def column(self, name: str) -> list[Any] | None:
-        """Return a column, as long as there are events; None for one with nothing in it."""
+        """Return a column with a value for each event; None for an empty column."""
         column = self._columns[name]
         if not column:
             return None
@@ -123,7 +120,7 @@ class Columns:
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
-    """Return the events of a page as rows that hold no nulls: what an event does not speak of is not in its row."""
+    """Return the events of a page as rows without nulls: unused columns are left out."""
     columns = Columns()
     columns.append(page)
     filled = [(name, _as_shown(name, column)) for name in NAMES if (column := columns.column(name)) is not None]
@@ -181,7 +178,9 @@ def _published(columns: Columns, record: Published, count: int) -> None:
 def _put_terms(columns: Columns, terms: Terms, count: int) -> None:
     columns.put("fairness_key", map(_path, terms.keys))
     if terms.weights is not None:
-        columns.put("weight", [weight or None for weight in terms.weights])  # a record's 0 is "none was brought"
+        columns.put(
+            "weight", [weight or None for weight in terms.weights]
+        )  # 0 in a record means that the message brought none
     _put_or_fill(columns, "cost", terms.costs, 1, count)
     priorities = terms.priorities
     names = None if priorities is None else [PRIORITY_NAMES[priority] for priority in priorities]
@@ -250,13 +249,13 @@ def _returned(columns: Columns, record: Returned, count: int) -> None:
     _put_messages(columns, record, count)
     columns.fill("reason", record.reason, count)
     if record.due_ms is not None:
-        columns.put("due_ms", [due_ms or None for due_ms in record.due_ms])  # a record's 0 is "at once"
+        columns.put("due_ms", [due_ms or None for due_ms in record.due_ms])  # 0 in a record means immediately
     _put_errors(columns, record.errors)
 
 
 def _put_errors(columns: Columns, errors: list[str] | None) -> None:
     if errors is not None:
-        columns.put("error", [error or None for error in errors])  # so that no text is null in every batch
+        columns.put("error", [error or None for error in errors])  # an empty text is null in every batch
 
 
 def _dead(columns: Columns, record: Dead, count: int) -> None:

@@ -1,11 +1,11 @@
-"""The records of the journal: what was decided, of one message or of many at once.
+"""The records of the journal: one decision each, about one message or many.
 
-Every record has the sequence of its first entry. A record about n messages takes n sequence numbers, so each event of
-each message has a number of its own: that of its enqueue is the message's number for life, and that of its lease is
-the fencing token. Columns are as long as the record has messages; None stands for a column of nothing but defaults.
+Every record has the sequence of its first event. A record about n messages takes n sequence numbers, so each event of
+each message has its own: that of the enqueue is the message's number for life, and that of the lease is the fencing
+token. Columns have an entry for each message; None stands for a column of defaults.
 
-Records are written as arrays. A later version may add fields at the end, with defaults, and new kinds; it never changes
-the meaning of what is here, so it reads what this version wrote.
+Records are encoded as arrays. A later version may append fields with defaults, and add kinds; it never changes the
+meaning of existing ones, so it can read what this version wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RemoveReason: TypeAlias = Literal["deadline", "dropped", "purged", "cancelled", 
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
-    """What all records have in common."""
+    """The base of all records."""
 
     sequence: int
 
@@ -47,11 +47,11 @@ class OfMessages(Record):
 
 
 class Terms(msgspec.Struct, array_like=True, gc=False):
-    """What the scheduler goes by, as columns: the outcome of hook, policy and producer's wish."""
+    """The terms that messages compete under, as columns: the outcome of hook, policy and producer's request."""
 
     keys: list[Key]
     weights: list[int] | None = None
-    """0 for a message that was given none, and leaves its key's weight as it is."""
+    """0 for a message without one, which leaves its key's weight unchanged."""
     costs: list[int] | None = None
     priorities: list[int] | None = None
     throttles: list[list[str]] | None = None
@@ -61,7 +61,7 @@ class Terms(msgspec.Struct, array_like=True, gc=False):
 
 
 class Enqueued(Record, tag="enqueued"):
-    """New messages, numbered from ``sequence`` on. ``chunks`` says with which of them each chunk of bodies begins."""
+    """New messages, numbered from ``sequence`` on. ``chunks`` has the index of the first message of each chunk."""
 
     queue: str
     sizes: list[int]
@@ -71,7 +71,7 @@ class Enqueued(Record, tag="enqueued"):
     dedup_until_ms: int = 0
     correlation_ids: list[str | None] | None = None
     cause: int | None = None
-    """The message whose ack carried these."""
+    """The message whose acknowledgement enqueued these."""
 
     @property
     def count(self) -> int:
@@ -111,30 +111,30 @@ class Picking(msgspec.Struct, array_like=True, gc=False):
 
 
 class Leased(OfMessages, tag="leased"):
-    """Messages handed out; the fencing tokens are the sequence numbers of the record."""
+    """Messages were leased; the fencing tokens are the sequence numbers of the record."""
 
     expires_ms: int
     owner: str | None = None
     picking: Picking | None = None
-    """None where as many came as were asked for, and nothing else is to be told."""
+    """None if as many messages were found as requested, and nothing held them up."""
     claim: int | None = None
-    """The number of the claim under which they were leased; the owner is then the consumer, and the end is never."""
+    """The number of the claim; the owner is then the registered consumer, and the lease has no end."""
 
 
 class Extended(OfMessages, tag="extended"):
-    """Leases that now last until another instant."""
+    """Leases were extended or shortened."""
 
     expires_ms: int
 
 
 class Acked(OfMessages, tag="acked"):
-    """Messages that are done, with the true costs where they were told."""
+    """Messages were acknowledged, with their true costs where consumers reported them."""
 
     costs: list[int | None] | None = None
 
 
 class Returned(OfMessages, tag="returned"):
-    """Leased messages that wait again, at the back of their line, not before an instant."""
+    """Leased messages were returned: they wait again, behind those of their key, not before an instant."""
 
     reason: ReturnReason
     due_ms: list[int] | None = None
@@ -142,22 +142,22 @@ class Returned(OfMessages, tag="returned"):
 
 
 class Dead(OfMessages, tag="dead"):
-    """Messages that were moved to the dead-letter queue of their queue."""
+    """Messages were moved to the dead-letter queue of their queue."""
 
     reason: DeadReason
     ended: ReturnReason | None = None
-    """How the last attempt ended, if it was one that failed."""
+    """How the last attempt failed, if one did."""
     errors: list[str] | None = None
 
 
 class Removed(OfMessages, tag="removed"):
-    """Messages that are gone without having been done."""
+    """Messages were removed without being acknowledged."""
 
     reason: RemoveReason
 
 
 class Redriven(OfMessages, tag="redriven"):
-    """Dead letters that wait in another queue again, with their attempts forgotten."""
+    """Dead letters were moved back to a queue; their attempts start from zero."""
 
     target: str
     terms: Terms
@@ -180,7 +180,7 @@ class StateRemoved(Record, tag="state_removed"):
 
 
 class QueueSet(Record, tag="queue_set"):
-    """A queue was made or its policy changed."""
+    """A queue was created, or its policy changed."""
 
     queue: str
     policy: QueuePolicy
@@ -188,7 +188,7 @@ class QueueSet(Record, tag="queue_set"):
 
 
 class QueueRemoved(Record, tag="queue_removed"):
-    """A queue is gone, with everything in it."""
+    """A queue was removed, with everything in it."""
 
     queue: str
     by: str | None = None
@@ -212,7 +212,7 @@ class ConfigSet(Record, tag="config_set"):
 
 
 class ReaderSet(Record, tag="reader_set"):
-    """A reader of the journal said how far it is, or with None was removed."""
+    """A journal reader moved, or with None was removed."""
 
     name: str
     position: int | None
@@ -220,7 +220,7 @@ class ReaderSet(Record, tag="reader_set"):
 
 
 class ConsumerSet(Record, tag="consumer_set"):
-    """A consumer was registered, for the first time or anew. Its epoch is the sequence of the record."""
+    """A consumer was registered, or registered again. Its epoch is the sequence of the record."""
 
     queue: str
     name: str
@@ -228,7 +228,7 @@ class ConsumerSet(Record, tag="consumer_set"):
 
 
 class ConsumerRemoved(Record, tag="consumer_removed"):
-    """A consumer is registered no more; what it had claimed was given back before."""
+    """A registered consumer was removed; earlier records returned what it had claimed."""
 
     queue: str
     name: str
@@ -236,7 +236,7 @@ class ConsumerRemoved(Record, tag="consumer_removed"):
 
 
 class ClaimsEnded(Record, tag="claims_ended"):
-    """A consumer's claims up to a number are over; what was leased under them was acked or given back before."""
+    """A consumer's claims up to a number ended; earlier records acknowledged or returned their messages."""
 
     queue: str
     name: str
@@ -244,7 +244,7 @@ class ClaimsEnded(Record, tag="claims_ended"):
 
 
 class Staged(Record, tag="staged"):
-    """New messages that wait for their batch to be published, numbered from ``sequence`` on; see ``Enqueued``."""
+    """New messages were staged for a batch, numbered from ``sequence`` on; see ``Enqueued``."""
 
     queue: str
     sizes: list[int]
@@ -262,9 +262,9 @@ class Staged(Record, tag="staged"):
 
 
 class Published(OfMessages, tag="published"):
-    """Staged messages that are in their queue from now on, in this order and on these terms.
+    """Staged messages entered their queue, in this order and on these terms.
 
-    Size and terms are told again, with delays and deadlines counted from now, so that no reader has to look for them.
+    Sizes and terms are repeated, with delays and deadlines counted from now, so that readers need not look them up.
     """
 
     sink: str
@@ -274,7 +274,7 @@ class Published(OfMessages, tag="published"):
 
 
 class SinkSet(Record, tag="sink_set"):
-    """A sink has published up to a batch, the latest of so many messages; up to ``through`` nothing is staged."""
+    """A sink has published up to a batch, which has ``messages`` messages; up to ``through`` nothing is staged."""
 
     queue: str
     name: str
@@ -284,7 +284,7 @@ class SinkSet(Record, tag="sink_set"):
 
 
 class SinkRemoved(Record, tag="sink_removed"):
-    """A sink is forgotten; what was staged for it was removed before."""
+    """A sink was removed; earlier records removed what was staged for it."""
 
     queue: str
     name: str
@@ -292,14 +292,14 @@ class SinkRemoved(Record, tag="sink_removed"):
 
 
 class Opened(Record, tag="opened"):
-    """The broker was opened or had to recover: from here on buckets start empty and deficits anew."""
+    """The broker was opened or recovered: buckets start empty and deficits from zero."""
 
     built_ms: int = 0
-    """The instant since when the buckets fill."""
+    """The instant from which on the buckets fill."""
 
 
 class Sealed(Record, tag="sealed"):
-    """A run of the journal is complete as a segment, up to and without ``sequence``."""
+    """A segment of the journal is complete, up to and without ``sequence``."""
 
     first: int
     first_ms: int
@@ -308,7 +308,7 @@ class Sealed(Record, tag="sealed"):
 
 
 class Trimmed(Record, tag="trimmed"):
-    """The journal before a position is gone; these readers had not read all of it."""
+    """The journal before a position was deleted; ``passed`` are the readers that had not read all of it."""
 
     to: int
     passed: list[str]
@@ -347,7 +347,7 @@ class MessageImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class DedupImage(msgspec.Struct, array_like=True, gc=False):
-    """Dedup ids of one queue that are remembered until an instant, each with the number of its message."""
+    """Dedup ids of one queue that are kept until an instant, each with the number of its message."""
 
     queue: str
     until_ms: int
@@ -355,7 +355,7 @@ class DedupImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class Carried(Record, tag="carried"):
-    """Old messages and dedup ids, written down again so that recovery can begin later in the journal."""
+    """Old messages and dedup ids, repeated so that recovery can begin later in the journal."""
 
     messages: list[MessageImage]
     dedups: list[DedupImage]
@@ -424,7 +424,7 @@ class QueueImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class ReaderImage(msgspec.Struct, array_like=True, gc=False):
-    """How far a reader of the journal is, and when it said so."""
+    """The position of a journal reader, and when it was set."""
 
     name: str
     position: int
@@ -442,7 +442,7 @@ class SegmentImage(msgspec.Struct, array_like=True, gc=False):
 
 
 class Baseline(Record, tag="baseline"):
-    """All that the ledger knows besides messages, written down so that recovery can begin later in the journal."""
+    """All that the ledger knows besides messages, repeated so that recovery can begin later in the journal."""
 
     queues: list[QueueImage]
     config: dict[str, str]

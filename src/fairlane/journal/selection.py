@@ -1,4 +1,4 @@
-"""Which events of the journal a reader wants, so that the others need not be made, sent or looked at."""
+"""Filters on events, applied before events are created and sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.model.names import number_of
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted: all of what is said must hold, and what is None is not asked for.
+    """Conditions on events: all must hold, and None is no condition.
 
     Attributes:
         kinds: kinds of events.
@@ -34,7 +34,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None = None
 
     def of_page(self, page: Page) -> Page:
-        """Return a page with those records that may have wanted events."""
+        """Return a page with the records that may have matching events."""
         if (self.since_ms is not None and page.at_ms < self.since_ms) or (
             self.until_ms is not None and page.at_ms > self.until_ms
         ):
@@ -49,13 +49,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return page if records is page.records else Page(page.version, page.at_ms, records)
 
     def named(self) -> list[tuple[str, frozenset[str]]]:
-        """Return the columns that name messages, with what each must have: a record may have others beside those."""
+        """Return the conditions that each event must be checked for: a record may hold others, too."""
         correlation_ids = None if self.correlation_id is None else frozenset((self.correlation_id,))
         columns = (("message_id", self.message_ids), ("correlation_id", correlation_ids))
         return [(name, wanted) for name, wanted in columns if wanted is not None]
 
     def first_sequence(self) -> int:
-        """Return the least sequence that a wanted event can have: none is older than the message it is about."""
+        """Return the least sequence that a matching event can have: no event is older than its message."""
         if not self.message_ids:
             return 0
         return min(number_of(message_id) or 0 for message_id in self.message_ids)

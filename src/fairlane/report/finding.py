@@ -12,17 +12,17 @@ from fairlane.report.sections import Cell, Heading, Report, Section
 
 QUEUE, KEY = Heading("queue", "Queue", "text"), Heading("key", "Tenant", "text")
 WAITS = ("turn_ms", "throttled_ms", "capped_ms", "paused_ms", "backoff_ms", "delayed_ms")
-"""Why messages wait, as columns of ``messages``: what the operator can change first, what was wished last."""
+"""Why messages wait, as columns of ``messages``: first the reasons that an operator can change."""
 
 Row = dict[str, Any]
 
 
 def report_of(tables: Tables) -> Report:
-    """Find all that a report says."""
+    """Compute all sections of a report."""
     days = [day.isoformat() for day in tables.days()] or ["", ""]
     sections = (queues, shares, waits, neighbours, starvation, usage, throttles, dead_letters, deadlines, timeline)
     return Report(
-        title="Who waited, and why",
+        title="Waits and their causes",
         first_day=days[0],
         last_day=days[-1],
         sections=tuple(section(tables) for section in sections),
@@ -30,7 +30,7 @@ def report_of(tables: Tables) -> Report:
 
 
 def queues(tables: Tables) -> Section:
-    """Each queue in one row."""
+    """Return one row for each queue."""
     counted = _summed(tables, "tenant_usage", ("queue",), ("enqueued", "acked", "failed", "dead", "removed"))
     waited = _waited(tables, lambda row: row["queue"])
     jain = _weighted_mean(tables, "jain", by="queue", weight="served_cost")
@@ -41,7 +41,7 @@ def queues(tables: Tables) -> Section:
     return Section(
         name="queues",
         title="Queues",
-        meaning="What came, what was done, how long it waited, and how fairly: an index of 1 is exactly by weight.",
+        meaning="Messages, waits and fairness of each queue. A Jain index of 1: service followed the weights exactly.",
         headings=(
             QUEUE,
             Heading("enqueued", "Enqueued"),
@@ -58,7 +58,7 @@ def queues(tables: Tables) -> Section:
 
 
 def shares(tables: Tables) -> Section:
-    """What each tenant got of a queue, and what it was entitled to."""
+    """Return what each tenant was served in a queue, next to its entitled share."""
     columns = ("queue", "top_key", "served_cost", "entitled_share", "window_ms", "waited_ms", "starved_ms", "weight")
     windows: dict[tuple[str, int], int] = defaultdict(int)
     found = tables.rows("fairness_keys", columns)
@@ -90,8 +90,8 @@ def shares(tables: Tables) -> Section:
     return Section(
         name="shares",
         title="Shares",
-        meaning="What each tenant was served of a queue, by cost, beside what its weight entitled it to: "
-        "among those that had work, and up to the work it had.",
+        meaning="What each tenant was served in a queue, by cost, and its entitled share: by weight among the tenants "
+        "that had work at the same time, and at most the work it had. Paused tenants have no work.",
         headings=(
             QUEUE,
             KEY,
@@ -107,7 +107,7 @@ def shares(tables: Tables) -> Section:
 
 
 def waits(tables: Tables) -> Section:
-    """How long each tenant's messages waited, and why."""
+    """Return how long each tenant's messages waited, by reason."""
     waited = _waited(tables, lambda row: (row["queue"], row["top_key"]))
     reasons = _summed(tables, "messages", ("queue", "top_key"), WAITS)
     nothing = (0,) * len(WAITS)
@@ -118,28 +118,27 @@ def waits(tables: Tables) -> Section:
     return Section(
         name="waits",
         title="Waits",
-        meaning="How long messages waited to be handed out once they were due, "
-        "and all their waiting by reason, summed over messages.",
+        meaning="How long messages waited once they were due, and their total wait by reason, summed over messages.",
         headings=(
             QUEUE,
             KEY,
-            Heading("handed_out", "Hand-outs"),
+            Heading("handed_out", "Leases"),
             Heading("wait_p50_ms", "p50", "ms"),
             Heading("wait_p99_ms", "p99", "ms"),
             Heading("wait_max_ms", "Longest", "ms"),
-            Heading("turn_ms", "For its turn", "ms"),
+            Heading("turn_ms", "Waiting for its turn", "ms"),
             Heading("throttled_ms", "Throttled", "ms"),
             Heading("capped_ms", "At its cap", "ms"),
             Heading("paused_ms", "Paused", "ms"),
             Heading("backoff_ms", "Backing off", "ms"),
-            Heading("delayed_ms", "Delayed as wished", "ms"),
+            Heading("delayed_ms", "Delayed on request", "ms"),
         ),
         rows=_by(rows, 4),
     )
 
 
 def neighbours(tables: Tables) -> Section:
-    """Who made whom wait."""
+    """Return which tenants were served while others waited."""
     columns = ("queue", "hour_ms", "victim", "neighbour", "delay_ms", "victim_waited_ms")
     delays: dict[tuple[str, str, str], int] = defaultdict(int)
     waited: dict[tuple[str, str, int], int] = {}
@@ -158,54 +157,54 @@ def neighbours(tables: Tables) -> Section:
     return Section(
         name="neighbours",
         title="Noisy neighbours",
-        meaning="Whose messages were handed out while a tenant's messages waited for their turn, "
-        "and how much of that waiting falls to them.",
+        meaning="Which tenants were served while another tenant waited for its turn, "
+        "and how much of that waiting is attributed to each.",
         headings=(
             QUEUE,
-            Heading("victim", "Who waited", "text"),
-            Heading("neighbour", "Who was served meanwhile", "text"),
+            Heading("victim", "Tenant that waited", "text"),
+            Heading("neighbour", "Tenant served meanwhile", "text"),
             Heading("delay_ms", "Delay", "ms"),
-            Heading("part", "Part of the waiting", "part"),
+            Heading("part", "Part of its waiting", "part"),
         ),
         rows=_by(rows, 3),
     )
 
 
 def starvation(tables: Tables) -> Section:
-    """Who had work and got nothing for long."""
+    """Return the episodes in which a tenant had work and got nothing."""
     columns = ("queue", "top_key", "from_ms", "until_ms", "lasted_ms", "served_meanwhile")
     rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("starvation", columns)]
     return Section(
         name="starvation",
         title="Starvation",
-        meaning="Tenants that had work waiting and were handed out nothing for more than a minute.",
+        meaning="Tenants that had work, were not paused, and got nothing for more than a minute.",
         headings=(
             QUEUE,
             KEY,
             Heading("from_ms", "From", "instant"),
             Heading("until_ms", "Until", "instant"),
             Heading("lasted_ms", "Lasted", "ms"),
-            Heading("served_meanwhile", "Hand-outs to others"),
+            Heading("served_meanwhile", "Leases of others"),
         ),
         rows=_by(rows, 4),
     )
 
 
 def usage(tables: Tables) -> Section:
-    """What each tenant used, for chargeback."""
+    """Return what each tenant used, for chargeback."""
     sums = ("cost_true", "acked", "acked_bytes", "service_ms", "enqueued", "failed", "dead")
     found = _summed(tables, "tenant_usage", ("top_key",), sums)
     rows: list[tuple[Cell, ...]] = [(*who, *values) for who, values in found.items()]
     return Section(
         name="usage",
         title="Usage",
-        meaning="What each tenant used in all queues: cost is the true one where it was told at ack.",
+        meaning="What each tenant used in all queues. Cost is the true cost where consumers reported it.",
         headings=(
             KEY,
             Heading("cost_true", "Cost"),
-            Heading("acked", "Messages done"),
+            Heading("acked", "Acknowledged"),
             Heading("acked_bytes", "Payloads", "bytes"),
-            Heading("service_ms", "Worked on", "ms"),
+            Heading("service_ms", "Processing time", "ms"),
             Heading("enqueued", "Enqueued"),
             Heading("failed", "Failed attempts"),
             Heading("dead", "Dead"),
@@ -215,7 +214,7 @@ def usage(tables: Tables) -> Section:
 
 
 def throttles(tables: Tables) -> Section:
-    """What throttles cost."""
+    """Return how long messages waited for throttles."""
     found = _summed(
         tables, "throttle_waits", ("queue", "throttle", "top_key"), ("handed_out", "waited", "throttled_ms")
     )
@@ -223,12 +222,12 @@ def throttles(tables: Tables) -> Section:
     return Section(
         name="throttles",
         title="Throttles",
-        meaning="How long hand-outs waited for a token. A message with several throttles counts under each.",
+        meaning="How long messages waited for a throttle's token. A message with several throttles counts for each.",
         headings=(
             QUEUE,
             Heading("throttle", "Throttle", "text"),
             KEY,
-            Heading("handed_out", "Hand-outs"),
+            Heading("handed_out", "Leases"),
             Heading("waited", "Had to wait"),
             Heading("throttled_ms", "Waited", "ms"),
         ),
@@ -237,7 +236,7 @@ def throttles(tables: Tables) -> Section:
 
 
 def dead_letters(tables: Tables) -> Section:
-    """Deaths by kind of error."""
+    """Return dead letters by kind of error."""
     columns = (
         *("queue", "reason", "signature", "signature_id", "count", "first_seen_ms", "last_seen_ms", "keys"),
         *("sample_error", "sample_message_ids", "redriven"),
@@ -248,17 +247,17 @@ def dead_letters(tables: Tables) -> Section:
     return Section(
         name="dead_letters",
         title="Dead letters",
-        meaning="Deaths, by errors that differ only in numbers, names and places.",
+        meaning="Dead letters, grouped by errors that differ only in numbers, names and paths.",
         headings=(
             QUEUE,
             Heading("reason", "Reason", "text"),
             Heading("signature", "Error", "text"),
-            Heading("count", "Deaths"),
+            Heading("count", "Dead letters"),
             Heading("redriven", "Redriven"),
-            Heading("keys", "Tenants hit", "text"),
+            Heading("keys", "Tenants", "text"),
             Heading("first_seen_ms", "First seen", "instant"),
             Heading("last_seen_ms", "Last seen", "instant"),
-            Heading("sample_message_id", "For example", "text"),
+            Heading("sample_message_id", "Example", "text"),
         ),
         rows=_by([_death(rows) for rows in kinds.values()], 3),
     )
@@ -281,7 +280,7 @@ def _death(rows: list[Row]) -> tuple[Cell, ...]:
 
 
 def deadlines(tables: Tables) -> Section:
-    """What became of messages with a deadline."""
+    """Return the outcome of messages with a deadline."""
     found = _summed(tables, "sla", ("queue", "top_key"), ("with_deadline", "met", "late", "missed"))
     rows: list[tuple[Cell, ...]] = [
         (*who, *values, _part(values[2] + values[3], values[0])) for who, values in found.items()
@@ -289,7 +288,7 @@ def deadlines(tables: Tables) -> Section:
     return Section(
         name="deadlines",
         title="Deadlines",
-        meaning="Messages with a deadline: done by it, done after it, or given up because it had passed.",
+        meaning="Messages with a deadline: acknowledged in time, acknowledged late, or dropped because it passed.",
         headings=(
             QUEUE,
             KEY,
@@ -304,21 +303,21 @@ def deadlines(tables: Tables) -> Section:
 
 
 def timeline(tables: Tables) -> Section:
-    """How fair each queue was, minute by minute."""
+    """Return the fairness of each queue by minute."""
     columns = ("queue", "window_ms", "jain", "served_cost", "waiting_cost", "keys", "lag_max_key", "lag_max_cost")
     rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in columns) for row in tables.rows("fairness", columns)]
     return Section(
         name="timeline",
-        title="Minute by minute",
-        meaning="How fairly each queue was served, what was served, and what could have been.",
+        title="Fairness by minute",
+        meaning="Fairness of each queue in each minute, the cost that was served, and the cost that was waiting.",
         headings=(
             QUEUE,
             Heading("window_ms", "Minute", "instant"),
             Heading("jain", "Jain index"),
             Heading("served_cost", "Served"),
-            Heading("waiting_cost", "Work there was"),
+            Heading("waiting_cost", "Work waiting"),
             Heading("keys", "Tenants with work"),
-            Heading("lag_max_key", "Lagged most", "text"),
+            Heading("lag_max_key", "Most behind", "text"),
             Heading("lag_max_cost", "By"),
         ),
         rows=sorted(rows, key=lambda row: (str(row[0]), row[1])),
@@ -331,7 +330,7 @@ def timeline(tables: Tables) -> Section:
 def _summed(
     tables: Tables, table: str, by: tuple[str, ...], columns: tuple[str, ...]
 ) -> dict[tuple[str, ...], tuple[int, ...]]:
-    """Return the sums of columns over all rows that have the same ``by``; Arrow adds up, for tables may be long."""
+    """Return the sums of columns by other columns. Arrow sums, since a table may be long."""
     found = tables.read(table, (*by, *columns)).group_by(list(by)).aggregate([(name, "sum") for name in columns])
     return {
         tuple(row[name] for name in by): tuple(row[f"{name}_sum"] or 0 for name in columns) for row in found.to_pylist()
@@ -359,5 +358,5 @@ def _part(value: float, whole: float) -> float | None:
 
 
 def _by(rows: list[tuple[Cell, ...]], column: int) -> list[tuple[Cell, ...]]:
-    """Return rows with the largest first; those alike in the order of their names, so that a report is repeatable."""
+    """Return rows with the largest value first, and equal ones by name, so that a report is reproducible."""
     return sorted(rows, key=lambda row: (-float(row[column] or 0), str(row)))

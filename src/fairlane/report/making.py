@@ -26,16 +26,16 @@ def make_report(
 ) -> list[Path]:
     """Write a report from the tables of the pipeline into a folder, and return its files.
 
-    ``report.html`` is a page that needs nothing else, ``report.md`` a summary, ``report.json`` has all numbers,
-    ``page.json`` what the page shows, for the dashboard, and the folder ``csv`` has them a file a section. Each file is
-    replaced at once or not at all. The same tables give the same files.
+    ``report.html`` is a self-contained page, ``report.md`` a summary, ``report.json`` has all numbers, ``page.json``
+    what the page shows, for the dashboard, and the folder ``csv`` has one file for each section. Each file is replaced
+    atomically. The same tables give the same files.
 
     Raises:
         InvalidArgument: there are no tables, or a format is not known.
     """
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
-        raise InvalidArgument(f"There is no format {unknown[0]!r}: it is one of {', '.join(FORMATS)}.")
+        raise InvalidArgument(f"Unknown report format {unknown[0]!r}. Use one of {', '.join(FORMATS)}.")
     report = report_of(Tables(tables, period or Period()))
     contents: dict[Path, str] = {}
     if "html" in formats:

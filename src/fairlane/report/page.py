@@ -19,7 +19,7 @@ from fairlane.report.summary import findings_of
 from fairlane.report.wording import shown
 
 ROWS_MAX = 50
-"""So many rows of a section are on the page; all of them are in CSV and JSON."""
+"""The number of rows of a section on the page; CSV and JSON have all of them."""
 
 
 def page_of(report: Report) -> str:
@@ -42,7 +42,7 @@ def page_of(report: Report) -> str:
 
 
 def page_data(report: Report) -> dict[str, Any]:
-    """Return the same page as plain data, for whoever draws it: the dashboard does. Numbers are as people read them."""
+    """Return the same page as plain data, for the dashboard. Numbers are formatted for reading."""
     figures = figures_of(report)
     return {
         "title": report.title,

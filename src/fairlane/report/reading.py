@@ -1,4 +1,4 @@
-"""Reading the tables of the pipeline: the days and the queue a report is about, a table at a time."""
+"""Reads the tables of the pipeline, restricted to the days and the queue of a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARTITIONS = ds.partitioning(pa.schema([("is_open", pa.bool_()), ("day", pa.dat
 
 
 class Tables:
-    """The tables in a folder, as far as a period goes."""
+    """The tables in a folder, restricted to a period."""
 
     def __init__(self, folder: Path, period: Period) -> None:
         """Look at a folder of tables.
@@ -26,7 +26,7 @@ class Tables:
             InvalidArgument: there are no tables in it.
         """
         if not (folder / "tenant_usage").is_dir():
-            raise InvalidArgument(f"There are no tables in {folder}: make them with 'fairlane pipeline run'.")
+            raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
         self._folder = folder
         self._period = period
 
@@ -44,7 +44,7 @@ class Tables:
         return dataset.to_table(columns=list(columns), filter=self._wanted(dataset.schema))
 
     def days(self) -> list[date]:
-        """Return the days there are, in order."""
+        """Return the days that have data, in order."""
         found = {date.fromisoformat(folder.name.removeprefix("day=")) for folder in self._day_folders()}
         return sorted(day for day in found if self._is_wanted(day))
 
@@ -71,7 +71,7 @@ def _plain(folder: Path) -> ds.Dataset:
 
 
 def _delta(folder: Path) -> ds.Dataset:
-    """Return a table that is kept as Delta: which of its files count is in its log."""
+    """Return a Delta table. Its log says which of its files belong to it."""
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - only who has Delta needs the extra
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a report says, before it has a form: sections of rows."""
+"""The content of a report, independent of its format: sections of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """One column: its name for programs, its title for people, and what its numbers are."""
+    """One column: its name in JSON and CSV, its title, and the unit of its numbers."""
 
     name: str
     title: str
@@ -24,9 +24,9 @@ class Section:
     """One table of the report.
 
     Attributes:
-        name: its name for programs, and of its CSV file.
-        title: its title for people.
-        meaning: what it tells, in a sentence or two.
+        name: its name in JSON, and of its CSV file.
+        title: its heading.
+        meaning: what it shows, in a sentence or two.
         headings: its columns.
         rows: its rows, the most interesting first.
     """
@@ -45,7 +45,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that was found."""
+    """A whole report."""
 
     title: str
     first_day: str

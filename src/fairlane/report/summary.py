@@ -1,4 +1,4 @@
-"""What a report comes to, in sentences, for people in a hurry."""
+"""The summary of a report: its main findings in sentences, and the first rows of each section."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fairlane.report.wording import shown, span
 _NAMED_MAX = 5
 _ROWS_MAX = 10
 _REASONS = {
-    "turn_ms": "for its turn",
-    "throttled_ms": "for a throttle",
+    "turn_ms": "waiting for its turn",
+    "throttled_ms": "waiting for a throttle",
     "capped_ms": "at its cap",
     "paused_ms": "while paused",
     "backoff_ms": "backing off after failures",
-    "delayed_ms": "as wished",
+    "delayed_ms": "delayed on request",
 }
 
 
 def findings_of(report: Report) -> list[str]:
-    """Return what there is to know, the most pressing first."""
+    """Return the main findings, the most pressing first."""
     return [
         *_longest_wait(report),
         *_noisiest(report),
@@ -33,7 +33,7 @@ def findings_of(report: Report) -> list[str]:
 
 
 def summary_of(report: Report) -> str:
-    """Return a report as Markdown: what it comes to, and the head of each section."""
+    """Return a report as Markdown: its findings, and the first rows of each section."""
     period = report.first_day if report.first_day == report.last_day else f"{report.first_day} to {report.last_day}"
     findings = (
         "\n".join(f"- {_plain(finding)}" for finding in findings_of(report)) or "- Nothing happened in this period."
@@ -60,20 +60,32 @@ def _noisiest(report: Report) -> Iterator[str]:
     if rows and rows[0]["delay_ms"]:
         worst = rows[0]
         yield (
-            f"{worst['neighbour']} was the noisiest neighbour: {shown(worst['part'], 'part')} of what "
-            f"{worst['victim']} waited for its turn in {worst['queue']} went by while {worst['neighbour']} was served."
+            f"{worst['neighbour']} was the noisiest neighbour: {shown(worst['part'], 'part')} of the time that "
+            f"{worst['victim']} waited for its turn in {worst['queue']} is attributed to it."
         )
 
 
 def _starved(report: Report) -> Iterator[str]:
     rows: list[dict[str, Any]] = report.section("starvation").dicts()
-    if rows:
-        longest = rows[0]
-        names = ", ".join(list(dict.fromkeys(str(row["key"]) for row in rows))[:_NAMED_MAX])
+    starved = [row for row in rows if row["served_meanwhile"]]
+    if starved:
+        longest = starved[0]
+        names = ", ".join(list(dict.fromkeys(str(row["key"]) for row in starved))[:_NAMED_MAX])
         yield (
-            f"{len(rows)} times a tenant had work and got nothing for over a minute ({names}); "
-            f"the longest lasted {span(longest['lasted_ms'])}, in {longest['queue']}."
+            f"A tenant starved {_times(len(starved))} for over a minute while others were served ({names}); "
+            f"the longest episode lasted {span(longest['lasted_ms'])}, in {longest['queue']}."
         )
+    idle = [row for row in rows if not row["served_meanwhile"]]
+    if idle:
+        queues = ", ".join(list(dict.fromkeys(str(row["queue"]) for row in idle))[:_NAMED_MAX])
+        yield (
+            f"Work waited {_times(len(idle))} for over a minute while nothing was leased ({queues}): "
+            "check that consumers are running."
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _unfair(report: Report) -> Iterator[str]:
@@ -88,7 +100,10 @@ def _dead(report: Report) -> Iterator[str]:
     if rows:
         deaths, worst = sum(row["count"] for row in rows), rows[0]
         error = worst["signature"] or worst["reason"]
-        yield f"{deaths:,} messages died, of {len(rows)} kinds of error; most often, {worst['count']:,} times: {error}."
+        yield (
+            f"{deaths:,} messages were dead-lettered with {len(rows)} kinds of error; "
+            f"the most frequent, {worst['count']:,} times: {error}."
+        )
 
 
 def _missed(report: Report) -> Iterator[str]:
@@ -96,7 +111,7 @@ def _missed(report: Report) -> Iterator[str]:
     with_deadline, missed = (sum(row[name] for row in rows) for name in ("with_deadline", "missed"))
     late = sum(row["late"] for row in rows)
     if with_deadline:
-        yield f"Of {with_deadline:,} messages with a deadline {missed:,} missed it and {late:,} were done late."
+        yield f"Of {with_deadline:,} messages with a deadline, {missed:,} missed it and {late:,} were late."
 
 
 def _table(section: Section) -> str:
@@ -112,5 +127,5 @@ def _table(section: Section) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that means nothing to Markdown, and stays on its line."""
+    """Return text without Markdown markup or line breaks."""
     return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|" else char for char in " ".join(text.split()))

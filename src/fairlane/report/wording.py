@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers, formatted for reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HOUR_MS = 60 * _MINUTE_MS
 
 
 def shown(value: Cell, unit: Unit) -> str:
-    """Return a value as people read it; nothing for none."""
+    """Return a value as text; an empty one for None."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -30,7 +30,7 @@ def shown(value: Cell, unit: Unit) -> str:
 
 
 def span(value_ms: float) -> str:
-    """Return a span of time, in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     if value_ms < 1_000:  # noqa: PLR2004 - a second
         return f"{value_ms:,.0f} ms"
     if value_ms < 2 * _MINUTE_MS:
@@ -41,7 +41,7 @@ def span(value_ms: float) -> str:
 
 
 def size(value: float) -> str:
-    """Return a number of bytes, in the unit that suits it."""
+    """Return a number of bytes in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1_000:  # noqa: PLR2004 - the next unit
             return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
@@ -50,5 +50,5 @@ def size(value: float) -> str:
 
 
 def instant(at_ms: int) -> str:
-    """Return an instant, to the second, in UTC."""
+    """Return an instant in UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,1 +1,4 @@
-"""The doors of the broker: HTTP, the stream, keys and health. ``fairlane.server.run`` serves them."""
+"""A server: the interfaces of a broker over the network, API keys, metrics, the live feed and tracing.
+
+``fairlane.server.run`` starts one from ``fairlane.server.settings``.
+"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 try:
     import pyspark as _pyspark  # noqa: F401 - so that its absence is told in one line
 except ImportError as error:
-    raise ImportError("Spark needs the packages of an extra: install fairlane[spark].") from error
+    raise ImportError("PySpark is not installed. Install fairlane[spark].") from error
 
 from fairlane.spark.session import spark_session
 from fairlane.spark.source.data_source import FairlaneDataSource

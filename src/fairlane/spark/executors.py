@@ -1,4 +1,4 @@
-"""Whether the executors run what the driver runs: the same Python, the same PySpark and the same Fairlane."""
+"""Checks that executors run the same versions of Python, PySpark and Fairlane as the driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAUSE_LENGTH: Final = 300
 
 
 class Versions(NamedTuple):
-    """What a process runs on."""
+    """The versions that a process runs."""
 
     python: str
     pyspark: str
@@ -27,7 +27,7 @@ class Versions(NamedTuple):
 
 
 def versions() -> Versions:
-    """Return what this process runs on. Of Python the first two numbers count."""
+    """Return the versions of this process; of Python only major and minor."""
     return Versions(".".join(platform.python_version_tuple()[:2]), pyspark.__version__, __version__)
 
 
@@ -54,7 +54,7 @@ def check_executors(spark: SparkSession) -> None:
         rows = frame.distinct().collect()
     except PySparkException as error:
         cause = str(error)[:_CAUSE_LENGTH]
-        raise ExecutorMismatch(f"The executors could not be asked for their versions: {cause}") from error
+        raise ExecutorMismatch(f"Could not read the versions of the executors: {cause}") from error
     driver = versions()
     for row in rows:
         if (there := Versions(row.python, row.pyspark, row.fairlane)) != driver:

@@ -1,4 +1,4 @@
-"""Work on Spark that can be interrupted: its jobs are cancelled, and nobody is left in the middle of an answer."""
+"""Runs work on Spark so that an interrupt cancels its jobs and ends without a Java stack trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 _AGAIN_S: Final = 0.2
 """How soon jobs are cancelled again, while work that was interrupted still begins some."""
 _TIMES: Final = 50
-"""How often, until nobody waits any more for work that waits for something else than Spark."""
+"""How often to wait; then give up on work that waits for something else than Spark."""
 
 
 def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
@@ -56,7 +56,7 @@ def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
 
 @contextmanager
 def _plain_interrupts() -> Iterator[None]:
-    """Let an interrupt be just that: Spark's own handler would cancel jobs before anybody could ask for silence."""
+    """Restore Python's interrupt handler: Spark's own would cancel jobs before logging can be silenced."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

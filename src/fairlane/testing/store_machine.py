@@ -72,7 +72,7 @@ class _Machine(RuleBasedStateMachine):
 
     @invariant()
     def bodies_agree(self) -> None:
-        """The store holds exactly the bodies of the model."""
+        """Check that the store holds exactly the bodies of the model."""
         if hasattr(self, "store"):
             numbers = list(range(self.number + 2))
             check_same(self.store.bodies(numbers), [self.bodies.get(each) for each in numbers], "bodies")

@@ -18,7 +18,7 @@ def client_context(
         ca: a file with the certificate authorities to trust; None for those of the system.
         certificate: a file with the client's own certificate, for servers that require one.
         certificate_key: a file with the key of ``certificate``; None if both are in one file.
-        trusts_system: trust the authorities of the system beside those in ``ca``.
+        trusts_system: trust the authorities of the system in addition to those in ``ca``.
     """
     # create_default_context trusts the system only when it gets no file, so both together take two steps.
     context = ssl.create_default_context(cafile=None if trusts_system else ca)

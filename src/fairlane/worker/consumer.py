@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final, cast
 
 from fairlane.client.aio import AsyncClient
-from fairlane.client.retrying import LEASES_STAY
+from fairlane.client.retries import LEASES_STAY
 from fairlane.client.transport import Channel
 from fairlane.errors import (
     Closed,
@@ -137,9 +137,9 @@ class Consumer:
         if not self._ended.done():
             self._ended.set_result(error)
 
-    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
+    def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
         """Remove these messages before a handler sees them, and check the leases of the running ones; see ``Sink``."""
-        withdrawn = self._runners.take_unseen(is_meant)
+        withdrawn = self._runners.take_unseen(matches)
         for message in withdrawn:
             self._keeper.forget(message)
         self._keeper.doubt()

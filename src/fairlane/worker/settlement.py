@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
 
 from fairlane.client.aio import AsyncClient
-from fairlane.client.retrying import is_passing
+from fairlane.client.retries import is_passing
 from fairlane.errors import Closed, FairlaneError, LeaseMismatch, MessageNotFound, QueueNotFound
 from fairlane.model.limits import ERROR_LENGTH_MAX
 from fairlane.verbs.leases import NackIntent

@@ -1,4 +1,4 @@
-"""The client for threads is that for asyncio."""
+"""Tests that both clients have all verbs, with the same arguments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from fairlane.assembly import Broker
 from fairlane.client import AsyncClient, Client
 
-NOT_REMOTE = {"read_pages", "segments"}
-"""Verbs of the broker that only make sense in its own process."""
+NOT_REMOTE = {"attach", "is_closed", "read_pages", "segments"}
+"""Methods of a broker that make sense only in its own process."""
 
 
 def test_what_is_made_is_up_to_date() -> None:
@@ -24,14 +24,14 @@ def test_what_is_made_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("client", [AsyncClient, Client])
 def test_every_verb_of_the_broker_is_one_of_the_client(client: type) -> None:
-    """Whatever a broker can be asked in this process can be asked of a server."""
+    """A client has every verb of an embedded broker."""
     verbs = {name for name in dir(Broker) if not name.startswith("_")}
     assert verbs - NOT_REMOTE - set(dir(client)) == set()
 
 
 @pytest.mark.parametrize("name", [name for name in dir(Client) if not name.startswith("_")])
 def test_both_clients_have_the_same_verbs(name: str) -> None:
-    """What one client takes the other takes, under the same names and in the same order."""
+    """Both clients take the same arguments, under the same names and in the same order."""
     of_threads, of_tasks = getattr(Client, name), getattr(AsyncClient, name)
     assert list(inspect.signature(of_threads).parameters) == list(inspect.signature(of_tasks).parameters)
     assert of_threads.__doc__

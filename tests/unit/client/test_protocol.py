@@ -58,8 +58,8 @@ class Taken:
     def ended(self, error: FairlaneError) -> None:
         self.error = error
 
-    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
-        return [delivery for delivery in self.deliveries if is_meant(delivery.id)]
+    def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
+        return [delivery for delivery in self.deliveries if matches(delivery.id)]
 
 
 class Desk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlane.client import Client
-from fairlane.client.retrying import Retries, is_repeatable, pause_s
+from fairlane.client.retries import Retries, is_repeatable, pause_s
 from fairlane.errors import Disconnected, RateLimited
 from fairlane.model.message import NewMessage
 from fairlane.verbs.messages import Enqueue

@@ -121,9 +121,9 @@ def test_the_summary_says_who_and_why(tables: Path, tmp_path: Path) -> None:
     """People in a hurry read who waited longest, who was noisy, and what died."""
     make_report(tables, tmp_path / "out", formats=("md",))
     summary = (tmp_path / "out" / "report.md").read_text()
-    assert "acme waited longest in orders: p99 60 ms, p50 1 ms, mostly for its turn." in summary
-    assert "acme was the noisiest neighbour: 25.0 % of what" in summary
-    assert "5 messages died, of 1 kinds of error" in summary
+    assert "acme waited longest in orders: p99 60 ms, p50 1 ms, mostly waiting for its turn." in summary
+    assert "acme was the noisiest neighbour: 25.0 % of the time" in summary
+    assert "5 messages were dead-lettered with 1 kinds of error" in summary
 
 
 def test_the_same_tables_give_the_same_files(tables: Path, tmp_path: Path) -> None:

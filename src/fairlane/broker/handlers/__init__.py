@@ -54,7 +54,8 @@ def submission_of(
     if check is not None:
         check(request)
     if kind in DECIDERS:
-        check_author(by)
+        if by is not None:
+            check_author(by)
         return Call(request, reply, by)
     if isinstance(request, Lease):
         return _waiter(request, reply)
@@ -62,7 +63,8 @@ def submission_of(
     if read is None:
         raise InvalidArgument(f"A broker on its own cannot answer {kind.__name__}: it is not a node of a cluster.")
     if isinstance(request, Redrive):  # the only one of these that the journal records
-        check_author(by)
+        if by is not None:
+            check_author(by)
         read = partial(start_redrive, by=by)
     return Read(partial(read, engine, request), reply)
 

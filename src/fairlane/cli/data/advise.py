@@ -25,14 +25,14 @@ _SHOWN = 15
 
 @click.command(name="advise")
 @JOURNAL
-@click.option("--queue", required=True, help="The queue to look at.")
+@click.option("--queue", required=True, help="The queue.")
 @click.option(
     "--target",
     "targets",
     multiple=True,
     required=True,
     metavar="MEASURE:KEY<=BOUND",
-    help="What is wanted, such as wait_p99:acme<=1s; may be said more than once.",
+    help="A target, such as wait_p99:acme<=1s; repeatable.",
 )
 @SWEEP
 @FROM
@@ -52,7 +52,7 @@ def advise_command(
 ) -> None:
     """Find the settings that would have met targets at the least cost to others, by trying many on a journal.
 
-    It proposes and changes nothing; the commands that would are printed. Exit code 4 if nothing meets the targets.
+    It changes nothing, and prints the commands that apply the proposal. Exit code 4 if no setting meets the targets.
     """
     # Only here: this needs packages that other commands do without.
     from fairlane.spark.whatif.advice import advise
@@ -72,16 +72,16 @@ def advise_command(
 
 
 def _tables(advice: Advice) -> list[Table]:
-    columns = ["setting", "met", *advice.targets, "cost to the rest", "left"]
-    numbers = frozenset({*advice.targets, "cost to the rest", "left"})
+    columns = ["setting", "met", *advice.targets, "cost to others", "left"]
+    numbers = frozenset({*advice.targets, "cost to others", "left"})
     shown = f"the best {_SHOWN} of " if len(advice.tried) > _SHOWN else ""
     title = f"Queue {advice.queue}: {shown}{len(advice.tried)} settings tried"
     rows = [_row(one, advice.targets) for one in advice.tried[:_SHOWN]]
     tables = [Table(columns, rows, title=title, numbers=numbers)]
     if advice.proposal is None:
-        return [*tables, Table([], [["proposal", "none: no setting that was tried meets the targets"]])]
+        return [*tables, Table([], [["proposal", "none: no setting meets the targets"]])]
     if not advice.commands:
-        return [*tables, Table([], [["proposal", "change nothing: the targets are met as it is"]])]
+        return [*tables, Table([], [["proposal", "no change: the targets are met already"]])]
     told = [["proposal", advice.proposal.name], *[["to apply", command] for command in advice.commands]]
     return [*tables, Table([], told)]
 

@@ -16,9 +16,9 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.command(name="archive")
 @click.option("--tables", type=FOLDER, required=True, help="The folder that 'fairlane pipeline run' wrote.")
-@click.option("--to", "target", type=FOLDER, required=True, help="The folder of the archive.")
+@click.option("--to", "target", type=FOLDER, required=True, help="Folder of the archive.")
 @click.option(
-    "--keep-days", type=click.IntRange(min=1), help="Remove days that are older than so many; none if not said."
+    "--keep-days", type=click.IntRange(min=1), help="Delete archived days older than this many days; by default none."
 )
 @MASTER
 @pass_session
@@ -29,5 +29,5 @@ def archive_command(session: Session, *, tables: Path, target: Path, keep_days: 
 
     tell = partial(click.echo, err=True)
     done = on_spark(spark, partial(archive, spark, tables, target, keep_days=keep_days, tell=tell))
-    words = f"{len(done.written)} days written, {len(done.removed)} removed; {len(done.days)} are in {target}."
+    words = f"Archived {len(done.written)} days, deleted {len(done.removed)}; {target} holds {len(done.days)}."
     answer({"written": done.written, "removed": done.removed, "days": done.days}, words, is_json=session.is_json)

@@ -17,21 +17,21 @@ from fairlane.cli.parameters import QUEUE
 from fairlane.cli.session import Session, pass_session
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
-WORK = "Where rows are kept until all are sent; by default a folder .backfill-NAME here."
+WORK = "Folder for rows that are not sent yet; .backfill-NAME by default."
 
 
 @click.command(name="backfill")
 @QUEUE
 @click.option("--from", "path", metavar="PATH", help="Files or folders to read, as Spark names them.")
-@click.option("--table", help="A table that Spark knows, instead of files.")
-@click.option("--format", "file_format", default="parquet", show_default=True, help="Of the files: json, csv, orc ...")
+@click.option("--table", help="A table in Spark's catalog, instead of files.")
+@click.option("--format", "file_format", default="parquet", show_default=True, help="File format: json, csv, orc ...")
 @click.option(
     "--select", "columns", multiple=True, metavar="SQL", help="A column, such as 'body AS payload'; repeatable."
 )
-@click.option("--where", metavar="SQL", help="Only rows for which this holds.")
-@click.option("--name", required=True, help="What this backfill is called: under the same name it is resumed.")
+@click.option("--where", metavar="SQL", help="Condition on the rows.")
+@click.option("--name", required=True, help="Name of this backfill; the same name resumes it.")
 @click.option("--work", type=FOLDER, help=WORK)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")
 @MASTER
 @pass_session
 def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  # noqa: ANN401 - click's
@@ -56,16 +56,20 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
             done = step
             bar.set(done.sent, done.total)
     forget_rows(backfill)
-    answer({"sent": done.sent, "total": done.total}, f"{done.sent:,} messages are in {queue}.", is_json=session.is_json)
+    answer(
+        {"sent": done.sent, "total": done.total},
+        f"Enqueued {done.sent:,} messages in {queue}.",
+        is_json=session.is_json,
+    )
 
 
 class _Clock:
-    """The present, and waiting for it."""
+    """The system clock."""
 
     def now_s(self) -> float:
-        """Return the present instant."""
+        """Return the current time."""
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Wait."""
         Event().wait(seconds)

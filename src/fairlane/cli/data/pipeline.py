@@ -33,18 +33,23 @@ def pipeline_command() -> None:
 @pipeline_command.command(name="run")
 @click.option("--journal", type=FOLDER, metavar="FOLDER", help="Exported segments; without it, the server's journal.")
 @TABLES
-@click.option("--once", is_flag=True, help="End when the tables are up to date, instead of going on.")
-@click.option("--interval", type=DURATION, default="60s", show_default=True, help="How long to wait between runs.")
-@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal is meant.")
-@click.option("--reader", default="pipeline", show_default=True, help="As whom a server keeps its journal for this.")
+@click.option("--once", is_flag=True, help="Stop when the tables are up to date.")
+@click.option("--interval", type=DURATION, default="60s", show_default=True, help="Time between runs.")
+@click.option("--queue", metavar="QUEUE", help="In a cluster: a queue of the group whose journal to read.")
 @click.option(
-    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Of the tables."
+    "--reader",
+    default="pipeline",
+    show_default=True,
+    help="Name of the journal reader that the server keeps its journal for.",
 )
-@click.option("--memory", default="2g", show_default=True, help="For Spark on this machine.")
+@click.option(
+    "--format", "table_format", type=click.Choice(("parquet", "delta")), default="parquet", help="Table format."
+)
+@click.option("--memory", default="2g", show_default=True, help="Memory for Spark on this machine.")
 @MASTER
 @pass_session
 def run_command(session: Session, /, *, journal: Path | None, tables: Path, **options: Any) -> None:  # noqa: ANN401 - click's
-    """Bring the tables up to what there is of the journal, and go on doing so until interrupted.
+    """Update the tables from the journal, again and again until interrupted.
 
     It can be killed at any time and started again: the tables are then those before a run or those after it.
     """
@@ -52,7 +57,7 @@ def run_command(session: Session, /, *, journal: Path | None, tables: Path, **op
     from fairlane.spark.pipeline import CONF, JournalFolder, LiveJournal, run_pipeline
 
     if journal is not None and options["queue"] is not None:
-        raise click.UsageError("A folder has one journal: --queue says whose journal is read from nodes of a cluster.")
+        raise click.UsageError("--queue selects a journal in a cluster; it cannot be combined with --journal.")
     source: Source = (
         LiveJournal(server_address_of(session), options["reader"], options["queue"])
         if journal is None
@@ -79,21 +84,21 @@ def _tell(line: str) -> None:
 
 def _words(done: RunReport, tables: Path) -> str:
     if not done.segments:
-        return f"Nothing new for {tables}."
+        return f"{tables} is up to date."
     gaps = f" The journal has {len(done.gaps)} gap{'' if len(done.gaps) == 1 else 's'}." if done.gaps else ""
-    return f"Run {done.run}: {done.events} events, {tables} made anew from {done.first_day} to {done.newest_day}.{gaps}"
+    return f"Run {done.run}: {done.events} events, {tables} updated from {done.first_day} to {done.newest_day}.{gaps}"
 
 
 @pipeline_command.command(name="status")
 @TABLES
 @pass_session
 def status_command(session: Session, /, *, tables: Path) -> None:
-    """Tell how far the tables are."""
+    """Show how far the tables reach."""
     from fairlane.spark.pipeline import read_manifest
 
     manifest = read_manifest(tables)
     if manifest is None:
-        raise InvalidArgument(f"There are no tables in {tables}.")
+        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
     facts = [
         ["runs", str(manifest.run)],
         ["format", manifest.format],

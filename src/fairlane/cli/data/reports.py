@@ -29,7 +29,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
     "formats",
     type=click.Choice(("html", "md", "json", "csv")),
     multiple=True,
-    help="Only this form; may be said more than once.",
+    help="Only this format; repeatable.",
 )
 @pass_session
 def report_command(

@@ -32,24 +32,26 @@ SWEEP = click.option(
     "sweeps",
     multiple=True,
     metavar="SETTING=VALUES",
-    help="Try each value, such as weight:acme=1,2,5; of several, all combinations.",
+    help="Try each value, such as weight:acme=1,2,5; several sweeps are combined.",
 )
-FROM = click.option("--from", "first", type=INSTANT, help="Measure messages that came from then on, in UTC.")
-TO = click.option("--to", "last", type=INSTANT, help="Measure messages that came before then, in UTC.")
+FROM = click.option("--from", "first", type=INSTANT, help="Measure messages enqueued from this instant on, in UTC.")
+TO = click.option("--to", "last", type=INSTANT, help="Measure messages enqueued before this instant, in UTC.")
 _KEYS_SHOWN = 12
-_NUMBERS = frozenset({"messages", "p50", "p99", "longest", "share", "throttled", "missed", "left"})
+_NUMBERS = frozenset({"messages", "p50", "p99", "longest", "share", "throttled", "paused", "missed", "left"})
 
 
 @click.command(name="whatif")
 @JOURNAL
-@click.option("--policy", "candidate", type=FILE, metavar="FILE", help="A TOML or JSON file with what to try.")
+@click.option("--policy", "candidate", type=FILE, metavar="FILE", help="TOML or JSON file with the settings to try.")
 @SWEEP
-@click.option("--queue", "queues", multiple=True, help="Only this queue; may be said more than once.")
+@click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
 @FROM
 @TO
 @MASTER
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots to this file.")
-@click.option("--reproduce", "is_check", is_flag=True, help="Only check that the journalled order comes out again.")
+@click.option(
+    "--reproduce", "is_check", is_flag=True, help="Only check that the replay reproduces the journal's order."
+)
 @pass_session
 def whatif_command(
     session: Session,
@@ -64,10 +66,10 @@ def whatif_command(
     html: Path | None,
     is_check: bool,
 ) -> None:
-    """Replay an exported journal against another policy, and tell who would have waited how long.
+    """Replay an exported journal under other settings, and show how long each key would have waited.
 
-    The broker's own scheduler hands out the messages as they came; consumers are modelled from the journal. Nothing is
-    changed anywhere. With --master none it runs in this process alone, without Spark.
+    The broker's own scheduler delivers the messages as they arrived; consumers are modelled from the journal. Nothing
+    is changed. With --master none it runs in this process, without Spark.
     """
     # Only here: this needs packages that other commands do without.
     from fairlane.spark.whatif.comparison import Journal, compare
@@ -76,7 +78,7 @@ def whatif_command(
         _check(session, journal, queues)
         return
     if candidate is None and not sweeps:
-        raise click.UsageError("Say with --policy or --sweep what to try, or --reproduce.")
+        raise click.UsageError("Pass --policy or --sweep with the settings to try, or --reproduce.")
     known = Journal(journal, queues=queues)
     scenarios = _scenarios(known, candidate, sweeps)
     spark, span = spark_of(master), span_of(first, last)
@@ -90,7 +92,7 @@ def whatif_command(
 
 
 def span_of(first: datetime | None, last: datetime | None) -> MeasuredPeriod:
-    """Return which messages are measured."""
+    """Return the period whose messages are measured."""
     from fairlane.spark.whatif.measures import MeasuredPeriod
 
     bounds = [None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000) for at in (first, last)]
@@ -98,7 +100,7 @@ def span_of(first: datetime | None, last: datetime | None) -> MeasuredPeriod:
 
 
 def spark_of(master: str) -> SparkSession | None:
-    """Return a Spark session; None where none is wanted."""
+    """Return a Spark session; None for master ``none``."""
     return None if master == "none" else begin_spark(master)
 
 
@@ -117,14 +119,14 @@ def _check(session: Session, journal: Path, queues: tuple[str, ...]) -> None:
 
 
 def _verdict(found: Reproduction) -> str:
-    skipped = f" {found.skipped} others had messages from before the journal begins." if found.skipped else ""
+    skipped = f" Skipped {found.skipped} with messages from before the journal begins." if found.skipped else ""
     if found.is_exact:
-        return f"All {found.hand_outs} hand-outs come out in the journalled order.{skipped}"
+        return f"All {found.hand_outs} hand-outs were reproduced in the journal's order.{skipped}"
     first = found.differences[0]
     return (
-        f"{len(found.differences)} of {found.hand_outs} hand-outs come out otherwise, first at sequence "
-        f"{first.sequence} in queue {first.queue}: {', '.join(first.journalled)} was journalled, "
-        f"{', '.join(first.replayed) or 'nothing'} came out.{skipped}"
+        f"{len(found.differences)} of {found.hand_outs} hand-outs differ, first at sequence "
+        f"{first.sequence} in queue {first.queue}: the journal has {', '.join(first.journalled)}, "
+        f"the replay {', '.join(first.replayed) or 'nothing'}.{skipped}"
     )
 
 
@@ -145,31 +147,35 @@ def _tables(found: Comparison) -> list[Table]:
                     duration(one.wait_max_ms),
                     f"{one.share:.1%}",
                     duration(one.throttled_ms),
+                    duration(one.paused_ms),
                     str(one.misses),
                     str(one.left),
                 ]
                 for key, one in ((key, here[key]) for key in ["", *largest[:_KEYS_SHOWN]])
             ]
-            columns = ["key", "messages", "p50", "p99", "longest", "share", "throttled", "missed", "left"]
+            columns = ["key", "messages", "p50", "p99", "longest", "share", "throttled", "paused", "missed", "left"]
             tables.append(Table(columns, rows, title=f"{queue}: {scenario.name}", numbers=_NUMBERS))
     return tables
 
 
 def _notes(found: Comparison, html: Path | None) -> list[Table]:
-    """Return what whoever reads the tables should know."""
+    """Return notes on how sure the results are."""
     facts = []
     for queue in found.queues:
         told, modelled = found.of(-1, queue)[""], found.of(0, queue)[""]
         facts.append(
             [
-                f"{queue}: p99 as journalled, and as modelled",
+                f"{queue}: p99 in the journal, and in the model",
                 f"{duration(told.wait_p99_ms)}, {duration(modelled.wait_p99_ms)}",
             ]
         )
     for notes in found.notes:
-        facts += [[f"{queue}: left out, from before the journal", str(count)] for queue, count in notes.unknown.items()]
+        facts += [
+            [f"{queue}: left out: enqueued before the journal begins", str(count)]
+            for queue, count in notes.unknown.items()
+        ]
         if notes.assumed:
-            facts.append(["attempts never seen to end, taken to be as long as usual", str(notes.assumed)])
+            facts.append(["attempts without an end in the journal, modelled as usual", str(notes.assumed)])
     if html is not None:
         facts.append(["plots", str(html)])
     return [Table([], facts)] if facts else []

@@ -20,7 +20,7 @@ _SWEEP_S: Final = 0.5
 T = TypeVar("T")
 
 
-class Link:
+class Connection:
     """One live connection. Frames of one pass of the event loop are sent as one message."""
 
     def __init__(self, *, frame_bytes_max: int, on_late: OnLate | None = None) -> None:
@@ -72,7 +72,7 @@ class Link:
             self._put(frame)
 
     def withdraw(self, reply: asyncio.Future[Any]) -> None:
-        """End a lease that no caller waits for any more, or give back what it has leased."""
+        """Withdraw a lease request whose caller is gone, or return the messages that it has leased."""
         leased = reply.result() if reply.done() and not reply.cancelled() and reply.exception() is None else None
         frame = self._conversation.withdraw(reply) if leased is None else self._conversation.give_back(leased)
         if frame is not None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from fairlane.client.retrying import Retries
+from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.key_order import KeyOrder
 from fairlane.client.transport.polling import PollingChannel

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from fairlane.client.retrying import Retries, is_passing, pause_s
+from fairlane.client.retries import Retries, is_passing, pause_s
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import FairlaneError
 from fairlane.model.message import Delivery, Receipt

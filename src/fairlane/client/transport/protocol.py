@@ -1,7 +1,7 @@
-"""The client's side of the stream without any I/O: numbers calls, makes frames, and matches what comes back.
+"""The client's side of the stream protocol, without I/O: it numbers calls, builds frames, and matches answers.
 
-Whoever has a connection sends the frames made here, many in one message, and hands in what it receives. Replies are
-futures of any kind.
+A connection sends the frames, several in one message, and passes received messages to ``receive``. Replies are futures
+of any kind.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _CALL_TAG: Final = 0
 _ANSWERS: Final = {name: msgspec.msgpack.Decoder(verb.answer).decode for name, verb in VERBS.items()}
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _FIXED_ARRAY, _ARRAY_16, _FIXED_MAX, FRAMES_MAX = 0x90, b"\xdc", 16, 256
-"""How msgpack begins an array, and how many frames go in one message at most."""
+"""The first bytes of an array in msgpack, and the most frames in one message."""
 _MESSAGE_BYTES: Final = 64 << 10
-"""Above this nothing is won by joining frames, and the server could have begun with the first."""
+"""Above this size joining frames saves nothing, and only delays the first of them."""
 
 
 class Reply(Protocol):
-    """Where the answer to a call goes, such as an ``asyncio.Future``."""
+    """Receives the answer to a call, such as an ``asyncio.Future``."""
 
     def done(self) -> bool:
-        """Tell whether nobody waits for it any more."""
+        """Return whether it is answered or cancelled."""
 
-    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - what is answered depends on the verb
-        """Answer."""
+    def set_result(self, result: Any, /) -> None:  # noqa: ANN401 - the answer depends on the verb
+        """Set the answer."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Refuse."""
+        """Set an error."""
 
 
 class Sink(Protocol):
-    """Where a channel's messages go."""
+    """Receives the messages of a channel."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take leased messages."""
+        """Accept leased messages."""
 
     def ended(self, error: FairlaneError) -> None:
-        """Learn that no more will come, and why. When the connection is lost, so are its leases."""
+        """Note that the channel has ended, and why. If the connection is lost, so are its leases."""
 
-    def withdraw(self, is_meant: Callable[[str], bool]) -> list[Delivery]:
-        """Take out and return those messages, by their ids, that nobody has looked at yet.
+    def withdraw(self, matches: Callable[[str], bool]) -> list[Delivery]:
+        """Remove and return messages with matching ids that no handler has seen yet.
 
-        Their leases, and those of the others that are meant, may be lost; all else goes on.
+        The leases of all messages with matching ids may be lost. Other messages are not affected.
         """
 
 
@@ -86,14 +86,14 @@ class _Channel(msgspec.Struct, gc=False):
 
 
 class Conversation:
-    """One connection's calls and channels."""
+    """The calls and channels of one connection."""
 
     def __init__(self, *, on_late: OnLate | None = None) -> None:
-        """Begin.
+        """Start without calls and channels.
 
         Args:
-            on_late: gets what was leased for somebody who does not wait for it any more, by a lease or on a channel
-                that was stopped. By default the first is given back, and the second left to the server.
+            on_late: called with messages that arrive for a cancelled lease call or a stopped channel. By default
+                the former are returned, and the latter left to the server.
         """
         self._on_late = on_late
         self._numbers = count(1)
@@ -101,7 +101,7 @@ class Conversation:
         self._channels: dict[int, _Channel] = {}
 
     def call(self, verb: str, request: Shape, reply: Reply, *, due: float, trace: TraceContext | None = None) -> bytes:
-        """Return the frame of a call whose answer goes to a reply; ``expire`` fails it after ``due``."""
+        """Return the frame of a call. Its answer goes to ``reply``; after ``due``, ``expire`` fails it."""
         number = next(self._numbers)
         frame = _frame(number, verb, request) if trace is None else _traced_frame(number, verb, request, trace)
         self._waiting[number] = _Waiting(verb, reply, due)
@@ -110,7 +110,7 @@ class Conversation:
     def withdraw(self, reply: Reply) -> bytes | None:
         """Return the frame that ends a call whose reply no caller waits for; None if it has been answered.
 
-        If the server has leased messages before it reads the frame, they arrive and are given back.
+        If the server has leased messages before it reads the frame, they arrive and are returned.
         """
         for number, entry in self._waiting.items():
             if entry.reply is reply:
@@ -118,7 +118,7 @@ class Conversation:
         return None
 
     def open(self, request: Consume, reply: Reply, sink: Sink, *, due: float) -> tuple[int, bytes]:
-        """Return the number of a new channel, and the frame that opens it."""
+        """Return the number of a new channel and the frame that opens it."""
         number = next(self._numbers)
         frame = _frame(number, CONSUME, request)
         self._waiting[number] = _Waiting(CONSUME, reply, due)
@@ -126,7 +126,7 @@ class Conversation:
         return number, frame
 
     def stop(self, channel: int, unseen: Sequence[str], reply: Reply, *, due: float) -> bytes | None:
-        """Return the frame that closes a channel, or None for one that is closed already."""
+        """Return the frame that closes a channel; None if it is already closed."""
         entry = self._channels.pop(channel, None)
         if entry is None:
             return None
@@ -134,26 +134,26 @@ class Conversation:
         return self.call(STOP, request, reply, due=due)
 
     def forget(self, channel: int) -> None:
-        """Hand on nothing of a channel from now on."""
+        """Drop further deliveries of a channel."""
         self._channels.pop(channel, None)
 
     def abandon(self, channel: int, reply: Reply, *, due: float) -> bytes:
-        """Return the frame that closes a channel of which nothing was handed on: all of it goes back as unseen."""
+        """Return the frame that closes a channel whose deliveries were dropped, so that all return as unseen."""
         return self.call(STOP, Stop(channel=channel, received=0), reply, due=due)
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Take in a message. Returns frames to send in return.
+        """Process a received message, and return the frames to send in response.
 
         Raises:
-            msgspec.DecodeError: it is none that a server of this version sends.
+            msgspec.DecodeError: the message is not valid.
         """
         returns: list[bytes] = []
         for frame in frames_of(data):
             kind = type(frame)
             if kind is Answer:
-                self._answer(frame, returns)  # type: ignore[arg-type] # it is one
+                self._answer(frame, returns)  # type: ignore[arg-type] # checked by its type
             elif kind is Deliver:
-                self._deliver(frame)  # type: ignore[arg-type] # it is one
+                self._deliver(frame)  # type: ignore[arg-type] # checked by its type
             elif isinstance(frame, Refused):
                 self._refuse(frame)
             elif isinstance(frame, Ended) and (entry := self._channels.get(frame.channel)) is not None:
@@ -161,7 +161,7 @@ class Conversation:
         return returns
 
     def lose(self, error: FairlaneError) -> None:
-        """Fail all calls and end all channels, because the connection is gone."""
+        """Fail all calls and end all channels, because the connection is lost."""
         waiting, self._waiting = self._waiting, {}
         channels, self._channels = self._channels, {}
         for entry in waiting.values():
@@ -171,7 +171,7 @@ class Conversation:
             channel.sink.ended(error)
 
     def expire(self, now: float) -> None:
-        """Fail the calls that have waited too long for their answer."""
+        """Fail the calls whose answer is overdue."""
         for entry in [entry for entry in self._waiting.values() if entry.due <= now]:
             if not entry.reply.done():
                 entry.reply.set_exception(Disconnected(f"The server did not answer {entry.verb!r} in time."))
@@ -192,7 +192,7 @@ class Conversation:
         if channel is not None:
             channel.received += len(frame.deliveries)
             channel.sink.deliver(frame.deliveries)
-        elif self._on_late is not None:  # the server gives back what it sent after a stop, unless the queue was moving
+        elif self._on_late is not None:  # the server takes back what it sent after a stop, unless the queue was moving
             self._on_late(frame.deliveries)
 
     def _refuse(self, frame: Refused) -> None:
@@ -200,11 +200,11 @@ class Conversation:
         self._channels.pop(frame.number, None)
         if entry is not None and not entry.reply.done():
             error = error_of(frame.error)
-            going_down = isinstance(error, Closed)  # it is the server that closes, not we: another will come
+            going_down = isinstance(error, Closed)  # the server is closing, not this client; another one will answer
             entry.reply.set_exception(Disconnected(error.cause) if going_down else error)
 
     def give_back(self, leased: LeasedMessages) -> bytes | None:
-        """Return the frame that gives back messages which came for a caller that is gone; None if ``on_late`` does."""
+        """Return the frame that returns messages of a caller that is gone; None if ``on_late`` takes them."""
         deliveries = leased.deliveries
         if not deliveries:
             return None
@@ -225,7 +225,7 @@ def _traced_frame(number: int, verb: str, request: Shape, trace: TraceContext) -
 
 
 def grouped(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Return frames as they go in messages: small ones together, so that they are cheap, large ones soon."""
+    """Group frames into messages: small ones together, to save cost, and large ones alone, to save time."""
     begin = size = 0
     for end, frame in enumerate(frames):
         if size and (size + len(frame) > _MESSAGE_BYTES or end - begin >= FRAMES_MAX):
@@ -237,9 +237,9 @@ def grouped(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def message_of(frames: Sequence[bytes]) -> bytes:
-    """Return the message that holds these frames, at most ``FRAMES_MAX``. It is an array even for one of them.
+    """Return the message with these frames, at most ``FRAMES_MAX``.
 
-    By that the server knows that we understand arrays, too.
+    It is an array even for one frame, which tells the server that this client understands arrays.
     """
     count = len(frames)
     head = bytes((_FIXED_ARRAY | count,)) if count < _FIXED_MAX else _ARRAY_16 + count.to_bytes(2)

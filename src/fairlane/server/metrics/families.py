@@ -1,7 +1,7 @@
 """Metric families and their text: the Prometheus format, and OpenMetrics, which adds exemplars.
 
 ``prometheus_client`` could write this text as well, and the tests read it back with its parsers. We write it ourselves
-for two reasons. A scrape runs on the event loop beside all calls, so the text comes in parts with a pause between them,
+for two reasons. A scrape shares the event loop with all calls, so the text comes in parts with a pause between them,
 while ``generate_latest`` builds it in one piece. And it is faster: for 80,000 samples (8 families of 10,000 keys) it
 takes 221 ms against 568 ms for Prometheus text, and 227 ms against 981 ms for OpenMetrics (prometheus_client 0.26, CPU
 time, best of 7).

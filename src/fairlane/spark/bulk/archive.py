@@ -1,6 +1,6 @@
 """The archive: finished days of the journal, and of the messages done on them, kept as long as they are wanted.
 
-The tables of the pipeline are made anew when a segment comes late, and serve questions about the present. The archive
+The tables of the pipeline are rebuilt when a segment arrives late, and serve questions about the present. The archive
 is what is kept: a day is written once it is over, as few large files, and again only if the tables have changed since.
 Each day is written aside and then put in its place, so a run that is killed leaves whole days and can be repeated.
 """
@@ -51,10 +51,10 @@ def archive(
         InvalidArgument: there are no tables, or so few days can't be kept.
     """
     if keep_days is not None and keep_days < 1:
-        raise InvalidArgument(f"At least one day is kept, not {keep_days}.")
+        raise InvalidArgument(f"keep_days must be at least 1, not {keep_days}.")
     days = sorted(_days(tables / "events"))
     if not days:
-        raise InvalidArgument(f"There are no tables in {tables}: make them with 'fairlane pipeline run'.")
+        raise InvalidArgument(f"Folder {tables} has no tables. Create them with 'fairlane pipeline run'.")
     oldest = date.min if keep_days is None else days[-1] - timedelta(days=keep_days)
     written = []
     for day in days[:-1]:

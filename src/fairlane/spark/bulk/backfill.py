@@ -23,7 +23,7 @@ from fairlane.spark.source.rows import check_columns
 from fairlane.spark.source.server_address import ServerAddress
 
 ROWS_PER_BATCH = 50_000
-"""So many rows are published in one commit, unless the rate is lower."""
+"""The number of rows published in one commit, unless the rate is lower."""
 _ROWS_PER_FILE = 10_000
 _ABOUT = "about.json"
 _ROWS = "rows"
@@ -37,7 +37,7 @@ class Pace(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Wait."""
         ...
 
 
@@ -71,7 +71,7 @@ class Backfill:
         name: the name of the backfill; under the same name it is the same one, and resumed.
         source: what the rows are, in words; a folder with other rows is refused.
         work: the folder the rows are kept in until all are sent; on a cluster it must be shared storage.
-        rate: at most so many messages a second; None for as fast as the broker takes them.
+        rate: the maximum of messages per second; None for no limit.
     """
 
     place: ServerAddress
@@ -150,7 +150,7 @@ def _snapshot(rows: Callable[[], DataFrame], backfill: Backfill) -> About:
 
 
 def _batches(place: Path, per_batch: int) -> Iterator[Batch]:
-    """Yield the files of a folder in order, as many together as have so many rows."""
+    """Yield the files of a folder in order, in groups of about this many rows."""
     files: list[str] = []
     rows = 0
     for file in sorted(place.glob("[!._]*.parquet")):

@@ -39,7 +39,7 @@ def choose(spark: SparkSession, place: ServerAddress, queue: str, where: str) ->
     try:
         chosen = letters.where(where).select("id", "dead_ms", "reason", "error")
     except (AnalysisException, ParseException) as error:
-        raise InvalidArgument(f"This is no condition on dead letters: {_first_line(error)}") from error
+        raise InvalidArgument(f"Invalid condition on dead letters: {_first_line(error)}") from error
     rows = sorted(chosen.collect(), key=lambda row: (row.dead_ms, row.id))
     kinds: dict[tuple[str, str], int] = {}
     for row in rows:

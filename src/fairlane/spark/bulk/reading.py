@@ -30,7 +30,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.table is None):
-            raise InvalidArgument("Rows come from files at a path, or from a table: say one of them.")
+            raise InvalidArgument("Pass either a path or a table.")
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the rows.
@@ -47,7 +47,7 @@ class Rows:
                 frame = frame.where(self.where)
             return frame.selectExpr(*self.columns) if self.columns else frame
         except PySparkException as error:
-            raise InvalidArgument(f"These rows can't be read: {str(error).strip().splitlines()[0]:.300}") from error
+            raise InvalidArgument(f"Could not read the rows: {str(error).strip().splitlines()[0]:.300}") from error
 
     def __str__(self) -> str:
         parts = [self.path or self.table, *self.columns, self.where and f"where {self.where}"]

@@ -1,6 +1,6 @@
 """The pipeline: from the journal to its tables, incrementally.
 
-``run_pipeline`` brings a folder of tables up to date, ``read_table`` reads one.
+``run_pipeline`` updates a folder of tables, ``read_table`` reads one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making the tables of some days, of the events of these days and what was carried on from the day before them."""
+"""Builds the tables of some days from the events of these days and what the day before them carried over."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days, pieces, windows
 from fairlane.spark.tables.weights import with_weights
 
 BROADCAST_MAX = 200_000
-"""With more open messages than this they are not sent to each task."""
+"""The maximum number of open messages that is broadcast to each task."""
 
 Write = Callable[[str, DataFrame], DataFrame]
 """Writes a table under its name, and returns it as it is read back."""
 
 
 def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[date], write: Write) -> None:
-    """Make all tables but ``events``.
+    """Build all tables but ``events``.
 
     Args:
-        events: those of the days, and before them what was carried on.
-        span: the days that are made, and how far events reach.
+        events: those of the days, and what was carried over from before.
+        span: the days to build, and the instant of the last event.
         newest_day: the day of the latest event.
-        carry: the days whose ends are to be remembered.
+        carry: the days whose ends are kept.
         write: writes a table; only its rows of these days are kept.
     """
     tried = attempts(events).persist(StorageLevel.MEMORY_AND_DISK)
@@ -53,7 +53,7 @@ def build(events: DataFrame, span: Days, *, newest_day: date, carry: Sequence[da
 
 
 def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Write) -> None:
-    """Write what the ends of days carry on. Few messages are open, mostly: then events need not be shuffled."""
+    """Write what days carry over. Usually few messages are open, so events need not be shuffled."""
     still_open = open_messages(tried, days=days).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         found = F.broadcast(still_open) if still_open.count() <= BROADCAST_MAX else still_open
@@ -63,7 +63,7 @@ def _carry(events: DataFrame, tried: DataFrame, days: Sequence[date], write: Wri
 
 
 def _make_fairness(events: DataFrame, tried: DataFrame, span: Days, write: Write) -> None:
-    """Make the tables of who waits for whom."""
+    """Build the fairness tables."""
     waits = pieces(tried, events, span).persist(StorageLevel.MEMORY_AND_DISK)
     busy = windows(waits, span).persist(StorageLevel.MEMORY_AND_DISK)
     try:

@@ -1,10 +1,10 @@
-"""The folder of tables: staged beside them, swapped in by one rename, carried out by whoever comes next.
+"""The folder of tables: a run stages its files, commits by one rename, and then moves the files into place.
 
-A run writes what it makes under ``.staged/RUN`` and touches nothing else. Then the manifest is replaced, by which the
-run is decided; only then files are moved to their places, and those they replace removed. A run that is killed before
-leaves the tables as they were; one that is killed after is finished by the next run. Moving can be repeated.
+A run writes under ``.staged/RUN`` and touches nothing else. Replacing the manifest commits the run; only then its files
+are moved into place, and the files they replace are deleted. A run that is killed before the commit changes nothing;
+one that is killed after it is finished by the next run. Moving can be repeated.
 
-One process writes at a time, under a lock that ends with it. The folder is a file system's, with renames and locks.
+One process writes at a time, under a lock that ends with the process. The file system must support renames and locks.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only one who writes in a folder; it is made if it is not there.
+    """Hold the write lock of a folder, which is created if missing.
 
     Raises:
-        StoreLocked: another process does.
-        StoreFailed: the folder can't be written to.
+        StoreLocked: another process holds it.
+        StoreFailed: the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / _LOCK).open("w")
     except OSError as error:
-        raise StoreFailed(f"{folder} is no folder that tables could be written to: {error}.") from error
+        raise StoreFailed(f"Cannot write tables to {folder}: {error}.") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreLocked(f"Another process makes the tables in {folder}.") from error
+            raise StoreLocked(f"Another process is updating the tables in {folder}.") from error
         yield
 
 
 def partitions(root: Path, depth: int) -> Iterator[Path]:
-    """Yield the folders of a table's partitions that are there."""
+    """Yield the existing folders of a table's partitions."""
     pattern = "/".join(["*=*"] * depth)
     yield from sorted(path for path in root.glob(pattern) if path.is_dir())
 
@@ -72,17 +72,17 @@ def staged(folder: Path, run: int) -> Path:
 
 
 def clear_staged(folder: Path) -> None:
-    """Remove what runs that were killed have staged."""
+    """Delete what killed runs have staged."""
     shutil.rmtree(folder / STAGED, ignore_errors=True)
 
 
 def decide(folder: Path, manifest: Manifest, swap: Swap) -> None:
-    """Let a run be true: from here on its tables are the tables."""
+    """Commit a run."""
     write_manifest(folder, msgspec.structs.replace(manifest, swap=swap))
 
 
 def carry_out(folder: Path, shelf: Shelf) -> Manifest | None:
-    """Carry out what a run has decided, if anything is left of it, and return the manifest."""
+    """Finish a run that is committed but not fully moved into place, and return the manifest."""
     manifest = read_manifest(folder)
     if manifest is None or manifest.swap is None:
         return manifest
@@ -92,7 +92,7 @@ def carry_out(folder: Path, shelf: Shelf) -> Manifest | None:
         write_manifest(folder, done)
         clear_staged(folder)
     except OSError as error:
-        raise StoreFailed(f"The tables in {folder} could not be put in place: {error}.") from error
+        raise StoreFailed(f"Could not move the tables in {folder} into place: {error}.") from error
     return done
 
 
@@ -104,7 +104,7 @@ class Shelf(Protocol):
         ...
 
     def place(self, swap: Swap) -> None:
-        """Let what a run staged be the tables. It may be repeated."""
+        """Move what a run staged into place. It can be repeated."""
         ...
 
 
@@ -119,12 +119,12 @@ class PlainTables:
         return sorted((self._folder / "events" / f"day={day}").glob("[!._]*.parquet"))
 
     def place(self, swap: Swap) -> None:
-        """Move staged files to their places, and remove those they replace."""
+        """Move staged files into place, and delete those they replace."""
         move_files(self._folder, swap, (*TABLES, CARRIED))
 
 
 def move_files(folder: Path, swap: Swap, tables: Iterable[str]) -> None:
-    """Move the staged files of tables to their places, and remove those they replace. It may be repeated."""
+    """Move the staged files of tables into place, and delete those they replace. It can be repeated."""
     for table in tables:
         depth, root = depth_of(table), staged(folder, swap.run) / table
         prefix = f"{swap.run:06}-"
@@ -140,7 +140,7 @@ def move_files(folder: Path, swap: Swap, tables: Iterable[str]) -> None:
 
 
 def is_replaced(table: str, partition: Path, swap: Swap) -> bool:
-    """Tell whether a run replaces a partition. Open messages are in one place only: that of the newest day."""
+    """Return whether a run replaces a partition. Open messages are only in the partition of the newest day."""
     if table == "events":
         return day_in(partition) in swap.compacted
     return day_in(partition) >= swap.first_day or partition.parent.name == "is_open=true"

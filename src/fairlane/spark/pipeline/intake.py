@@ -1,7 +1,7 @@
-"""Taking in: new events become files of the table ``events``, by day.
+"""The intake: new events become files of the table ``events``, by day.
 
-A segment that lies within one day is a file of that table already, so it is linked, or copied where that can't be.
-Others go through Spark, which cuts them by day. A day that has gathered many files is written anew as few.
+A segment that lies within one day is already a file of that table, so it is hard-linked, or copied where the file
+system cannot link. Spark splits only segments that cross midnight. A day with many files is compacted into few.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fairlane.spark.tables.events import JOURNAL_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS
 
 FILES_MAX = 32
-"""A day with more files than this is written anew."""
+"""A day with more files than this is compacted."""
 COMPACT_ROWS = 2_000_000
-"""So many events a file then has, about."""
+"""The approximate number of events in a compacted file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a Parquet file says about itself."""
+    """What a Parquet file's footer tells."""
 
     rows: int
     first_ms: int
@@ -79,7 +79,7 @@ def take_in(spark: SparkSession, source: Source, segments: Sequence[Segment], *,
 
 
 def footer_of(path: Path) -> Footer:
-    """Return what a file of events says about itself.
+    """Return what the footer of a file of events tells.
 
     Raises:
         StoreCorrupt: it is damaged.
@@ -87,7 +87,7 @@ def footer_of(path: Path) -> Footer:
     try:
         known = pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StoreCorrupt(f"{path} is no whole segment of a journal: {error}.") from error
+        raise StoreCorrupt(f"{path} is damaged or no segment of a journal: {error}.") from error
     at = known.schema.to_arrow_schema().get_field_index("at_ms")
     groups = [known.row_group(group).column(at).statistics for group in range(known.num_row_groups)]
     return Footer(
@@ -98,7 +98,7 @@ def footer_of(path: Path) -> Footer:
 
 
 def _linked(segment: Segment, root: Path) -> bool:
-    """Put a segment's own file in its place, if it is wanted whole and lies within one day."""
+    """Link a segment's own file into place, if all of it is needed and it lies within one day."""
     if segment.path is None or not segment.is_whole:
         return False
     footer = footer_of(segment.path)
@@ -121,7 +121,7 @@ def _day(at_ms: int) -> date:
 
 
 def _compacted(spark: SparkSession, known_files: list[Path], into: Path) -> bool:
-    """Write a day with too many files anew, as few; tell whether that was done."""
+    """Compact a day that has too many files; return whether that was necessary."""
     staged_files = list(into.glob("[!._]*.parquet"))
     files = [*known_files, *staged_files]
     if len(files) <= FILES_MAX:

@@ -1,4 +1,4 @@
-"""What the pipeline remembers between runs: one small file beside the tables, replaced as a whole."""
+"""The manifest: the state of the tables between runs, one small file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Format = Literal["parquet", "delta"]
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is decided and not wholly carried out: what it staged becomes the tables, come what may.
+    """A run that is committed but not fully moved into place.
 
     Attributes:
         run: its number.
@@ -32,18 +32,18 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the tables are.
+    """The state of the tables.
 
     Attributes:
         version: of this file.
         run: how many runs changed the tables.
         format: how they are kept.
-        covered: the first and last sequence of each stretch of the journal that is in them, in order.
+        covered: the ranges of the journal that are in them, in order.
         days: the days with events, in order.
-        carried: the days whose end is remembered, in order: from there on days can be made anew.
+        carried: the days whose end is kept, in order: days after these can be rebuilt.
         horizon_ms: the instant of the latest event.
         events: how many events there are.
-        swap: what the last run left to be carried out, if it was interrupted then.
+        swap: the last run, if its files are not all in place yet.
     """
 
     version: int = VERSION
@@ -58,15 +58,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """The stretches between those covered: segments that have not come, or never will."""
+        """The ranges between those covered: segments that are late or lost."""
         return gaps(self.covered)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Return what is remembered of the tables in a folder, None if there are none.
+    """Return the manifest of a folder, None if it has no tables.
 
     Raises:
-        StoreCorrupt: the file can't be read, or another version wrote it.
+        StoreCorrupt: the file cannot be read, or has another version.
     """
     path = folder / MANIFEST
     try:
@@ -74,20 +74,20 @@ def read_manifest(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreCorrupt(f"{path} is not a manifest of tables: {error}.") from error
+        raise StoreCorrupt(f"{path} is not a valid manifest: {error}.") from error
     if found.version != VERSION:
-        raise StoreCorrupt(f"{path} is of version {found.version}; this is version {VERSION}.")
+        raise StoreCorrupt(f"{path} has version {found.version}; this release reads version {VERSION}.")
     return found
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace what is remembered; it is durable on return.
+    """Replace the manifest; it is durable on return.
 
     Raises:
-        StoreFailed: it could not be written, and is what it was.
+        StoreFailed: it cannot be written, and is unchanged.
     """
     try:
         with replacing(folder / MANIFEST) as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     except OSError as error:
-        raise StoreFailed(f"{folder / MANIFEST} could not be written: {error}.") from error
+        raise StoreFailed(f"Could not write {folder / MANIFEST}: {error}.") from error

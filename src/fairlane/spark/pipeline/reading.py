@@ -1,4 +1,4 @@
-"""Reading the tables that the pipeline made."""
+"""Reads the tables of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from fairlane.spark.tables import TABLES
 
 
 def read_table(spark: SparkSession, folder: Path | str, name: str) -> DataFrame:
-    """Return a table of a folder, with exactly its columns; one without rows if there are none yet.
+    """Return a table of a folder, with exactly its columns; an empty one if it has no rows yet.
 
-    What is read while a run puts new files in place may miss files that are gone by then: read it again.
+    A query that runs while a pipeline run moves files into place may miss files: run it again.
 
     Raises:
-        InvalidArgument: there are no tables in this folder, or none of this name.
+        InvalidArgument: the folder has no tables, or none of this name.
     """
     root = Path(folder).absolute()
     manifest = read_manifest(root)
     if manifest is None or name not in TABLES:
-        raise InvalidArgument(f"There is no table {name!r:.100} in {root}; there is {', '.join(TABLES)}, once made.")
+        raise InvalidArgument(
+            f"Folder {root} has no table {name!r:.100}. Run the pipeline first; its tables are {', '.join(TABLES)}."
+        )
     table = TABLES[name]
     if manifest.format == "delta":
         from fairlane.spark.pipeline.delta import read_delta  # noqa: PLC0415 - only who has Delta needs the extra

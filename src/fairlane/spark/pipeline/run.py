@@ -1,12 +1,12 @@
-"""One run of the pipeline: what is new, which days it touches, and how they become the tables.
+"""One run of the pipeline: which segments are new, which days they touch, and how these days are rebuilt.
 
-A run takes the segments that are new, adds their events to the table ``events``, and makes all other tables anew from
-the first day on that they touch. Days before stay as they are. What a later day needs of earlier ones, the stories of
-messages that were open and settings, is carried from day to day, so old events are not read again.
+A run takes the new segments, adds their events to the table ``events``, and rebuilds all other tables from the first
+day that they touch. Earlier days stay as they are. What a later day needs of earlier ones (the events of messages that
+are still open, settings and pauses) is carried from day to day, so old events are not read again.
 
-Segments are known by the sequences they cover. One that comes twice brings nothing, one that comes late makes its day
-and those after it anew, and one that overlaps others brings what they don't have. So the tables are a function of the
-segments alone: neither their order, nor how they were grouped into runs, nor repeats matter.
+Segments are identified by the sequences they cover. A repeated segment adds nothing, a late one rebuilds its day and
+those after it, and one that overlaps others adds what they lack. So the tables are a function of the segments alone:
+their order, their grouping into runs and repeats don't matter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.tables.turns import Days
 
 CARRIED_MAX = 8
-"""How many days' ends are remembered. A segment that comes later than that makes more days anew."""
+"""How many ends of days are kept. A segment that arrives later than that rebuilds more days."""
 
 CONF = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
@@ -44,10 +44,10 @@ CONF = {
     "spark.sql.maxConcurrentOutputFileWriters": "32",
     "spark.sql.shuffle.partitions": "8",
 }
-"""What a session for the pipeline is best set to.
+"""Recommended settings of a session for the pipeline.
 
-Work comes in bulk, and what is shuffled must fit into memory. What Spark compiles for the tables is more than it keeps
-by itself, so without room for it each run would compile all of it anew. And rows of few days need no sorting by day.
+The parallel collector suits bulk work. The code that Spark generates for the tables exceeds its default cache, so
+without a larger one each run would compile everything again. And rows of few days need no sorting by day.
 """
 
 Tell = Callable[[str], None]
@@ -61,7 +61,7 @@ class RunReport:
         run: its number; that of the last run if there was nothing new.
         segments: how many segments had something new.
         events: how many events they brought.
-        first_day: the first day that was made anew, if any was.
+        first_day: the first day that was rebuilt, if any.
         newest_day: the newest day there is, if any.
         gaps: the first and last sequence of stretches that are missing in between.
     """
@@ -82,29 +82,32 @@ def run_pipeline(
     table_format: Format = "parquet",
     tell: Tell = lambda _line: None,
 ) -> RunReport:
-    """Bring the tables in a folder up to what a source has of the journal, and return what was done.
+    """Update the tables in a folder from a journal, and return what was done.
 
-    It can be killed at any time: the tables are then those before the run or those after it.
+    The process can be killed at any time: the tables are then those before the run or those after it.
 
     Args:
         spark: the session; on a cluster both folders must be shared storage.
         source: where the journal is.
-        tables: the folder of the tables; it is made if it is not there.
+        tables: the folder of the tables; created if missing.
         table_format: plain Parquet files, or Delta tables, which need ``fairlane[delta]``.
-        tell: called with a line for people at each step.
+        tell: called with a line of text at each step.
 
     Raises:
-        InvalidArgument: there is no such journal, or the tables are of another format.
-        StoreLocked: another run is at it.
-        StoreFailed: a file could not be written.
-        StoreCorrupt: the manifest or a segment can't be read.
+        InvalidArgument: the journal does not exist, or the tables have another format.
+        StoreLocked: another run is in progress.
+        StoreFailed: a file cannot be written.
+        StoreCorrupt: the manifest or a segment cannot be read.
     """
     folder = Path(tables).absolute()
     with locked(folder):
         shelf = _shelf(folder, table_format)
         before = carry_out(folder, shelf) or Manifest(format=table_format)
         if before.format != table_format:
-            raise InvalidArgument(f"The tables in {folder} are of format {before.format}, not {table_format}.")
+            raise InvalidArgument(
+                f"The tables in {folder} have the format {before.format}, not {table_format}. "
+                "Use the same format, or another folder."
+            )
         clear_staged(folder)
         segments = source.new(before.covered)
         if not segments:
@@ -206,9 +209,9 @@ class _Run:
 
 
 def _reach(before: Manifest, intake: Intake) -> tuple[date, date | None]:
-    """Return the first day to be made anew, and the day whose end is known before it, if there is one.
+    """Return the first day to rebuild, and the day before it whose end is known, if any.
 
-    The newest day so far is always made anew: only now it is known that it is over.
+    The newest day so far is always rebuilt: only now it is known to be complete.
     """
     first = min([intake.days[0], *before.days[-1:]])
     earlier = [day for day in before.days if day < first]

@@ -1,4 +1,4 @@
-"""Which exported segments are new, and which part of each: by the sequences they cover, never by what is in them."""
+"""Which exported segments are new, and which parts of each, by the sequences they cover."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fairlane.journal.segments import Range, joined, segments_in, without
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the journal in one place, and what of it is to be taken.
+    """A range of the journal in one file or on a server, and the parts of it that are needed.
 
     Attributes:
-        path: the file; None for one that a server has.
-        covers: the sequences in it.
-        wanted: the stretches of them that nothing else covers.
+        path: the file; None for a range on a server.
+        covers: the range.
+        wanted: the parts of it that nothing else covers.
     """
 
     path: Path | None
@@ -26,7 +26,7 @@ class Segment:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it is wanted."""
+        """Whether all of it is needed."""
         return self.wanted == (self.covers,)
 
 
@@ -34,10 +34,10 @@ def new_segments(folder: Path, covered: Sequence[Range]) -> list[Segment]:
     """Return the segments in a folder that have something that is not covered; no sequence is wanted twice.
 
     Raises:
-        InvalidArgument: there is no such folder.
+        InvalidArgument: the folder does not exist.
     """
     if not folder.is_dir():
-        raise InvalidArgument(f"There is no folder {folder} with exported segments of a journal.")
+        raise InvalidArgument(f"Folder {folder} does not exist. Export the journal there first.")
     found: list[Segment] = []
     reached = tuple(covered)
     for covers, name in segments_in(path.name for path in folder.iterdir()):

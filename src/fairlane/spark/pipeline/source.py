@@ -1,4 +1,4 @@
-"""Where the pipeline finds the journal: in a folder of exported segments, or at a live server."""
+"""Sources of the pipeline: a folder of exported segments, or a live server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fairlane.spark.source.server_address import ServerAddress
 from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 
 READER = "pipeline"
-"""The name under which a server keeps the journal for the pipeline, unless told otherwise."""
+"""The default name of the pipeline's journal reader."""
 
 
 class Source(Protocol):
     """A journal."""
 
     def new(self, covered: Sequence[Range]) -> list[Segment]:
-        """Return what there is beyond what is covered; no sequence is wanted twice."""
+        """Return the segments with something that is not covered yet; no sequence is wanted twice."""
         ...
 
     def read(self, spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
     def done(self, covered: Sequence[Range]) -> None:
-        """Take note that all of this is in the tables, and durable there."""
+        """Acknowledge that all of this is durable in the tables."""
         ...
 
 
@@ -66,7 +66,7 @@ class JournalFolder:
         return events(spark.read.schema(JOURNAL_SCHEMA).parquet(*[str(segment.path) for segment in segments]))
 
     def done(self, covered: Sequence[Range]) -> None:
-        """Do nothing: whoever exports decides how long files are kept."""
+        """Do nothing: the exporter decides how long files are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LiveJournal:
         return events(reader.options(**{name: value for name, value in named.items() if value is not None}).load())
 
     def done(self, covered: Sequence[Range]) -> None:
-        """Let the server trim what is in the tables."""
+        """Allow the server to trim what is in the tables."""
         self._set_reader(covered[-1][1])
 
     def _set_reader(self, position: int) -> None:

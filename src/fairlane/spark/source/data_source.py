@@ -50,7 +50,9 @@ class FairlaneDataSource(DataSource):
                 options = journal_options(self.options)
                 return (FilteringJournalReader if options.pushdown else JournalReader)(options, asked)
             case "queue":
-                raise InvalidArgument("A queue is consumed as a stream: use readStream, or kind peek to look at it.")
+                raise InvalidArgument(
+                    "kind=queue cannot be read as a batch; use readStream, or kind=peek to read without consuming."
+                )
         looking = peek_options(self.options)
         return (FilteringPeekReader if looking.pushdown else PeekReader)(looking, asked)
 
@@ -62,12 +64,12 @@ class FairlaneDataSource(DataSource):
                 return JournalStreamReader(journal_options(self.options), asked)
             case "queue":
                 return QueueStreamReader(queue_options(self.options), asked)
-        raise InvalidArgument(f"Of kind {kind} there is no stream: use read, or kind queue to consume messages.")
+        raise InvalidArgument(f"kind={kind} cannot be streamed; use spark.read, or kind=queue to consume messages.")
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         """Return what writes a frame to a queue."""
         if overwrite:
-            raise InvalidArgument("A queue is appended to, with mode append; to empty it there is purge.")
+            raise InvalidArgument("Queues support only mode append. Use purge to empty a queue.")
         options = sink_options(self.options, is_stream=False)
         check_columns(schema)
         with options.place.client():
@@ -77,7 +79,7 @@ class FairlaneDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001 - Spark's own
         """Return what writes a stream to a queue."""
         if overwrite:
-            raise InvalidArgument("A queue is appended to: the output mode is append.")
+            raise InvalidArgument("Queues support only output mode append.")
         options = sink_options(self.options, is_stream=True)
         check_columns(schema)
         return StreamWriter(options)

@@ -1,4 +1,4 @@
-"""The journal as exported segments: Parquet files, each named for the sequences it covers."""
+"""The journal as exported segments: Parquet files, each named after the sequences it covers."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _BATCH: Final = 32_768
 
 
 class JournalFiles:
-    """Reads exported segments from a folder that driver and executors see alike. It can be pickled."""
+    """Reads exported segments from a folder that driver and executors can both reach. It can be pickled."""
 
     def __init__(self, path: str, *, on_trimmed: str) -> None:
         self._path = path
         self._on_trimmed = on_trimmed
 
     def span(self, near: int = 0) -> JournalBounds:  # noqa: ARG002 - a server wants to know
-        """Return how far the files reach.
+        """Return the range that the files cover.
 
         Raises:
-            InvalidArgument: there is no such folder.
+            InvalidArgument: the folder does not exist.
         """
         files = self._files()
         return JournalBounds(files[0].after, max(file.until for file in files)) if files else JournalBounds(0, 0)
 
     def has_news(self, after: int, until: int) -> bool:
-        """Tell whether there is anything in a range: files hold what was sealed, so a quiet journal adds none."""
+        """Return whether a range is not empty. Only sealed segments are exported, so an idle journal adds nothing."""
         return until > after
 
     def parts(self, after: int, until: int, *, least: int) -> list[ReadRange]:
-        """Return a range in parts, each inside one file.
+        """Split a range into parts that each lie inside one file.
 
         Raises:
-            JournalTrimmed: no file covers some of it.
+            JournalTrimmed: a part of the range is in no file.
         """
         parts: list[ReadRange] = []
         reached = after
@@ -77,12 +77,14 @@ class JournalFiles:
                 yield batch
 
     def _files(self) -> list[ReadRange]:
-        """Return what each file covers, in order."""
+        """Return the range of each file, in order."""
         system, root = _located(self._path)
         try:
             found = system.get_file_info(pyarrow.fs.FileSelector(root))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise InvalidArgument(f"There is no folder {self._path!r:.200} with exported segments.") from error
+            raise InvalidArgument(
+                f"Folder {self._path!r:.200} does not exist. Set the option path to a folder with exported segments."
+            ) from error
         paths = {info.base_name: info.path for info in found}
         return [
             ReadRange(after=max(first - 1, first_of(last)), until=last, file=paths[name])

@@ -38,7 +38,7 @@ _IDLE_S: Final = 0.1
 
 @dataclass(frozen=True)
 class JournalPartition(InputPartition):
-    """What one task reads, and what it must run on."""
+    """What one task reads, and the versions it must run."""
 
     part: ReadRange
     selection: Selection
@@ -90,7 +90,9 @@ class JournalReader(_JournalReading, DataSourceReader):
     def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
         super().__init__(options, layout)
         if options.after == END:
-            raise InvalidArgument("After the end of the journal there is nothing to read in a batch.")
+            raise InvalidArgument(
+                "A batch cannot start at the end of the journal. Use a stream, or another value of after."
+            )
         self._wanted = Wanted(
             after=options.after if isinstance(options.after, int) else -1,
             until=_FOR_EVER if options.until is None else options.until,
@@ -124,7 +126,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
     def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
         super().__init__(options, layout)
         if options.until is not None:
-            raise InvalidArgument("A stream has no end, so the option until is for batches.")
+            raise InvalidArgument("Option until applies to batches only; a stream has no end.")
         self._client: Client | None = None
         self._told = -1
         self._goal: int | None = None
@@ -173,7 +175,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         return self._planned(start[SEQUENCE], end[SEQUENCE], self._selection)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Let the reader move on."""
+        """Move the journal reader forward."""
         self._tell(end[SEQUENCE])
 
     def stop(self) -> None:
@@ -205,7 +207,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         return None
 
     def _tell(self, position: int) -> None:
-        """Have the broker keep the journal from here on, for the reader."""
+        """Register the journal reader, so that the broker keeps the journal from this position on."""
         if self._options.reader is None or position <= self._told:
             return
         known = self._position_of_reader()
@@ -217,7 +219,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         """Return the client of the driver; it is not made before it is needed, since executors have this object too."""
         if self._client is None:
             if self._options.place is None:
-                raise InvalidArgument("A reader is registered with a server.")
+                raise InvalidArgument("Option reader needs the option server.")
             client = self._options.place.client()
             client.connect()
             self._client = client
@@ -231,7 +233,7 @@ def _journal_of(options: JournalOptions) -> ServerJournal | JournalFiles:
     if options.path is not None:
         return JournalFiles(options.path, on_trimmed=options.on_trimmed)
     if options.place is None:
-        raise InvalidArgument("A journal is read from a server or from a path.")
+        raise InvalidArgument("Set either the option server or the option path.")
     return ServerJournal(options.place, on_trimmed=options.on_trimmed, queue=options.queue)
 
 

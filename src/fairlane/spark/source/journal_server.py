@@ -49,7 +49,7 @@ class ServerJournal:
         """
         if queue is None and len(place.addresses) > 1:
             raise InvalidArgument(
-                "In a cluster every group has a journal of its own: say whose, by a queue of it, with the option queue."
+                "Each group in a cluster has its own journal. Set the option queue to a queue of the group to read."
             )
         self._place = place
         self._on_trimmed = on_trimmed
@@ -78,7 +78,7 @@ class ServerJournal:
                 return JournalBounds(max(beginning, first_of(end)), end)
 
     def has_news(self, after: int, until: int) -> bool:
-        """Tell whether there is anything in a range but readers that have moved on, as each of them does itself.
+        """Return whether a range holds more than readers that moved on, which each of them causes itself.
 
         A range that is too long to be looked through is taken for news.
         """
@@ -97,9 +97,9 @@ class ServerJournal:
 
         Raises:
             JournalTrimmed: they are gone.
-            Disconnected, QueueMoving: nobody has answered for longer than the client has patience.
+            Disconnected, QueueMoving: no node answered within the retry limit.
         """
-        self.at, self._has_answered = part.at or self.at, True  # whoever planned this part was answered
+        self.at, self._has_answered = part.at or self.at, True  # the driver had an answer when it planned this part
         after, patience = part.after, Patience(self._retries)
         while after < part.until:
             try:
@@ -132,9 +132,9 @@ class ServerJournal:
     def _short(self, reached: int, until: int) -> FairlaneError:
         """Return the error for a journal that ends before a position up to which it was there."""
         if self._queue is not None:
-            return QueueMoving(f"{self.at} has the journal up to {reached} only, and not up to {until}.")
+            return QueueMoving(f"{self.at} has the journal up to {reached} only, not up to {until}.")
         return InvalidArgument(
-            f"The journal ends at {reached}, and there was more of it, up to {until}: was it restored from a backup?"
+            f"The journal ends at {reached} but used to reach {until}. It may have been restored from a backup."
         )
 
     def _of_queue(self, query: dict[str, str]) -> dict[str, str]:
@@ -158,4 +158,4 @@ def _batches(answer: object) -> Iterator[pa.RecordBatch]:
         with closing(pa.ipc.open_stream(answer)) as stream:
             yield from stream
     except pa.ArrowInvalid as error:
-        raise Disconnected(f"The stream of events broke off: {error!s:.200}.") from error
+        raise Disconnected(f"The stream of events ended early: {error!s:.200}.") from error

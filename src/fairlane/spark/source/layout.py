@@ -1,4 +1,4 @@
-"""The columns that Spark asks for, as Arrow wants them."""
+"""Schemas between Spark and Arrow: the columns that a query asks for."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fairlane.errors import InvalidArgument
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return a schema as Spark's."""
+    """Return an Arrow schema as a Spark schema."""
     found: StructType = from_arrow_schema(schema)
     return found
 
 
 def layout(asked: StructType, known: pa.Schema) -> pa.Schema:
-    """Return the columns of a schema that may be the user's own: some of those there are, in any order.
+    """Return the Arrow schema for a schema that the user may have set: some of the known columns, in any order.
 
     Raises:
-        InvalidArgument: a column is not there, or is of another type.
+        InvalidArgument: a column is unknown, or has another type.
     """
     types = {field.name: field.dataType for field in spark_schema(known).fields}
     for field in asked.fields:
         if field.name not in types:
-            raise InvalidArgument(f"There is no column {field.name!r:.100}; there is {', '.join(types)}.")
+            raise InvalidArgument(f"Unknown column {field.name!r:.100}. Known columns: {', '.join(types)}.")
         if field.dataType != types[field.name]:
             expected = types[field.name].simpleString()
             raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
@@ -32,5 +32,5 @@ def layout(asked: StructType, known: pa.Schema) -> pa.Schema:
 
 
 def laid_out(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of a batch that are asked for; Spark takes them only if the schema is the very one."""
+    """Return the requested columns of a batch. Spark accepts a batch only if its schema matches exactly."""
     return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)

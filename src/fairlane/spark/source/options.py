@@ -98,7 +98,7 @@ def queue_options(given: Mapping[str, str]) -> QueueOptions:
     """
     options = _read(given, QueueOptions, _QUEUE, needed=("place", "queue", "consumer"))
     if options.rows_max > CLAIM_MAX:
-        raise InvalidArgument(f"A batch has at most {CLAIM_MAX} messages, so rows_max is not {options.rows_max}.")
+        raise InvalidArgument(f"Option rows_max is {options.rows_max}; at most {CLAIM_MAX} messages fit into a batch.")
     return options
 
 
@@ -121,12 +121,12 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         InvalidArgument: one is missing, not known, or no value for its name.
     """
     if KIND in given and given[KIND] != "queue":
-        raise InvalidArgument(f"Rows are written to a queue, so kind is left out, not {given[KIND]!r:.100}.")
+        raise InvalidArgument(f"Remove the option kind ({given[KIND]!r:.100}): rows are always written to a queue.")
     options = _read(given, SinkOptions, _SINK, needed=("place", "queue"))
     if is_stream and "batch" in given:
-        raise InvalidArgument("The batches of a stream have numbers of their own, so the option batch is not for it.")
+        raise InvalidArgument("Option batch is not allowed for streams; Spark numbers their batches.")
     if not is_stream and "batch" in given and options.sink is None:
-        raise InvalidArgument("The option batch goes with the option sink: together they name what is written once.")
+        raise InvalidArgument("Option batch needs the option sink: together they identify what is written once.")
     return options
 
 
@@ -138,13 +138,13 @@ def journal_options(given: Mapping[str, str]) -> JournalOptions:
     """
     options = _read(given, JournalOptions, _JOURNAL)
     if (options.place is None) == (options.path is None):
-        raise InvalidArgument("A journal is read from a server, or from a path with its exported segments: name one.")
+        raise InvalidArgument("Set either the option server, or the option path to a folder with exported segments.")
     if options.path is not None and options.reader is not None:
-        raise InvalidArgument("A reader is registered with a server; what reads exported segments needs none.")
+        raise InvalidArgument("Option reader is not allowed with path; exported segments need no reader.")
     if options.path is not None and options.queue is not None:
-        raise InvalidArgument("The option queue says whose journal to read in a cluster; in a path there is one only.")
+        raise InvalidArgument("Option queue is not allowed with path; a folder holds one journal.")
     if options.after == END and options.reader is None:
-        raise InvalidArgument("To begin at the end of the journal name a reader, which keeps where that was.")
+        raise InvalidArgument("Option after=end needs the option reader, which stores the position.")
     return options
 
 
@@ -156,7 +156,7 @@ def kind_of(given: Mapping[str, str]) -> str:
     """
     kind = given.get(KIND)
     if kind not in READ_KINDS:
-        raise InvalidArgument(f"The option kind says what to read: {_listed(READ_KINDS)}, not {kind!r:.100}.")
+        raise InvalidArgument(f"Invalid option kind {kind!r:.100}. Use one of {_listed(READ_KINDS)}.")
     return kind
 
 
@@ -180,18 +180,18 @@ def _read(
             raise InvalidArgument(_unknown(name, [*known, *_PLACE]))
     if place:
         if "server" not in place:
-            raise InvalidArgument(f"The option {next(iter(place))} goes with the option server, which is missing.")
+            raise InvalidArgument(f"Option {next(iter(place))} needs the option server.")
         values["place"] = ServerAddress(**place)
     for name in needed:
         if name not in values:
-            raise InvalidArgument(f"The option {'server' if name == 'place' else name} is missing.")
+            raise InvalidArgument(f"Option {'server' if name == 'place' else name} is missing.")
     return shape(**values)
 
 
 def _unknown(name: str, known: list[str]) -> str:
     close = get_close_matches(_OTHER_WORDS.get(name, name), known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else f" There is {_listed(known)}."
-    return f"There is no option {name!r:.100} here.{hint}"
+    hint = f" Did you mean {close[0]}?" if close else f" Known options: {_listed(known)}."
+    return f"Unknown option {name!r:.100}.{hint}"
 
 
 _OTHER_WORDS: Final = {"url": "server", "key": "api_key", "host": "server", "token": "api_key", "maxrows": "rows_max"}
@@ -203,7 +203,7 @@ def _listed(names: Any) -> str:  # noqa: ANN401 - any texts
 
 def _text(name: str, text: str) -> str:
     if not text:
-        raise InvalidArgument(f"The option {name} is empty.")
+        raise InvalidArgument(f"Option {name} is empty.")
     return text
 
 
@@ -214,7 +214,7 @@ def _servers(name: str, text: str) -> str:
 
 def _whole(name: str, text: str, *, least: int = 0) -> int:
     if not (text.isdecimal() and text.isascii() and int(text) >= least):
-        raise InvalidArgument(f"The option {name} is a whole number of at least {least}, not {text!r:.100}.")
+        raise InvalidArgument(f"Option {name} must be a whole number of at least {least}, not {text!r:.100}.")
     return int(text)
 
 
@@ -228,7 +228,7 @@ def _seconds(name: str, text: str) -> float:
     except ValueError:
         seconds = 0
     if not 0 < seconds < float("inf"):
-        raise InvalidArgument(f"The option {name} is a number of seconds, not {text!r:.100}.")
+        raise InvalidArgument(f"Option {name} must be a number of seconds, not {text!r:.100}.")
     return seconds
 
 
@@ -239,7 +239,7 @@ def _truth(name: str, text: str) -> bool:
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in words:
-            raise InvalidArgument(f"The option {name} is {' or '.join(words)}, not {text!r:.100}.")
+            raise InvalidArgument(f"Option {name} must be {' or '.join(words)}, not {text!r:.100}.")
         return text
 
     return read
@@ -251,7 +251,7 @@ def _key(name: str, text: str) -> Key:
     try:
         return msgspec.json.decode(text, type=tuple[str, ...])
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f'The option {name} is a name, or a path as JSON such as ["acme", "mobile"].') from error
+        raise InvalidArgument(f'Option {name} must be a name, or a path as JSON such as ["acme", "mobile"].') from error
 
 
 def _after(name: str, text: str) -> int | str:
@@ -263,7 +263,7 @@ def _set(known: tuple[str, ...] | None = None) -> Callable[[str, str], frozenset
         texts = frozenset(part.strip() for part in _text(name, text).split(","))
         for part in sorted(texts):
             if known is not None and part not in known:
-                raise InvalidArgument(f"The option {name} has {part!r:.100}, which is none of {_listed(known)}.")
+                raise InvalidArgument(f"Option {name} contains {part!r:.100}. Use only {_listed(known)}.")
         return texts
 
     return read

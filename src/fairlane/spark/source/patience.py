@@ -1,4 +1,4 @@
-"""How long somebody goes on asking a server, or the nodes of a cluster, that can't answer just now."""
+"""How long the driver or a task retries a server, or the nodes of a cluster, that cannot answer at the moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 
 from fairlane.client import Retries
-from fairlane.client.retrying import is_passing, pause_s
+from fairlane.client.retries import is_passing, pause_s
 from fairlane.errors import Closed, FairlaneError, StoreFenced
 
 
@@ -18,7 +18,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, since something came."""
+        """Restart the time limit, because there was progress."""
         self._waits_s = self._retries.waits_s()
         self._until_s: float | None = None
 
@@ -37,5 +37,5 @@ class Patience:
 
 
 def is_of_the_moment(error: FairlaneError) -> bool:
-    """Tell whether a question may be answered a little later, or elsewhere: a node may be going down or be fenced."""
+    """Return whether a retry may succeed, later or on another node: a node may be shutting down or fenced."""
     return is_passing(error) or isinstance(error, Closed | StoreFenced)

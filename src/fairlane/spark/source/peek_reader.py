@@ -25,7 +25,7 @@ from fairlane.spark.source.ranges import split
 
 _PAGE: Final = 500
 _IDS_MAX: Final = 2_000
-"""A task has at most so many ids, which travel with it."""
+"""The maximum number of ids in one task, which are sent to it."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 Spark may read a batch again, after a task, an executor or the driver has died, and must find the same rows. So what a
 batch has is leased under a numbered *claim* of a registered consumer, and can be read any number of times. An offset is
 the number of a claim. Whenever Spark asks for the next batch, the one before is in its log of finished batches, and its
-messages are acked in the commit that makes the next claim. Each query registers its consumer anew, which fences whoever
-ran under that name before.
+messages are acknowledged in the commit that makes the next claim. Each query registers its consumer again, which fences
+the query that ran under that name before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlane.spark.source.ranges import split
 CLAIM: Final = "claim"
 _IDLE_S: Final = 0.1
 _FIRST_PAGE: Final = 200
-"""So many messages are read at first where nobody knows how large they are."""
+"""The number of messages to read first, before their sizes are known."""
 _PAGE_BYTES: Final = 4 << 20
 _PAGE_MAX: Final = 5_000
 _BEATS: Final = 3
@@ -190,7 +190,7 @@ class _Seat:
         )
 
     def keep_alive(self, claim: int) -> None:
-        """Let the broker hear of us while a claim is being worked on."""
+        """Keep the consumer registered while its claim is being processed."""
         self._open_claim = claim
 
     def leave(self) -> None:

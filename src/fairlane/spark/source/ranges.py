@@ -1,4 +1,4 @@
-"""Ranges of a journal, and how they are split for tasks."""
+"""Ranges of a journal, and how they are split into tasks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from fairlane.model.partitions import NUMBER_BITS
 
 ROWS_MAX: Final = 250_000
-"""A task has at most so many sequences to read: a retry then repeats a second's work, not a minute's."""
+"""The maximum number of sequences for one task: a retry then repeats a second of work, not a minute."""
 _LITTLE: Final = 1_000
-"""Less than this is not worth a second task."""
+"""A range shorter than this is not worth a second task."""
 
 
 class JournalBounds(NamedTuple):
-    """How far a journal reaches: it can be read after ``beginning``, and its latest event is ``end``."""
+    """The bounds of a journal: it can be read after ``beginning``, and its latest event is ``end``."""
 
     beginning: int
     end: int
@@ -39,13 +39,13 @@ class ReadRange:
 def first_of(position: int) -> int:
     """Return the position that a journal began after, by any of its positions.
 
-    That is 0 for most. Journals of partitions count from great numbers, before which there never was anything.
+    It is 0 for most journals. That of a partition starts at a high number.
     """
     return position >> NUMBER_BITS << NUMBER_BITS
 
 
 def split(after: int, until: int, *, least: int) -> list[ReadRange]:
-    """Split a range into parts of nearly the same length: at least so many, unless there is only a little to read."""
+    """Split a range into at least ``least`` parts of nearly the same length; fewer if the range is short."""
     length = until - after
     if length <= 0:
         return []

@@ -71,17 +71,17 @@ def check_columns(schema: StructType) -> None:
     for field in schema.fields:
         if field.name not in _COLUMNS:
             close = get_close_matches(field.name, _COLUMNS, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"There is {', '.join(_COLUMNS)}."
-            raise InvalidArgument(f"A message has no {field.name!r:.100}, so drop or rename that column. {hint}")
+            hint = f"Did you mean {close[0]}?" if close else f"Known columns: {', '.join(_COLUMNS)}."
+            raise InvalidArgument(f"Unknown message column {field.name!r:.100}: drop or rename it. {hint}")
         expected, fits = _COLUMNS[field.name]
         if not fits(field.dataType):
             raise InvalidArgument(f"Column {field.name} is {expected}, not {field.dataType.simpleString()}.")
         if names.count(field.name) > 1:
-            raise InvalidArgument(f"There are two columns {field.name}.")
+            raise InvalidArgument(f"Column {field.name} occurs twice. Rename or drop one of them.")
     if "payload" not in names:
-        raise InvalidArgument("A message needs a column payload, which is binary or string.")
+        raise InvalidArgument("Column payload is missing; it must be binary or string.")
     if "delay_ms" in names and "due_ms" in names:
-        raise InvalidArgument("When a message is due is said by delay_ms or by due_ms, not by both.")
+        raise InvalidArgument("Columns delay_ms and due_ms exclude each other: drop one of them.")
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
@@ -98,7 +98,7 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
     for row in zip(*columns.values(), strict=True):
         fields = {name: value for name, value in zip(names, row, strict=True) if value is not None}
         if "payload" not in fields:
-            raise InvalidArgument("A payload is null; an empty one is an empty text or empty bytes.")
+            raise InvalidArgument("A payload is null. Use an empty string or empty bytes for an empty payload.")
         yield NewMessage(**fields)
 
 

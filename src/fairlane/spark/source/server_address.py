@@ -26,7 +26,7 @@ _OK: Final = 200
 _CONNECT_S, _ANSWER_S = 3.0, 10.0
 """How long one of several nodes may take to let us in, and to say something, until others are asked."""
 _FIND_S: Final = 1.0
-"""How long a queue is looked for at a time; whoever wants to know has more patience than that."""
+"""The timeout of one search for a queue's owner. Callers repeat the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class ServerAddress:
                 raise error_of(msgspec.json.decode(answer.read(), type=ErrorAnswer).error)
             yield answer
         except (OSError, HTTPException, msgspec.DecodeError) as error:
-            raise Disconnected(f"Reading {path} from {address} broke off: {error!r:.200}.") from error
+            raise Disconnected(f"Reading {path} from {address} ended early: {error!r:.200}.") from error
         finally:
             connection.close()
 
@@ -119,7 +119,7 @@ class ServerAddress:
         """Return a connection to be made, and what paths begin with there."""
         parts = urlsplit(address)
         if parts.hostname is None or parts.scheme not in ("http", "https", "ws", "wss"):
-            raise InvalidArgument(f"A server is an address such as http://127.0.0.1:7420, not {address!r:.100}.")
+            raise InvalidArgument(f"Invalid server address {address!r:.100}. Use a URL such as http://127.0.0.1:7420.")
         timeout_s = self._at_most(_CONNECT_S)
         prefix = parts.path.rstrip("/")
         if parts.scheme in ("https", "wss"):
@@ -128,7 +128,7 @@ class ServerAddress:
         return HTTPConnection(parts.hostname, parts.port, timeout=timeout_s), prefix
 
     def _at_most(self, seconds: float) -> float:
-        """Return how long to wait for a server: not for so long, where there are others to ask."""
+        """Return how long to wait for a server: less if there are other nodes to ask."""
         return min(seconds, self.timeout_s) if len(self.addresses) > 1 else self.timeout_s
 
     def _tls(self) -> ssl.SSLContext | None:

@@ -73,11 +73,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._driver = versions()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task. The sink is the query's own: a new checkpoint counts its batches anew."""
+        """Stage the rows of a task. The sink is the query's own: a new checkpoint restarts the batch numbers."""
         task = _task()
         query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
         if query is None or batch is None:
-            raise InvalidArgument("This Spark does not tell its tasks which query and batch they belong to.")
+            raise InvalidArgument(
+                "This Spark does not tell tasks which query and batch they belong to. Use PySpark 4.2 or 4.3."
+            )
         sink = f"{self._options.sink or 'spark'}-{query}"
         return _staged(iterator, self._options, self._driver, sink=sink, batch=int(batch), is_first=batch == "0")
 
@@ -97,7 +99,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise InvalidArgument("Messages are staged by the tasks of Spark.")
+        raise InvalidArgument("Messages can only be staged inside a Spark task.")
     return task
 
 
@@ -187,5 +189,5 @@ def _publish(messages: list[WriterCommitMessage | None], options: SinkOptions, *
     with options.place.near(parts[0].at).working() as client:
         client.publish(options.queue, sink, batch=batch, parts=named)
         if is_last:
-            with suppress(FairlaneError):  # whoever may only produce leaves an empty sink behind
+            with suppress(FairlaneError):  # without the right to remove sinks, an empty one stays behind
                 client.drop_sink(options.queue, sink)

@@ -16,7 +16,7 @@ _SPLIT = 1 << TABLE_BITS
 
 
 def bucket_of(value: Column) -> Column:
-    """Return the bucket of a whole number; what is below 0 counts as 0."""
+    """Return the bucket of a whole number; negative numbers count as 0."""
     least = F.greatest(value, F.lit(0))
     power = F.floor(F.log2(least + F.lit(0.5))).cast("int")  # the half keeps rounding away from powers of two
     shift = F.greatest(power - TABLE_BITS, F.lit(0))
@@ -32,10 +32,10 @@ def greatest_in(bucket: Column) -> Column:
 def histograms(
     counted: DataFrame, name: str, *, by: Sequence[str], percents: Sequence[int] = (50, 90, 99)
 ) -> DataFrame:
-    """Make histograms of counted buckets: ``by``, ``bucket``, ``count``, ``sum_ms`` and ``max_ms`` in each row.
+    """Build histograms from counted buckets: ``by``, ``bucket``, ``count``, ``sum_ms`` and ``max_ms`` in each row.
 
     Returns for each ``by`` the columns ``count``, ``NAME_sum_ms``, ``NAME_max_ms``, ``NAME_histogram``, and for each
-    percent ``NAME_pPERCENT_ms``: the least value that so many percent don't exceed, as far as buckets can tell.
+    percent ``NAME_pPERCENT_ms``: that percentile, to the precision of the buckets.
     """
     gathered = counted.groupBy(*by).agg(
         F.sum("count").alias("count"),
@@ -52,7 +52,7 @@ def histograms(
 
 
 def _buckets_at(histogram: Column, count: Column, percents: Sequence[int]) -> Column:
-    """Return the buckets at which so many percent of all values are reached, in one pass."""
+    """Return the buckets of some percentiles, in one pass."""
     nothing = F.lit(None).cast("int")
     start = F.struct(F.lit(0).cast("long").alias("passed"), *[nothing.alias(f"p{percent}") for percent in percents])
 
@@ -70,7 +70,7 @@ def _buckets_at(histogram: Column, count: Column, percents: Sequence[int]) -> Co
 
 
 def merged(frame: DataFrame, name: str, *, by: Sequence[str], percents: Sequence[int] = (50, 90, 99)) -> DataFrame:
-    """Merge the histograms ``NAME_histogram`` of all rows that have the same ``by``, and tell their percentiles anew.
+    """Merge the histograms ``NAME_histogram`` of all rows that have the same ``by``, and compute their percentiles.
 
     Sums and greatest values are taken from ``NAME_sum_ms`` and ``NAME_max_ms`` where the frame has them.
     """

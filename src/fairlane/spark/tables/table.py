@@ -1,4 +1,4 @@
-"""What a table is: its name, its columns with their meaning, and how it is laid out in folders."""
+"""The definition of a table: its name, its columns with their meaning, and its folders. And helpers for columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ArrayType(StringType())
 HISTOGRAM = ArrayType(StructType([StructField("bucket", INT), StructField("count", LONG)]))
 """A histogram of whole numbers, as ``fairlane.spark.tables.histogram`` makes it."""
 
-DAY = ("day", DATE, "the UTC day, and the folder")
+DAY = ("day", DATE, "the UTC day; also the folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Table:
 
     Attributes:
         name: its name, and that of its folder.
-        meaning: what one row is.
-        schema: its columns; what each means is in the column's metadata, as ``comment``.
+        meaning: what one row stands for.
+        schema: its columns. The meaning of each is in the column's metadata, as ``comment``.
         partitions: the columns that are folders.
     """
 
@@ -56,13 +56,13 @@ def shaped(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def key_text(path: Expression | str) -> Expression:
-    """Return a fairness key as people write it: a path with slashes."""
+    """Return a fairness key as text: a path with slashes."""
     names = F.col(path) if isinstance(path, str) else path
     return F.when(names.isNotNull(), F.concat_ws("/", names))
 
 
 def number_of(message_id: Expression | str) -> Expression:
-    """Return the id of a message as a number: ids differ in their last digits, which makes texts slow to sort."""
+    """Return a message id as a number. Ids differ in their last digits, so as text they are slow to sort."""
     return F.conv(message_id, 16, 10).cast("long")
 
 
@@ -72,7 +72,7 @@ def id_of(message: Expression | str) -> Expression:
 
 
 def day_of(at_ms: Expression | str) -> Expression:
-    """Return the UTC day of an instant. It is arithmetic, so the session's time zone has no say."""
+    """Return the UTC day of an instant. This is arithmetic, so the time zone of the session does not matter."""
     number = F.floor((F.col(at_ms) if isinstance(at_ms, str) else at_ms) / F.lit(DAY_MS)).cast("int")
     return F.date_add(F.lit("1970-01-01").cast("date"), number)
 

@@ -1,4 +1,4 @@
-"""The table ``tenant_usage``: what each key did, per queue and hour, for whoever writes the bill."""
+"""The table ``tenant_usage``: activity of each key, per queue and hour, for chargeback."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What-if: yesterday's journal against another policy, with the broker's own scheduler on virtual time.
+"""What-if: a journal replayed under other settings, with the broker's own scheduler on virtual time.
 
-``reproduce`` hands out again what the journal says was handed out, under the original policy, and tells where the order
-differs, if it does. ``simulate`` lets modelled consumers work off the same messages under a candidate. ``compare`` runs
-many candidates, here or in Spark, and ``advise`` looks for the one that meets targets at the least cost to the rest.
+``reproduction`` leases the messages again when the journal says, and reports where the order differs. ``simulation``
+lets modelled consumers process the same messages under a scenario. ``comparison`` runs many scenarios, here or in
+Spark, and ``advice`` finds the one that meets targets at the least cost to other keys.
 """

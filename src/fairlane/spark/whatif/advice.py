@@ -1,7 +1,7 @@
-"""Advice: which setting would have met targets, at the least cost to the rest. It proposes; a person applies.
+"""Advice: the setting that would have met targets at the least cost to other keys. An operator applies it, or not.
 
-Settings are tried one by one on the journal. Of those that meet all targets, the one is proposed under which all other
-keys together wait least longer than they did, and nobody is left behind for it.
+Every setting is tried on the journal. Of those that meet all targets, the one is proposed under which the other keys
+together wait the least longer than they did, and no message is left over for it.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def advise(
         CandidateInvalid: there is no target, a key is unknown, or a sweep can't be understood.
     """
     if len(journal.queues) != 1 or not targets:
-        raise CandidateInvalid("Advice is about one queue, and at least one target: name both.")
+        raise CandidateInvalid("Advice needs exactly one queue and at least one target.")
     queue = journal.queues[0]
     known = compare(journal, [], span=span)
     for target in targets:
         if target.key not in known.of(ORIGINAL_AT, queue):
-            raise CandidateInvalid(f"No message of key {target.key!r} came to queue {queue!r}: {target.text}.")
+            raise CandidateInvalid(f"Target {target.text}: queue {queue!r} has no messages of key {target.key!r}.")
     base = Scenario(name=ORIGINAL)
     axes = list(sweeps) or levers(journal, known, targets)
     settings = [one for one in sweep(base, axes, journal.queues, journal.policies) if one.name != ORIGINAL]

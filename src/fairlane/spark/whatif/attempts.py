@@ -1,4 +1,8 @@
-"""Attempts: for how long a message was held under each of its leases, how that ended, and what that shows."""
+"""Attempts: how long a message was held under each of its leases, and how that ended.
+
+The pipeline derives the same attempts in SQL (``spark/tables/attempts.py``); ``tests/spark/test_attempts.py`` compares
+the two on random journals.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from fairlane.model.message import Key
 from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, Parts, Rows, flags
 
 ACKED, RETURNED, DEAD, EXPIRED, EXPIRED_DEAD = range(5)
-"""How an attempt ended; the last two with the end of the lease, because its consumer was gone."""
+"""How an attempt ended; the last two because the lease expired, with its consumer gone."""
 _LAST = 1 << 62
 
 
@@ -23,7 +27,7 @@ class Attempts:
     Attributes:
         first: which is the first of each part.
         hold_ms, busy_ms, end, delay_ms, settle: see ``Recording``.
-        assumed: how many were never seen to end.
+        assumed: how many have no end in the journal.
     """
 
     first: Ints
@@ -36,7 +40,7 @@ class Attempts:
 
 
 class Leases:
-    """The leases of all parts, in the order of messages, each with the row that ends it, if there is one."""
+    """The leases of all parts, in the order of messages, each with the row that ends it, if any."""
 
     def __init__(self, rows: Rows, parts: Parts) -> None:
         self._rows, self._parts = rows, parts
@@ -53,7 +57,7 @@ class Leases:
         )
 
     def attempts(self, keys: list[Key]) -> Attempts:
-        """Return all attempts. A part whose last one was not seen to end has one that does, as long as usual."""
+        """Return all attempts. The last one of a part that has no end in the journal gets the key's median length."""
         rows, count = self._rows, self._parts.start.size
         kept = np.flatnonzero(self.is_closed)
         part, end, after = self.part[kept], self.end[kept], self.after[kept]
@@ -93,10 +97,10 @@ class Leases:
         return first
 
     def use_of(self, queue: int, throttles: list[tuple[str, ...]]) -> tuple[Ints, Ints, Flags]:
-        """Return of a queue when how many more or fewer leases were held, and which show that no consumer was idle.
+        """Return when leases of a queue began and ended, and which of these instants show that no consumer was idle.
 
-        They do if the message had waited although nothing was missing but a consumer. Leases that ran out are left
-        out: whoever held them was gone.
+        A lease shows it if its message had waited although only a consumer was missing. Leases that expired are left
+        out, because their consumers were gone.
         """
         rows, parts = self._rows, self._parts
         is_here = (rows.queue[self.row] == queue) & ~(self.is_closed & (self.end >= EXPIRED))
@@ -114,16 +118,16 @@ class Leases:
 
 
 def removals(rows: Rows, parts: Parts) -> Ints:
-    """Return the rows that tell of parts that somebody took out; what its deadline takes out goes by itself."""
-    by_somebody = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
-    return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & by_somebody)
+    """Return the rows of parts that were purged, cancelled or dropped. Deadlines need no row: the replay has them."""
+    is_taken = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
+    return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & is_taken)
 
 
 def _busy(part: Ints, hold_ms: Ints, end: Ints, usual: Ints) -> Ints:
-    """Return for how long each attempt takes a consumer's time; where a lease ran out nobody knows.
+    """Return how long each attempt occupies a consumer. For an expired lease the journal does not tell.
 
-    Whoever held it was gone before that. It is taken to have been at it for as long as the next attempt at the same
-    message took, or where there is none for as long as its key's usually do, and another to be in its place then.
+    Its consumer was gone at some time before the end. The model assumes that it worked for as long as the next attempt
+    at the same message took, or for the median of its key, and that another consumer took its place then.
     """
     busy_ms = hold_ms.copy()
     gone = np.flatnonzero(end >= EXPIRED)
@@ -134,7 +138,7 @@ def _busy(part: Ints, hold_ms: Ints, end: Ints, usual: Ints) -> Ints:
 
 
 def _usual_holds(keys: list[Key], part: Ints, hold_ms: Ints) -> Ints:
-    """Return for each part the median time for which messages of its key were held; of all, for keys without any."""
+    """Return for each part the median length of its key's attempts; that of all keys for a key without any."""
     known: dict[Key, int] = {}
     codes = np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
     medians = np.full(len(known), int(np.median(hold_ms)) if hold_ms.size else 0, dtype=np.int64)

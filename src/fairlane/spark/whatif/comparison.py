@@ -1,4 +1,4 @@
-"""Many scenarios on one journal: planned once, run here or in Spark, merged into one comparison."""
+"""Many scenarios on one journal: planned once, run in this process or in Spark, and merged."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """An exported journal, and what of it is looked at.
+    """An exported journal, and the queues to replay.
 
     Attributes:
-        queues: the queues that are looked at.
+        queues: the queues to replay.
         groups: the groups in which they are replayed, with others that share a throttle with them.
         policies: the latest policy of each queue of a group.
         rates: the rates of the throttles that they use, in the end.
     """
 
     def __init__(self, folder: Path | str, *, queues: Sequence[str] = ()) -> None:
-        """Look at what there is.
+        """Read the summary of a journal.
 
         Raises:
             JournalIncomplete: there is no journal, it has a gap, or it begins too late.
-            QueueNotFound: it does not speak of a queue.
+            QueueNotFound: the journal has no such queue.
         """
         self.files = journal_files(folder)
         found = survey(self.files)
@@ -68,7 +68,7 @@ def _latest(facts: QueueFacts, name: str) -> QueuePolicy:
     try:
         return msgspec.json.decode(facts.policies[-1], type=QueuePolicy)
     except msgspec.ValidationError as error:
-        raise JournalIncomplete(f"The policy of queue {name!r} in the journal can't be read: {error}.") from error
+        raise JournalIncomplete(f"Could not read the policy of queue {name!r} in the journal: {error}.") from error
 
 
 def compare(

@@ -1,9 +1,9 @@
-"""How many leases the consumers of a queue would hold at once, as far as a journal shows it.
+"""How many leases the consumers of a queue hold at most, as far as a journal shows it.
 
-Whether a consumer was idle is not in the journal. But a message that waited although nothing held it back, and was
-then handed out, shows that until then none was: so as many leases as were held just then are all that the consumers
-would hold. In a span without such a message there may have been more consumers than leases; they are taken to be as
-many as when it last showed, or as there were leases, if those were more.
+The journal does not tell whether a consumer was idle. But a message that waited although nothing held it back, and was
+then leased, shows that until then no consumer was idle: the number of leases held at that instant is all that the
+consumers hold. In a period without such a message there may have been more consumers than leases; the model then keeps
+the last known number, or takes the number of leases if that is higher.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 SPAN_MS = 10_000
-"""How long it is taken to be one number, in milliseconds."""
+"""The length of the periods for which the number is estimated, in milliseconds."""
 
 
 def slots_over_time(
     at_ms: Ints, steps: Ints, shows: NDArray[np.bool_], *, span_ms: int = SPAN_MS
 ) -> list[tuple[int, int]]:
-    """Return since which instants how many leases can be held at once; the first holds from the beginning.
+    """Return pairs of an instant and the number of leases that can be held from then on.
 
     Args:
         at_ms: when leases began and ended, in order.
         steps: 1 for one that began, -1 for one that ended.
         shows: which of them show that no consumer was idle.
-        span_ms: for how long it is taken to be one number.
+        span_ms: the length of the periods.
     """
     if not at_ms.size:
         return [(0, 0)]

@@ -1,7 +1,7 @@
-"""Scenarios spread over the tasks of a Spark job.
+"""Distributes scenarios over the tasks of a Spark job.
 
-A task is told by number which scenarios of which group it runs, reads the group's Parquet files itself, once, and sends
-back a few rows: nothing is shuffled. So one very busy queue under many policies is as parallel as many queues.
+A task gets the numbers of its group and scenarios, reads the group's Parquet files itself, once, and returns a few
+rows. Nothing is shuffled, so one busy queue under many policies is as parallel as many queues.
 """
 
 from __future__ import annotations

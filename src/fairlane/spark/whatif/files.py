@@ -1,4 +1,4 @@
-"""The files of an exported journal: which there are, whether they follow on one another, and what they hold."""
+"""The files of an exported journal: their order, gaps, queues and events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlane.model.names import is_dlq
 
 MESSAGE_KINDS = ("enqueued", "published", "leased", "acked", "returned", "dead", "removed", "redriven")
 STAGING_KIND = "staged"
-"""Messages that are not yet in their queue; when they are, they are told again."""
+"""Messages that are not in their queue yet; when they are, ``published`` repeats their terms."""
 CHANGE_KINDS = ("queue_set", "queue_removed", "queue_paused", "config_set", "opened")
 COLUMNS_UNUSED = frozenset(
     ("size_bytes", "dedup_id", "correlation_id", "cause_id", "token", "expires_ms", "owner", "error", "by", "claim")
@@ -36,7 +36,7 @@ def journal_files(folder: Path | str) -> list[Path]:
     folder = Path(folder)
     found = segments_in(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     if not found:
-        raise JournalIncomplete(f"The folder {folder} holds no exported journal: no file is named journal-….parquet.")
+        raise JournalIncomplete(f"Folder {folder} holds no exported journal: it has no file journal-….parquet.")
     for first, last in gaps(covers for covers, _ in found):
         raise JournalIncomplete(f"The exported journal in {folder} has a gap: sequences {first} to {last} are missing.")
     return [folder / name for _, name in found]
@@ -65,7 +65,7 @@ def _part(path: Path, wanted: pa.Array | None) -> pa.Table:
 
 
 def selected(table: pa.Table, wanted: pa.Array | None) -> pa.Table:
-    """Return the events that decide about the order of hand-outs, of some queues or of all."""
+    """Return the events that influence the order of leases, of some queues or of all."""
     is_kind = pc.is_in(table["kind"], pa.array([*MESSAGE_KINDS, *CHANGE_KINDS, STAGING_KIND], pa.string()))
     if wanted is None:
         return table.filter(is_kind)
@@ -83,7 +83,7 @@ def _each_once(table: pa.Table) -> pa.Table:
 
 
 class QueueFacts:
-    """What the driver has to know of each queue before it plans: how much there is, and what it shares.
+    """What the driver needs to know of a queue for planning.
 
     Attributes:
         messages: how many were enqueued or redriven there.
@@ -98,7 +98,7 @@ class QueueFacts:
 
 
 def latest_config(files: Sequence[Path]) -> dict[str, str]:
-    """Return the config values that a journal tells, as they were in the end."""
+    """Return the config at the end of a journal."""
     found: dict[str, str] = {}
     for path in files:
         table = pq.read_table(path, columns=["kind", "name", "value"])
@@ -111,7 +111,7 @@ def latest_config(files: Sequence[Path]) -> dict[str, str]:
 
 
 def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
-    """Return what there is to know of the queues in a journal, dead-letter queues left out."""
+    """Return a summary of each queue in a journal, without dead-letter queues."""
     found: dict[str, QueueFacts] = {}
     columns = ["kind", "queue", "target", "throttles", "policy_json"]
     for path in files:
@@ -131,7 +131,7 @@ def survey(files: Sequence[Path]) -> dict[str, QueueFacts]:
 
 
 def _summed(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows that stand for all that are alike, with their number as ``rows``."""
+    """Group equal rows; ``rows`` is their number."""
     joined = pc.fill_null(pc.binary_join(table["throttles"], "\x1f"), "")
     table = table.set_column(table.schema.get_field_index("throttles"), "throttles", joined)
     keys = ["kind", "queue", "target", "throttles", "policy_json"]
@@ -140,28 +140,28 @@ def _summed(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def chosen(found: dict[str, QueueFacts], queues: Sequence[str]) -> list[str]:
-    """Return the queues to look at: those that were named, or all that had messages.
+    """Return the queues to replay: those named, or all that had messages.
 
     Raises:
-        QueueNotFound: the journal does not speak of a queue.
-        JournalIncomplete: there is nothing to replay, or a queue was made before the journal begins.
+        QueueNotFound: the journal has no such queue.
+        JournalIncomplete: there is nothing to replay, or a queue was created before the journal begins.
     """
     for name in queues:
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
-            raise QueueNotFound(f"The journal says nothing of a queue {name!r}; it speaks of {known}.")
+            raise QueueNotFound(f"The journal has no queue {name!r}. Its queues: {known}.")
     names = [name for name in sorted(queues or found) if found[name].messages]
     if not names:
-        raise JournalIncomplete("No message was enqueued in this journal, so there is nothing to replay.")
+        raise JournalIncomplete("The journal has no enqueued messages, so there is nothing to replay.")
     for name in names:
         if not found[name].policies:
-            cause = f"The journal begins after queue {name!r} was made, so it does not tell the queue's policy."
+            cause = f"The journal begins after queue {name!r} was created, so the queue's policy is unknown."
             raise JournalIncomplete(cause)
     return names
 
 
 def groups(found: dict[str, QueueFacts], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return queues in groups, with the others of the journal that share a throttle: they are replayed together."""
+    """Return groups of queues that are replayed together: those that share a throttle, directly or through others."""
     together: list[tuple[set[str], set[str]]] = []
     for name in (name for name, facts in sorted(found.items()) if facts.messages and facts.policies):
         throttles, members = set(found[name].throttles), {name}

@@ -1,4 +1,4 @@
-"""What a run means for each fairness key: waits, shares, what held messages up, deadlines missed."""
+"""Measures a run for each fairness key: waits, shares, holds, missed deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlane.spark.whatif.rows import NEVER
 
 Ints: TypeAlias = NDArray[np.int64]
 ALL_KEYS = ""
-"""The key under which a queue as a whole is measured."""
+"""The key that stands for all keys of a queue together."""
 
 
 class MeasuredPeriod(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class KeyMeasures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Yardstick:
-    """Measures runs of one recording; what all of them have in common is worked out once."""
+    """Measures runs of one recording; what they have in common is computed once."""
 
     def __init__(self, recording: Recording, span: MeasuredPeriod) -> None:
         self._recording = recording
@@ -90,7 +90,7 @@ class Yardstick:
                 self._parts[place, text] = np.array(known[text], dtype=np.int64)
 
     def journalled(self) -> list[KeyMeasures]:
-        """Measure what the journal tells. What was contended is not in it, nor who was left at its end."""
+        """Measure the journal itself. It does not tell contention, nor which messages were left at its end."""
         recording = self._recording
         return list(
             self._measure(

@@ -1,4 +1,4 @@
-"""A comparison as one page that needs nothing else: per key, waits under the original policy and under the others."""
+"""A comparison as a self-contained page: waits of each key under the original settings and under the scenarios."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError as error:
     raise ImportError("Plots need the package plotly: install fairlane[report].") from error
 
 _KEYS_MAX = 30
-_MEASURES = (("wait_p50_ms", "half waited at most"), ("wait_p99_ms", "all but 1 % waited at most"))
+_MEASURES = (("wait_p50_ms", "median wait"), ("wait_p99_ms", "99th percentile"))
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}h1,h2{font-weight:600}"
 )
@@ -37,7 +37,7 @@ def page_of(found: Comparison, *, title: str = "What if") -> str:
 
 def _listed(found: Comparison) -> str:
     names = "".join(f"<li>{escape(scenario.name)}</li>" for scenario in found.scenarios)
-    return f"<p>Messages as they came, handed out under:</p><ol>{names}</ol>"
+    return f"<p>The same messages under:</p><ol>{names}</ol>"
 
 
 def _waits(found: Comparison, queue: str, measure: str, words: str) -> go.Figure:

@@ -159,7 +159,7 @@ class ReplayedQueues:
                 queue.set_schedule(schedule)
 
     def reopen(self, now_ms: int) -> None:
-        """Rebuild everything, as a broker does when it is opened: buckets are empty, and turns begin anew."""
+        """Rebuild everything, as a broker does when it is opened: buckets are empty, and deficits start from zero."""
         for queue in self.all:
             self.reap(queue)
         self._schedules.reopen(now_ms)

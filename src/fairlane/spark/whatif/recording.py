@@ -1,7 +1,7 @@
-"""What a journal tells of a group of queues, made ready to be played again: messages, attempts, changes, consumers.
+"""A recording: the messages, attempts, changes and consumers of a group of queues, ready to be replayed.
 
-A *part* is one message's stay in a queue, from enqueue or redrive on. Everything about parts is held in columns; those
-of a loop over millions are plain lists, since reading one element of a list is what Python does fastest. Instants
+A *part* is one stay of a message in a queue, from its enqueue or redrive on. Parts are held in columns. Those that the
+loop of the simulation reads are plain lists, because reading an element of a list is what Python does fastest. Instants
 count from the first event, so that they stay small.
 """
 
@@ -46,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A group of queues, ready to be played again.
+    """A group of queues, ready to be replayed.
 
     Attributes:
         queues: the queues, by number.
@@ -103,12 +103,12 @@ class Recording:
 
 
 def record(files: Sequence[Path], queues: tuple[str, ...]) -> Recording:
-    """Read what the journal tells of a group of queues."""
+    """Read the recording of a group of queues from a journal."""
     return recording_of(read_events(files, queues=queues), queues)
 
 
 def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
-    """Return what events tell of a group of queues."""
+    """Return the recording of a group of queues from events."""
     is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
     first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
     rows = Rows(table.filter(is_of_message(table)), queues, first_ms)
@@ -146,7 +146,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
 
 
 def is_of_message(table: pa.Table) -> pa.ChunkedArray:
-    """Tell which events are of messages in a queue: those that are only staged are not there yet."""
+    """Return which events are of messages in a queue; staged messages are not in their queue yet."""
     is_unstaged = pc.fill_null(pc.equal(table["reason"], "unstaged"), pa.scalar(value=False))
     return pc.and_not(pc.is_in(table["kind"], pa.array(MESSAGE_KINDS)), is_unstaged)
 

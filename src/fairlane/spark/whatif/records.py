@@ -1,4 +1,4 @@
-"""Events back into records: what the broker decided together, from the rows that a table has of it."""
+"""Converts events back into records, as far as a replay needs them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _BATCH = 10_000
 
 
 def records_of(events: pa.Table) -> Iterator[tuple[int, AnyRecord]]:
-    """Yield the records that events are of, in order, each with its instant.
+    """Yield the records of events in order, each with its instant.
 
-    Only what decides about the order of hand-outs is in them: bodies, dedup ids, owners and ends of leases are not.
+    They contain only what influences the order of leases: not bodies, dedup ids, owners and ends of leases.
     """
     rows = (row for batch in events.to_batches(max_chunksize=_BATCH) for row in batch.to_pylist())
     for _, together in groupby(rows, key=lambda row: row["record"]):

@@ -1,4 +1,4 @@
-"""Events of messages as arrays: which messages there are, how often each came, and which rows speak of it."""
+"""Events of messages as arrays: the messages, their stays in queues, and the rows of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 NEVER: Final = -1
 START, LEASE, ACK, RETURN, DEATH, REMOVAL = range(6)
-"""What a row tells of its message."""
+"""The kinds of rows."""
 _CODES = {"leased": LEASE, "acked": ACK, "returned": RETURN, "dead": DEATH, "removed": REMOVAL}
 _JOINT = "\x1f"
 _NORMAL = PRIORITY_NAMES.index("normal")
@@ -86,7 +86,7 @@ class Parts:
 
 
 def _numbers(ids: pa.ChunkedArray) -> Ints:
-    """Return the numbers of messages, all read in one go: an id is its number's eight bytes in hexadecimal."""
+    """Return the numbers of messages, decoded in one call: an id is eight bytes in hexadecimal."""
     array = pc.fill_null(ids, "0" * 16).combine_chunks()
     array = array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
     data = b"" if not len(array) else bytes(array.buffers()[2])[array.offset * 16 : (array.offset + len(array)) * 16]
@@ -106,7 +106,7 @@ def flags(column: pa.ChunkedArray) -> Flags:
 
 
 def _paths(column: pa.ChunkedArray, make: Any) -> list[Any]:  # noqa: ANN401 - a key or a tuple of names
-    """Return lists of names as values, those that are equal as one object."""
+    """Return lists of names as values; equal ones are one object."""
     joined = pc.fill_null(pc.binary_join(column, _JOINT), "").combine_chunks()
     joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
     coded = joined.dictionary_encode()

@@ -1,4 +1,4 @@
-"""Candidates: what would have been set otherwise, all the time. Read from a file, and varied by sweeps."""
+"""Scenarios: the settings that a replay changes, for the whole time. Read from a file, and varied by sweeps."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _FIELDS = QueuePolicy.__struct_fields__
 _WHY_NOT = {
     **dict.fromkeys(
         ("on_enqueue", "fairness_key_from", "weight_from", "cost_from", "priority_from", "cap_from", "throttles_from"),
-        "it goes by headers, and those are not in the journal",
+        "it depends on headers, which are not in the journal",
     ),
     **dict.fromkeys(
-        ("deadline_ms", "throttle_scope"), "it concerns the terms of new messages, and the journal has those found"
+        ("deadline_ms", "throttle_scope"), "it sets the terms of new messages, and the journal has their final terms"
     ),
     **dict.fromkeys(
         ("waiting_max", "waiting_bytes_max", "key_waiting_max", "key_waiting_bytes_max", "backpressure"),
-        "what was refused for want of room is not in the journal",
+        "messages that a limit refused are not in the journal",
     ),
 }
-_ELSE = "what became of each attempt is taken from the journal"
+_ELSE = "the outcome of each attempt is taken from the journal"
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """What is set otherwise than it was.
+    """Settings that differ from those in the journal.
 
     Attributes:
-        name: what it is called in reports.
+        name: its name in reports.
         config: config values that hold all the time; None for one that is not set.
         fields: fields of queue policies that hold all the time, by queue.
         paused: keys that are paused, or with False not paused, all the time, by queue.
@@ -70,7 +70,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return record
 
     def with_others(self, other: Scenario, name: str) -> Scenario:
-        """Return both together; where they contradict, the other wins."""
+        """Return both together; where they differ, the other wins."""
         fields = {queue: dict(told) for queue, told in self.fields.items()}
         for queue, told in other.fields.items():
             fields[queue] = fields.get(queue, {}) | told
@@ -93,14 +93,14 @@ def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, Que
         text = path.read_text()
         told = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise CandidateInvalid(f"The candidate {path} can't be read: {error}.") from error
+        raise CandidateInvalid(f"Could not read the candidate {path}: {error}.") from error
     if not isinstance(told, dict):
-        raise CandidateInvalid(f"The candidate {path} is no table of fields.")
+        raise CandidateInvalid(f"The candidate {path} must be a table of fields.")
     config = _table(told.pop("config", {}), "config")
     single = _table(told.pop("queues", {}), "queues")
     for name in single:
         if name not in queues:
-            raise CandidateInvalid(f"The candidate speaks of a queue {name!r}, which is not looked at.")
+            raise CandidateInvalid(f"The candidate names queue {name!r}, which is not replayed. Add it with --queue.")
     tables = {name: told | _table(single.get(name, {}), f"queues.{name}") for name in queues}
     scenario = Scenario(
         name="candidate",
@@ -114,7 +114,7 @@ def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, Que
 
 def _table(value: object, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CandidateInvalid(f"{name} in a candidate is a table, not {value!r:.60}.")
+        raise CandidateInvalid(f"{name} in a candidate must be a table, not {value!r:.60}.")
     return value
 
 
@@ -125,7 +125,7 @@ def _text(value: object) -> str:
 def _paused(table: Mapping[str, Any]) -> dict[str, bool]:
     keys = table.get("paused", [])
     if not isinstance(keys, list) or not all(isinstance(key, str) and key for key in keys):
-        raise CandidateInvalid(f"paused is a list of fairness keys, not {keys!r:.60}.")
+        raise CandidateInvalid(f"paused must be a list of fairness keys, not {keys!r:.60}.")
     return dict.fromkeys(keys, True)
 
 
@@ -136,11 +136,11 @@ def _fields(queue: str, table: Mapping[str, Any], policy: QueuePolicy) -> dict[s
         if name == "paused":
             continue
         if name not in _FIELDS:
-            raise CandidateInvalid(f"A queue policy has no field {name!r}. What can be tried: {', '.join(REPLAYED)}.")
+            raise CandidateInvalid(f"A queue policy has no field {name!r}. A replay can vary {', '.join(REPLAYED)}.")
         if name in REPLAYED:
             found[name] = value
         elif _policy(policy, {name: value}) != policy:
-            raise CandidateInvalid(f"{name} of queue {queue!r} can't be tried: {_WHY_NOT.get(name, _ELSE)}.")
+            raise CandidateInvalid(f"A replay cannot vary {name} of queue {queue!r}: {_WHY_NOT.get(name, _ELSE)}.")
     return found
 
 
@@ -152,7 +152,7 @@ def _policy(base: QueuePolicy, fields: Mapping[str, Any]) -> QueuePolicy:
 
 
 def check(scenario: Scenario, policies: Mapping[str, QueuePolicy]) -> None:
-    """Make sure that a broker would take what a scenario sets.
+    """Check that a broker would accept the settings of a scenario.
 
     Raises:
         CandidateInvalid: it would not.
@@ -184,7 +184,7 @@ def sweep(
     for axis in axes:
         total *= len(axis)
     if total > SCENARIOS_MAX:
-        raise CandidateInvalid(f"The sweeps have {total} combinations; at most {SCENARIOS_MAX} are tried in one run.")
+        raise CandidateInvalid(f"The sweeps have {total} combinations; at most {SCENARIOS_MAX} are allowed.")
     found = []
     for combination in product(*axes):
         scenario = base
@@ -201,7 +201,9 @@ def _axis(text: str, queues: Sequence[str]) -> list[Scenario]:
     setting, equals, values = text.partition("=")
     listed = [value.strip() for value in values.split(",")]
     if not equals or not setting or not all(listed):
-        raise CandidateInvalid(f"A sweep is a setting and its values, such as weight:acme=1,2,5, unlike {text!r:.100}.")
+        raise CandidateInvalid(
+            f"Invalid sweep {text!r:.100}. Write a setting and its values, such as weight:acme=1,2,5."
+        )
     return [setting_of(setting.strip(), value, queues) for value in listed]
 
 
@@ -228,16 +230,16 @@ def setting_of(setting: str, value: str, queues: Sequence[str]) -> Scenario:
     if setting == "strict_priority":
         return Scenario(name=name, fields={queue: {"strict_priority": _truth(name, value)} for queue in queues})
     known = "weight:KEY, cap:KEY, rate:THROTTLE, burst:THROTTLE, quantum, strict_priority and pause:KEY"
-    raise CandidateInvalid(f"There is no setting {setting!r:.100} to sweep; there are {known}.")
+    raise CandidateInvalid(f"Unknown setting {setting!r:.100}. Settings: {known}.")
 
 
 def _truth(name: str, value: str) -> bool:
     if value not in ("true", "false"):
-        raise CandidateInvalid(f"{name}: the value is true or false.")
+        raise CandidateInvalid(f"{name}: the value must be true or false.")
     return value == "true"
 
 
 def _whole(name: str, value: str) -> int:
     if not value.isdecimal():
-        raise CandidateInvalid(f"{name}: the value is a whole number.")
+        raise CandidateInvalid(f"{name}: the value must be a whole number.")
     return int(value)

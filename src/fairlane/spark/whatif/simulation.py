@@ -1,9 +1,9 @@
-"""A recording played again under another policy: the broker's own scheduler, on virtual time, with modelled consumers.
+"""A simulation: a recording replayed under a scenario, on virtual time, with modelled consumers.
 
-Messages come when they came. Whoever is next is decided by the kernel, key policies and throttles of the broker, made
-by the broker's own code. Consumers hold as many leases at once as the recording's slots say, and take the next message
-at once; a message is held for as long as it was held in the journal, attempt by attempt, and ends as it ended there.
-Who let a lease run out was at it for as long as the next attempt took, and then gone, with another in its place.
+Messages arrive when they did. The replayed queues (``queues.py``), which are the broker's own scheduler, decide which
+is next. Consumers hold as many leases at once as the recording's slots say, and take the next message immediately; each
+attempt lasts as long as it did in the journal, and ends as it did there. The consumer of an expired lease works for as
+long as the next attempt took; then another takes its place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MASK = _ONE_MS - 1
 class Player:
     """Plays a recording under one scenario.
 
-    What came of it is worked out in the end, from the leases in their order: per message the loop does only what can't
-    be done for all at once.
+    The results are computed at the end, from the leases in order: for each message the loop does only what cannot be
+    done for all of them at once.
     """
 
     def __init__(self, recording: Recording, scenario: Scenario, items: list[ReplayedMessage]) -> None:
@@ -54,8 +54,8 @@ class Player:
 
     # -------------------------------------------------------------------------------------------------------- the loop
 
-    def play(self) -> Played:  # noqa: C901, PLR0912, PLR0915 - one piece, because a call costs more than what it would do
-        """Play all of it, until nothing more can happen."""
+    def play(self) -> Played:  # noqa: C901, PLR0912, PLR0915 - in one piece, because calls dominate its time
+        """Play the whole recording, until nothing more can happen."""
         items, arrivals, changes = self._items, self._recording.at_ms, self._recording.changes
         running, gone, leases, places = self._running, self._gone, self._leases, self._queues.all
         serve, is_alone = self._serve, len(places) == 1
@@ -114,7 +114,7 @@ class Player:
                 self._watch(now_ms)
 
     def _change(self, now_ms: int) -> int:
-        """Let happen what happened besides messages and leases, and return when it goes on with that."""
+        """Apply the changes that are due, and return the instant of the next one."""
         replayed, changes, items, arrivals = self._queues, self._recording.changes, self._items, self._recording.at_ms
         while self._changed < len(changes) and (change := changes[self._changed]).at_ms <= now_ms:
             at = end = self._come
@@ -143,7 +143,7 @@ class Player:
                 place.offer_many(here, now_ms)
 
     def _serve(self, place: ReplayedQueue, now_ms: int) -> None:
-        """Let idle consumers take what they can."""
+        """Lease messages to idle consumers."""
         if place.changes_at <= now_ms:
             place.pass_time(now_ms)
         kernel = place.kernel
@@ -160,13 +160,13 @@ class Player:
             self._queues.reap(place, now_ms)
 
     def _watch(self, now_ms: int) -> None:
-        """Find out when something happens by itself."""
+        """Note when something happens by itself in each queue."""
         for place in self._queues.all:
             wake_ms = place.kernel.next_event_at() if len(place.kernel) else None
             place.wake_ms = LATER if wake_ms is None else max(wake_ms, now_ms + 1)
 
     def _lease(self, place: ReplayedQueue, taken: list[ReplayedMessage], now_ms: int) -> None:
-        """Let what was taken run."""
+        """Start the attempts of leased messages."""
         running, leases = self._running, self._leases
         self._hand_outs.append((now_ms, len(taken)))
         place.free -= len(taken)
@@ -194,7 +194,7 @@ class Player:
                 self._paused_ms[part.number] = paused_ms
 
     def _finish(self, place: ReplayedQueue, part: ReplayedMessage, now_ms: int) -> None:
-        """End an attempt that does not end as usual."""
+        """End an attempt in another way than by a plain acknowledgement."""
         recording, at = self._recording, part.at
         end = recording.end[at]
         if end < EXPIRED:
@@ -205,7 +205,7 @@ class Player:
             self._return(place, part, recording.delay_ms[at], now_ms)
 
     def _return(self, place: ReplayedQueue, part: ReplayedMessage, delay_ms: int, now_ms: int) -> None:
-        """Let a message wait again, at the back of its line."""
+        """Offer a message again, behind those that wait."""
         self._returned.append(part)
         part.begin(self._recording, part.at + 1)
         part.joined = (self._come - 1) * STEP + 1 + len(self._returned) % (STEP - 1)
@@ -216,7 +216,7 @@ class Player:
     # -------------------------------------------------------------------------------------------------- what came of it
 
     def _played(self) -> Played:
-        """Return what became of all parts, and let items be as they were for the next run."""
+        """Return the results, and restore the messages for the next run."""
         replayed, recording = self._queues, self._recording
         for place in replayed.all:
             replayed.reap(place)
@@ -240,7 +240,7 @@ class Player:
         )
 
     def _first_leases(self, numbers: Ints) -> Ints:
-        """Return when each part was first leased, from the parts in the order of their leases."""
+        """Return when each message was first leased."""
         first: Ints = np.full(len(self._items), NEVER, dtype=np.int64)
         at_ms, counts = np.array(self._hand_outs, dtype=np.int64).reshape(-1, 2).T
         first[numbers[::-1]] = np.repeat(at_ms, counts)[::-1]  # of several the last assignment stays: that of the first

@@ -53,18 +53,20 @@ def target_of(text: str) -> Target:
     match = _FORM.fullmatch(text.strip())
     if match is None or match[1] not in _MEASURES:
         form = f"MEASURE:KEY<=BOUND, such as wait_p99:acme<=1s, with one of {', '.join(_MEASURES)}"
-        raise CandidateInvalid(f"A target is {form}, unlike {text!r:.100}.")
+        raise CandidateInvalid(f"Invalid target {text!r:.100}. Write {form}.")
     measure, unit = match[1], match[5]
     try:
         bound = float(match[4])
     except ValueError as error:
-        raise CandidateInvalid(f"The bound of {text!r:.100} is no number.") from error
+        raise CandidateInvalid(f"The bound of target {text!r:.100} is not a number.") from error
     if measure in _COUNTED:
         if unit not in (None, "%") or (unit == "%" and measure != "share"):
-            raise CandidateInvalid(f"The bound of {text!r:.100} is a number without a unit of time.")
+            raise CandidateInvalid(f"The bound of target {text!r:.100} must not have a unit of time.")
         bound = bound / 100 if unit == "%" else bound
     elif unit is None or unit == "%":
-        raise CandidateInvalid(f"The bound of {text!r:.100} is a span of time, with its unit: 500ms, 1s, 2m.")
+        raise CandidateInvalid(
+            f"The bound of target {text!r:.100} must be a duration with a unit, such as 500ms, 1s or 2m."
+        )
     else:
         bound *= _UNITS[unit]
     return Target(text.strip(), measure, match[2] or ALL_KEYS, match[3] == "<=", bound)

@@ -19,12 +19,12 @@ ORIGINAL_AT: Final = 0
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not as sure as the rest, of one group of queues.
+    """What is uncertain about the results of one group of queues.
 
     Attributes:
-        unknown: messages by queue that came before the journal begins, and are left out.
-        assumed: attempts that the journal does not see end, and that are taken to be as long as usual.
-        slots: by queue, since which instants how many leases consumers can hold at once.
+        unknown: messages by queue that were enqueued before the journal begins, and are left out.
+        assumed: attempts without an end in the journal, which get the median length of their key.
+        slots: by queue, pairs of an instant and the number of leases that consumers hold from then on.
     """
 
     unknown: dict[str, int]
@@ -33,7 +33,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    """What is to be run, as it travels to whoever runs it."""
+    """What to run, in a form that can be sent to a Spark task."""
 
     files: list[str]
     groups: list[tuple[str, ...]]
@@ -49,7 +49,7 @@ class RunTask(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """What a task found."""
+    """The results of a task."""
 
     group: int
     measures: list[KeyMeasures]
@@ -57,7 +57,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 def run_tasks(work: RunPlan, tasks: Iterable[RunTask]) -> Iterator[RunOutcome]:
-    """Run tasks; of a group that several of them are about in a row, the journal is read once."""
+    """Run tasks. The journal of a group is read once for consecutive tasks."""
     current, loaded = -1, None
     for task in tasks:
         if loaded is None or task.group != current:

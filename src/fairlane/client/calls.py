@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlane.client.batching import Asked
-from fairlane.client.retrying import Retries, is_passing, is_repeatable, pause_s
+from fairlane.client.retries import Retries, is_passing, is_repeatable, pause_s
 from fairlane.client.splits import Known, Splits
 from fairlane.client.spread import is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport

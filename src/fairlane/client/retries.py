@@ -1,4 +1,4 @@
-"""Which calls may be repeated, and when."""
+"""Which calls a client repeats, and when."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Shape
 
 _NOTHING_DONE: Final = (RateLimited, QueueMoving, QueueElsewhere)
-"""Errors of those who have not done anything."""
+"""Errors after which the request has certainly not been carried out."""
 LEASES_STAY: Final = (QueueMoving, QueueElsewhere, QueueSplit)
-"""Errors by which a channel ends whose queue is to be found elsewhere, with all leases."""
+"""Errors that end a channel because its queue is elsewhere now; the leases remain valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How a client repeats what may be repeated.
+    """How long and how often a client repeats a request.
 
     Attributes:
-        patience_s: how long it goes on trying, after the first failure.
-        first_s: the longest wait before the first repetition; a random part of it is waited.
-        factor: what that is multiplied with each time.
-        longest_s: the longest it becomes.
+        patience_s: how long to keep trying after the first failure.
+        first_s: the longest delay before the first repetition; the actual delay is a random part of it.
+        factor: by how much the delay grows each time.
+        longest_s: the longest delay.
     """
 
     patience_s: float = 60.0
@@ -43,28 +43,28 @@ class Retries:
     longest_s: float = 2.0
 
     def waits_s(self) -> Iterator[float]:
-        """Return how long to wait before each repetition: more each time, and never in step with others."""
+        """Return the delay before each repetition. Delays grow, and are random so that clients do not retry in step."""
         most = self.first_s
         while True:
-            yield most * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret about a pause
+            yield most * random.uniform(0.5, 1.0)  # noqa: S311 - a delay is no secret
             most = min(most * self.factor, self.longest_s)
 
 
 def is_passing(error: FairlaneError) -> bool:
-    """Tell whether an error speaks of the way or the server's bad day rather than of the request."""
+    """Return whether an error concerns the connection or the server rather than the request."""
     return isinstance(error, Disconnected | StoreFailed | RateLimited | QueueMoving | QueueElsewhere)
 
 
 def pause_s(error: FairlaneError, wait_s: float) -> float:
-    """Return how long to wait before a repetition: as long as was meant, or until the server says that it helps."""
+    """Return the delay before a repetition, adjusted to what the server advises."""
     if isinstance(error, QueueMoving) and error.retry_after_ms is not None:
-        return min(wait_s, error.retry_after_ms / 1000)  # it is a matter of moments, and the first to come is served
-    told_ms = error.retry_after_ms if isinstance(error, RateLimited) else None
-    return wait_s if told_ms is None else max(wait_s, told_ms / 1000)
+        return min(wait_s, error.retry_after_ms / 1000)  # a move takes moments, so do not wait longer than advised
+    advised_ms = error.retry_after_ms if isinstance(error, RateLimited) else None
+    return wait_s if advised_ms is None else max(wait_s, advised_ms / 1000)
 
 
 def is_repeatable(verb: str, request: Shape, error: FairlaneError) -> bool:
-    """Tell whether a call may be repeated: nothing was done, or doing it twice comes to the same."""
+    """Return whether a call is safe to repeat: it was not carried out, or a second time has the same result."""
     if isinstance(error, _NOTHING_DONE):
         return True
     repeat = VERBS[verb].repeat
