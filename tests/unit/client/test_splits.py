@@ -165,7 +165,7 @@ def test_one_at_fault_is_found_among_many() -> None:
 
 
 def test_acks_go_where_the_ids_say() -> None:
-    """Receipts are asked for at the partition of their id, and an error of one is nobody else's."""
+    """Receipts go to the partition of their id, and an error of one does not affect others."""
     partitions = Partitions({"orders~2": Disconnected("Lost.")})
     ids = [id_in(2), id_in(0), id_in(1), id_in(0, 2)]
     request = Ack(queue="orders", receipts=[Receipt(id=one, token=1) for one in ids])
