@@ -25,7 +25,7 @@ HASTY = Retries(patience_s=0.05, first_s=0.01)
 
 
 def freeze(server: ServerProcess) -> None:
-    """Let a server do nothing any more, so that what is sent stays without an answer."""
+    """Stop a server, so that requests stay unanswered."""
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
 
@@ -69,7 +69,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) 
 
 
 def test_only_what_is_safe_is_repeated(tmp_path: Path) -> None:
-    """Of calls without an answer an enqueue and a read are repeated, while a purge raises, for nobody knows."""
+    """Without an answer an enqueue and a read are repeated; a purge raises, since its outcome is unknown."""
 
     async def main(server: ServerProcess) -> None:
         async with AsyncClient(server.url, retries=QUICK) as client:
@@ -92,7 +92,7 @@ def test_only_what_is_safe_is_repeated(tmp_path: Path) -> None:
 
 
 def test_without_dedup_ids_an_enqueue_is_not_repeated(tmp_path: Path) -> None:
-    """A client told not to give dedup ids raises for an enqueue without an answer, unless it has one of its own."""
+    """With dedup=False an enqueue without an answer raises, unless its message has a dedup id."""
 
     async def main(server: ServerProcess) -> None:
         async with AsyncClient(server.url, retries=QUICK, dedup=False) as client:
@@ -113,7 +113,7 @@ def test_without_dedup_ids_an_enqueue_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_server_that_goes_down_in_good_order_loses_no_work(tmp_path: Path) -> None:
-    """On SIGTERM what is being handled can still be acked, what was not seen goes back, and all goes on after."""
+    """After SIGTERM running messages can still be acknowledged, unseen ones go back, and the client reconnects."""
 
     async def main(server: ServerProcess) -> None:
         async with AsyncClient(server.url, retries=QUICK) as client:
@@ -174,8 +174,8 @@ def test_an_address_must_be_one(url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    """Connecting to nobody fails without retries, so that a wrong address is found out."""
-    with pytest.raises(Disconnected, match="There is no connection"):
+    """The first connection is not retried, so that a wrong address fails at once."""
+    with pytest.raises(Disconnected, match="Cannot connect to"):
         Client(f"http://127.0.0.1:{free_port()}").connect()
 
 
@@ -191,7 +191,7 @@ def test_keys_let_in(tmp_path: Path) -> None:
 
 
 def test_a_closed_client_answers_nothing() -> None:
-    """What is asked of a client that has been closed is refused, not retried."""
+    """A closed client refuses calls instead of retrying them."""
 
     async def main(server: ServerProcess) -> None:
         client = AsyncClient(server.url)
