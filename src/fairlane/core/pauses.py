@@ -20,43 +20,47 @@ PauseSpan = tuple[int, int | None]
 
 
 class PauseLog:
-    """The pauses of one queue: of the queue as a whole under None, and of its keys."""
+    """The pauses of one queue.
 
-    __slots__ = ("_spans", "_until_ms")
+    Attributes:
+        spans: the pauses of the queue as a whole under None, and of its keys.
+    """
+
+    __slots__ = ("_until_ms", "spans")
 
     def __init__(self) -> None:
-        self._spans: dict[Key | None, list[PauseSpan]] = {}
+        self.spans: dict[Key | None, list[PauseSpan]] = {}
         self._until_ms = 0  # when the last of all pauses ended: most waits begin after that, and need no look
 
     def __bool__(self) -> bool:
-        return bool(self._spans)
+        return bool(self.spans)
 
     def note(self, key: Key | None, at_ms: int, *, is_paused: bool) -> None:
         """Record that the queue, or one of its keys, was paused or resumed. Repeating it changes nothing."""
-        spans = self._spans.get(key, [])
+        spans = self.spans.get(key, [])
         is_on = bool(spans) and spans[-1][1] is None
         if is_paused == is_on:
             return
         if is_paused:
-            self._spans.setdefault(key, []).append((at_ms, None))
+            self.spans.setdefault(key, []).append((at_ms, None))
         else:
             spans[-1] = (spans[-1][0], at_ms)
         self._forget_oldest()
         self._note_end()
 
     def _note_end(self) -> None:
-        ends = [NEVER_MS if until_ms is None else until_ms for spans in self._spans.values() for _, until_ms in spans]
+        ends = [NEVER_MS if until_ms is None else until_ms for spans in self.spans.values() for _, until_ms in spans]
         self._until_ms = max(ends, default=0)
 
     def _forget_oldest(self) -> None:
-        over = [(until_ms, str(key), key) for key, spans in self._spans.items() for _, until_ms in spans if until_ms]
+        over = [(until_ms, str(key), key) for key, spans in self.spans.items() for _, until_ms in spans if until_ms]
         for _, _, key in sorted(over, key=lambda span: span[:2])[: max(0, len(over) - _KEPT_MAX)]:
             self._drop_first(key)
 
     def _drop_first(self, key: Key | None) -> None:
-        del self._spans[key][0]
-        if not self._spans[key]:
-            del self._spans[key]
+        del self.spans[key][0]
+        if not self.spans[key]:
+            del self.spans[key]
 
     def within(self, key: Key, since_ms: int, until_ms: int) -> int:
         """Return how long of a wait the queue, the message's key or a key above it was paused."""
@@ -67,7 +71,7 @@ class PauseLog:
         spans = sorted(
             (max(begun_ms, since_ms), until_ms if ended_ms is None else min(ended_ms, until_ms))
             for place in places
-            for begun_ms, ended_ms in self._spans.get(place, ())
+            for begun_ms, ended_ms in self.spans.get(place, ())
         )
         # The queue and a key may be paused at once: an instant that both cover counts once.
         total_ms, reached_ms = 0, since_ms
@@ -80,7 +84,7 @@ class PauseLog:
     def images(self) -> list[PauseImage]:
         """Return the log as a baseline holds it."""
         return [
-            PauseImage(key, begun_ms, ended_ms) for key, spans in self._spans.items() for begun_ms, ended_ms in spans
+            PauseImage(key, begun_ms, ended_ms) for key, spans in self.spans.items() for begun_ms, ended_ms in spans
         ]
 
     @classmethod
@@ -88,6 +92,6 @@ class PauseLog:
         """Create the log that ``images`` describes."""
         log = cls()
         for image in images:
-            log._spans.setdefault(image.key, []).append((image.from_ms, image.until_ms))
+            log.spans.setdefault(image.key, []).append((image.from_ms, image.until_ms))
         log._note_end()
         return log

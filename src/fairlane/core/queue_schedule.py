@@ -132,7 +132,7 @@ class QueueSchedule(Generic[I]):
 
     def picking(self, picked: list[I]) -> Picking | None:
         """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
-        known, paused_ms = self.held, self.paused_ms(picked)
+        known, paused_ms = self.held, self.paused_ms(picked) if self.queue.pauses.spans else None
         if not known and not self.moves and self.asked == len(picked) and paused_ms is None:
             return None
         picking = Picking(self.asked, paused_ms=paused_ms)
@@ -147,8 +147,6 @@ class QueueSchedule(Generic[I]):
     def paused_ms(self, picked: list[I]) -> list[int] | None:
         """Return how long of its wait each picked message was paused; None if none of them was."""
         pauses, until_ms = self.queue.pauses, self._picked_ms
-        if not pauses:
-            return None
         found = [pauses.within(item.key, item.ready_ms, until_ms) for item in picked]
         return found if any(found) else None
 
@@ -187,6 +185,7 @@ class QueueSchedules(Generic[I]):
 
     Attributes:
         throttles: the token buckets, by name.
+        known: the schedule of each queue, for reading.
     """
 
     def __init__(self, ledger: Ledger, contents: Contents[I], now_ms: int, *, tokens: float | None = 0) -> None:
@@ -201,19 +200,19 @@ class QueueSchedules(Generic[I]):
         """
         self._ledger = ledger
         self._contents = contents
-        self._known: dict[str, QueueSchedule[I]] = {}
+        self.known: dict[str, QueueSchedule[I]] = {}
         self.throttles = Throttles()
         self._reset(now_ms, tokens)
 
     def __getitem__(self, queue: str) -> QueueSchedule[I]:
-        return self._known[queue]
+        return self.known[queue]
 
     def __iter__(self) -> Iterator[QueueSchedule[I]]:
-        return iter(self._known.values())
+        return iter(self.known.values())
 
     def get(self, queue: str) -> QueueSchedule[I] | None:
         """Return the schedule of a queue, None if there is no such queue."""
-        return self._known.get(queue)
+        return self.known.get(queue)
 
     def reopen(self, now_ms: int) -> None:
         """Rebuild all schedules, as when a broker is opened: buckets are empty, and deficits start from zero."""
@@ -229,11 +228,11 @@ class QueueSchedules(Generic[I]):
     def _build(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
         """Create the schedule of a queue, in place of an earlier one."""
         leased, waiting = self._contents(queue)
-        before = self._known.get(queue.name)
+        before = self.known.get(queue.name)
         if before is not None:
             before.retire()
         schedule: QueueSchedule[I] = QueueSchedule(queue, self.throttles, self._ledger.config)
-        self._known[queue.name] = schedule
+        self.known[queue.name] = schedule
         schedule.policies.learn(sorted([*leased, *waiting], key=_number))
         for key, count in Counter(item.key for item in leased).items():
             schedule.kernel.occupy(key, count)
@@ -247,7 +246,7 @@ class QueueSchedules(Generic[I]):
         if isinstance(record, QueueSet):
             return [self._set_policy(self._ledger.queues[record.queue], now_ms)]
         if isinstance(record, QueueRemoved):
-            self._known.pop(record.queue).retire()
+            self.known.pop(record.queue).retire()
         elif isinstance(record, QueuePaused):
             return [self._pause(record)]
         elif isinstance(record, ConfigSet):
@@ -255,14 +254,14 @@ class QueueSchedules(Generic[I]):
         return []
 
     def _set_policy(self, queue: Queue, now_ms: int) -> QueueSchedule[I]:
-        known = self._known.get(queue.name)
+        known = self.known.get(queue.name)
         if known is None or not known.is_made_for(queue):  # a kernel's quantum and strictness can't be changed
             return self._build(queue, now_ms)
         known.kernel.set_policy_provider(known.policies.of)
         return known
 
     def _pause(self, record: QueuePaused) -> QueueSchedule[I]:
-        schedule = self._known[record.queue]
+        schedule = self.known[record.queue]
         if record.key is not None:  # a queue that is paused as a whole is not picked from, its kernel need not know
             (schedule.kernel.pause if record.is_paused else schedule.kernel.resume)(record.key)
         return schedule
@@ -285,7 +284,7 @@ class QueueSchedules(Generic[I]):
         parts = setting.split(":", _SETTING_PARTS - 1)
         if len(parts) != _SETTING_PARTS or parts[0] not in ("weight", "cap"):
             return
-        schedule = self._known.get(served_name(partition_name(parts[1], self._ledger.partition)))
+        schedule = self.known.get(served_name(partition_name(parts[1], self._ledger.partition)))
         if schedule is None:
             return
         path = tuple(parts[2].split("/"))

@@ -93,6 +93,7 @@ class Schedule:
         self.built_ms = now_ms
         self.presence = Presence(ledger, now_ms)
         self._queues: QueueSchedules[Message] = QueueSchedules(ledger, _contents, now_ms)
+        self._known = self._queues.known
         self._leases: Timers[LeaseBatch] = Timers(lambda at_ms, batch: batch.is_live(at_ms))
         self._events: Timers[MessageSchedule] = Timers(lambda at_ms, schedule: schedule.next_at == at_ms)
         # In order, so that a replay serves queues in the same order.
@@ -127,7 +128,7 @@ class Schedule:
     def prepare(self, record: AnyRecord) -> None:
         """Take messages out of the kernels that a record, about to be applied, gives other terms."""
         if type(record) is Redriven:
-            schedule = self._queues[record.queue]
+            schedule = self._known[record.queue]
             for number in record.numbers:
                 schedule.kernel.cancel(schedule.queue.messages[number])
 
@@ -139,19 +140,21 @@ class Schedule:
 
     def _of(self, queue: str) -> MessageSchedule:
         """Return the schedule of a queue in which something changes."""
-        schedule = self._queues[queue]
+        schedule = self._known[queue]
         self._touched[schedule] = None
         return schedule
 
     def _enqueued(self, record: Enqueued | Published, messages: list[Message], now_ms: int) -> None:
-        schedule = self._of(record.queue)
+        schedule = self._known[record.queue]
+        self._touched[schedule] = None
         if record.terms.weights is not None or record.terms.caps is not None:
             schedule.offer_new(messages, now_ms)
         else:
             schedule.offer(messages, now_ms)
 
     def _leased(self, record: Leased | Extended, messages: list[Message], _now_ms: int) -> None:
-        schedule = self._of(record.queue)
+        schedule = self._known[record.queue]
+        self._touched[schedule] = None
         if record.expires_ms == NEVER_MS:
             self.presence.follow(record)
         elif messages:
@@ -161,7 +164,8 @@ class Schedule:
         self.presence.follow(record)
 
     def _acked(self, record: Acked, messages: list[Message], now_ms: int) -> None:
-        schedule = self._of(record.queue)
+        schedule = self._known[record.queue]
+        self._touched[schedule] = None
         schedule.release(messages, now_ms)
         if record.costs is not None:
             schedule.settle(messages, record.costs)
@@ -189,9 +193,9 @@ class Schedule:
     def _settings(self, record: AnyRecord, _messages: list[Message], now_ms: int) -> None:
         """Follow what operators change. A schedule that is replaced needs no attention any more."""
         queue = getattr(record, "queue", None)
-        before = None if queue is None else self._queues.get(queue)
+        before = None if queue is None else self._known.get(queue)
         concerned = self._queues.follow(record, now_ms)
-        if before is not None and self._queues.get(before.queue.name) is not before:
+        if before is not None and self._known.get(before.queue.name) is not before:
             self._touched.pop(before, None)
         self._touched |= dict.fromkeys(concerned)
         if type(record) is QueueRemoved:
@@ -204,7 +208,7 @@ class Schedule:
 
         Or if those before have ``size_bytes`` of payload, which the last of them may exceed.
         """
-        schedule = self._queues[queue]
+        schedule = self._known[queue]
         picked, is_in_vain = schedule.pick(count, now_ms, size_bytes=size_bytes)
         if picked or is_in_vain:
             self._touched[schedule] = None
@@ -214,16 +218,16 @@ class Schedule:
 
     def last_picking(self, queue: str, picked: list[Message]) -> Picking | None:
         """Return what the journal has to tell of the last pick, which found these messages; None if nothing."""
-        return self._queues[queue].picking(picked)
+        return self._known[queue].picking(picked)
 
     def may_pick(self, queue: str) -> bool:
         """Return whether ``pick`` is likely to find something."""
-        schedule = self._queues.get(queue)
+        schedule = self._known.get(queue)
         return schedule is not None and not schedule.queue.is_paused and schedule.kernel.has_ready()
 
     def victim(self, queue: str, message: Message, policy: Backpressure, *, key: Key | None) -> Message | None:
         """Return the waiting message that would be dropped in favour of a new one."""
-        return self._queues[queue].kernel.victim(message, policy, key=key)
+        return self._known[queue].kernel.victim(message, policy, key=key)
 
     def explain(self, message: Message, now_ms: int) -> Explanation:
         """Return why a message waits."""
@@ -235,11 +239,11 @@ class Schedule:
 
     def key_policy(self, queue: str, key: Key) -> KeyPolicy | None:
         """Return weight and cap of a key in a queue, None for the defaults."""
-        return self._queues[queue].policies.of(key)
+        return self._known[queue].policies.of(key)
 
     def kernel(self, queue: str) -> Kernel[Message]:
         """Return the kernel of a queue, for reading."""
-        return self._queues[queue].kernel
+        return self._known[queue].kernel
 
     # -------------------------------------------------------------------------------------------------------- time
 

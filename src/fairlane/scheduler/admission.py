@@ -31,6 +31,10 @@ class Admission:
     outermost key with the most items, and below that, level by level, again from the child with the most. If that key
     has no item to drop, the new item is refused: a flood never pushes out the work of a quiet tenant. Victims have the
     lowest priority first, and never a higher priority than the new item. Items that are not due yet are never dropped.
+
+    Attributes:
+        longest: a heap of the outermost keys by their items, once a victim was searched; while it is empty, items need
+            no bookkeeping and plain ones are accepted without asking.
     """
 
     def __init__(
@@ -43,7 +47,7 @@ class Admission:
     ) -> None:
         self._keys = keys
         self._drop = drop
-        self._longest: list[tuple[int, int, str]] = []
+        self.longest: list[tuple[int, int, str]] = []
         self._pushed = 0
         self._rebuild_at = _REBUILD_FROM
         self.waiting_max = waiting_max
@@ -52,16 +56,10 @@ class Admission:
     def admit(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
         """Make space for an item of a leaf. Return a refusal, with nothing changed, if that is not possible."""
         refusal = self._make_space(leaf, item, waiting)
-        if refusal is None and self._longest:
+        if refusal is None and self.longest:
             name = path_of(item.key)[0]
             self._push(name, self._length(name) + 1)
         return refusal
-
-    def has_capacity_for(self, count: int, waiting: int) -> bool:
-        """Return whether ``count`` more items fit under the global limit and no per-key bookkeeping is needed for
-        them.
-        """
-        return not self._longest and (self.waiting_max is None or waiting + count <= self.waiting_max)
 
     def _make_space(self, leaf: KeyNode, item: Item, waiting: int) -> Refusal | None:
         full = self._full_key(leaf)
@@ -131,13 +129,13 @@ class Admission:
 
     def _longest_twins(self) -> list[KeyNode]:
         """Return the nodes of the outermost key with the most items."""
-        if not self._longest:
+        if not self.longest:
             names = dict.fromkeys(path_of(key)[0] for key in self._keys.leaf_keys())
-            self._longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
-            heapify(self._longest)
+            self.longest = [(-self._length(name), at, name) for at, name in enumerate(names)]
+            heapify(self.longest)
             self._pushed = len(names)
             self._rebuild_at = max(_REBUILD_FROM, 4 * len(names))
-        lengths = self._longest
+        lengths = self.longest
         if not lengths:
             return []
         # Lengths shrink without notice (items are taken, expire, are cancelled) but never grow without a push. So an
@@ -151,11 +149,11 @@ class Admission:
         return sum(node.waiting for node in self._keys.find(name))
 
     def _push(self, name: str, length: int) -> None:
-        if len(self._longest) >= self._rebuild_at:
-            self._longest = []  # most entries are stale by now; the heap is rebuilt when it is needed again
+        if len(self.longest) >= self._rebuild_at:
+            self.longest = []  # most entries are stale by now; the heap is rebuilt when it is needed again
             return
         self._pushed += 1
-        heappush(self._longest, (-length, self._pushed, name))
+        heappush(self.longest, (-length, self._pushed, name))
 
 
 def _victim_of(leaf: KeyNode, item: Item, policy: Backpressure) -> Item | None:

@@ -132,7 +132,8 @@ class Kernel(Generic[I]):
         self._move_to(now_ms)
         batch = items if isinstance(items, (list, tuple)) else list(items)
         try:
-            if self._admission.has_capacity_for(len(batch), self._waiting):
+            most = self._admission.waiting_max
+            if not self._admission.longest and (most is None or self._waiting + len(batch) <= most):
                 return self._offer_quickly(batch)
             offers = (self._offer(item) for item in batch)
             return [refusal for refusal in offers if refusal is not None]
@@ -150,7 +151,7 @@ class Kernel(Generic[I]):
         lanes of one key, and within a lane the links keep the order.
         """
         refusals: list[Refusal] = []
-        leaves = self._keys.leaves[self._keys.band(Priority.NORMAL)]
+        leaves = self._keys.leaves[self._keys.normal_band]
         unknown = self._not_due
         sequence = self._sequence
         slow = 0

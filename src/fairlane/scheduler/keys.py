@@ -66,6 +66,7 @@ class Keys:
         self.leaves: list[dict[Key, KeyNode]] = [{} for _ in self.roots]
         self._provider: PolicyProvider | None = None
         self._is_strict = is_strict
+        self.normal_band = int(Priority.NORMAL) if is_strict else 0  # what ``band`` returns for most items
         self._quantum = quantum
         self.key_waiting_max = key_waiting_max
         self._policies: dict[Key, KeyPolicy] = {}

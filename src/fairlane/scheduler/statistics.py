@@ -11,7 +11,7 @@ from fairlane.model.histogram import bucket_of, greatest_in
 from fairlane.scheduler.item import Key
 
 _LOOK_PAST = 8
-_STEP_BITS = 3  # eight steps per power of two: a percentile is at most one eighth too high
+STEP_BITS = 3  # eight steps per power of two: a percentile is at most one eighth too high
 
 
 class Happening(IntEnum):
@@ -218,9 +218,9 @@ class Tallies:
 
 def step_of(wait_ns: int) -> int:
     """Return the step of the scale that a wait falls on."""
-    return bucket_of(wait_ns, _STEP_BITS)
+    return bucket_of(wait_ns, STEP_BITS)
 
 
 def bound_of(step: int) -> int:
     """Return the longest wait on a step of the scale."""
-    return greatest_in(step, _STEP_BITS)
+    return greatest_in(step, STEP_BITS)

@@ -139,7 +139,7 @@ class AsyncBroker(AsyncAllVerbs[Delivery]):
             raise Closed("The broker has been closed.")
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop("This broker belongs to another event loop.")
-        self._engine.submit(asked)
+        self._engine.inbox.append(asked)
         self._wake()
 
     @property

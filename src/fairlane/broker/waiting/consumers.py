@@ -16,7 +16,7 @@ Credit is freed when a record says that a message has left the consumer's hands.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
 from fairlane.broker.cycle import Cycle, Executor
@@ -65,6 +65,7 @@ class WaitingConsumers:
         self.unserved: dict[str, None] = {}
         self.wait_times = KeyWaitTimes()
         self._waiting = 0
+        self._polls: list[Waiter] = []  # they wait for this cycle only, so they need no timer
         self._ended: dict[str, int] = {}
         self.freed: list[tuple[AttachedConsumer, int, int]] = []
 
@@ -79,7 +80,10 @@ class WaitingConsumers:
         else:
             self._waiting += 1
             waiter.until_ms = cycle.now_ms + waiter.wait_ms
-            self.limits.push(waiter.until_ms, waiter)
+            if waiter.wait_ms:
+                self.limits.push(waiter.until_ms, waiter)
+            else:
+                self._polls.append(waiter)
             self.lines.setdefault(waiter.queue, deque()).append(waiter)
 
     def attach(self, executor: Executor, asked: Attach, cycle: Cycle) -> None:
@@ -183,9 +187,14 @@ class WaitingConsumers:
                 interrupted.append(queue)
         # Queues that got nothing in this cycle are first in the next; the one that was cut short comes after them.
         self.unserved.update(dict.fromkeys(interrupted))
-        if self.limits.entries:
-            for waiter in self._timed_out(cycle.now_ms, but_not_at=self.unserved):
-                cycle.answer(waiter.reply, NO_MESSAGES)
+        entries, late = self.limits.entries, self._polls
+        if late:
+            late = [waiter for waiter in late if not waiter.is_over]
+            self._polls = []
+        if entries and entries[0][0] <= cycle.now_ms:
+            late = [*self.limits.pop_due(cycle.now_ms), *late]
+        if late:
+            self._time_out(late, cycle)
 
     def _serve_line(self, executor: Executor, cycle: Cycle, queue: str) -> None:
         """Serve the line of a queue from the front, until it is empty or nothing can be leased."""
@@ -200,7 +209,11 @@ class WaitingConsumers:
                 return
             line.popleft()
             cycle.hand_outs.append(hand_out)
-            self._served(taker, hand_out)
+            if isinstance(taker, Waiter):
+                taker.is_over = True
+                self._waiting -= 1
+            else:
+                self._note_held(taker, hand_out)
         self.lines.pop(queue, None)
 
     def _is_eligible(self, taker: Waiter | AttachedConsumer) -> bool:
@@ -238,10 +251,8 @@ class WaitingConsumers:
         executor.execute(command, cycle)
         return HandOut(taker, picked, token)
 
-    def _served(self, taker: Waiter | AttachedConsumer, hand_out: HandOut) -> None:
-        if isinstance(taker, Waiter):
-            self._end(taker)
-            return
+    def _note_held(self, taker: AttachedConsumer, hand_out: HandOut) -> None:
+        """Count messages against the credit of a consumer, and put it back in line if it can take more."""
         taker.is_listed = False
         for token, message in enumerate(hand_out.messages, hand_out.token):
             taker.held[message.number] = token
@@ -254,22 +265,17 @@ class WaitingConsumers:
             consumer.is_listed = True
             self.lines.setdefault(consumer.queue, deque()).append(consumer)
 
-    def _timed_out(self, now_ms: int, *, but_not_at: Container[str]) -> list[Waiter]:
-        """Return the waiters whose patience has ended, except at queues whose turn to be served is still to come."""
-        due = self.limits.pop_due(now_ms)
-        if not due:
-            return []
-        waiters = [waiter for waiter in due if waiter.queue not in but_not_at]
-        if len(waiters) < len(due):
-            for waiter in due:
-                if waiter.queue in but_not_at:
-                    self.limits.push(waiter.until_ms, waiter)
-        for waiter in waiters:
+    def _time_out(self, late: list[Waiter], cycle: Cycle) -> None:
+        """Answer waiters whose patience has ended, except at queues that are still to be served."""
+        for waiter in late:
+            if waiter.queue in self.unserved:
+                self.limits.push(waiter.until_ms, waiter)
+                continue
             self._end(waiter)
+            cycle.answer(waiter.reply, NO_MESSAGES)
             self._ended[waiter.queue] = self._ended.get(waiter.queue, 0) + 1
-        for queue in dict.fromkeys(waiter.queue for waiter in waiters):
+        for queue in dict.fromkeys([waiter.queue for waiter in late if waiter.is_over]):
             self._sweep(queue)
-        return waiters
 
     def _sweep(self, queue: str) -> None:
         """Remove the entries of ended waits once they may be half of a line: the one in front may wait long."""

@@ -93,8 +93,8 @@ class WaitingEnqueues:
             cycle.answer(call.reply, outcome)
         elif waits and any(isinstance(result, FULL) for result in outcome):
             self._add(call, given, outcome, cycle)
-        else:
-            cycle.answer(call.reply, _answer(outcome))
+        elif call.reply is not None:
+            cycle.answers.append((call.reply, _answer(outcome)))
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlane.core.ledger import Message
+from fairlane.model.histogram import bucket_of
 from fairlane.model.message import Key
-from fairlane.scheduler.statistics import bound_of, step_of
+from fairlane.scheduler.statistics import STEP_BITS, bound_of
 
 WINDOW_MS: Final = 60_000
 """What is told is of the last one or two of these."""
@@ -33,8 +34,9 @@ class Sketch:
 
     def add(self, wait_ms: int, now_ms: int) -> None:
         """Count a wait."""
-        self._roll(now_ms)
-        step = step_of(wait_ms)
+        if now_ms - self._since_ms >= WINDOW_MS:
+            self._roll(now_ms)
+        step = bucket_of(wait_ms, STEP_BITS)
         self._now[step] = self._now.get(step, 0) + 1
 
     def p50_and_p99_ms(self, now_ms: int) -> tuple[int, int] | None:

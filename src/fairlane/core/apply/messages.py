@@ -112,9 +112,11 @@ def _remember(ledger: Ledger, queue: Queue, dedup_ids: list[str | None], until_m
 
 def leased(ledger: Ledger, record: Leased, at_ms: int) -> list[Message]:
     """Lease messages."""
-    messages = known(ledger, record)
+    get = ledger.queues[record.queue].messages.get
+    messages = [message for number in record.numbers if (message := get(number)) is not None]
     expires_ms, owner = record.expires_ms, record.owner
-    for token, message in numbered(record, messages):
+    is_whole = len(messages) == len(record.numbers)
+    for token, message in enumerate(messages, record.sequence) if is_whole else numbered(record, messages):
         message.token = token
         message.expires_ms = expires_ms
         message.owner = owner
