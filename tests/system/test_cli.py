@@ -153,7 +153,7 @@ def test_following_ends_when_interrupted(server: str, number: signal.Signals) ->
 
 
 def test_names_of_queues_are_completed(server: str) -> None:
-    """A shell that asks gets the queues of the server, and nothing where there is no server."""
+    """Completion returns the queues of the server, and nothing without a server."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     for at, found in ((server, ["plain,orders", "plain,orders.dlq"]), ("http://127.0.0.1:1", [])):
         out = fairlane(
@@ -163,7 +163,7 @@ def test_names_of_queues_are_completed(server: str) -> None:
 
 
 def test_lines_go_as_they_come(server: str) -> None:
-    """Whoever writes slowly need not write a whole batch before its messages are there."""
+    """Messages from a slow writer are enqueued before a batch is full."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     command = [*FAIRLANE, "--server", server, "enqueue", "orders", "--lines"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
@@ -176,7 +176,7 @@ def test_lines_go_as_they_come(server: str) -> None:
 
 
 def test_a_server_that_requires_auth(tmp_path: Path) -> None:
-    """Nobody comes in without a key, and with one as far as its rights go."""
+    """A caller needs an API key, and can do what its rights allow."""
     data = tmp_path / "server"
     first = fairlane("--data", str(data), "key", "create", "first", "--grant", "admin").strip()
     with serving(data, "--auth") as server:
@@ -192,7 +192,7 @@ def test_a_server_that_requires_auth(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:
-    """With ``head`` at the end of the pipe the rest stays in the queue, and nobody complains."""
+    """With ``head`` at the end of the pipe the other messages stay in the queue, without an error."""
     script = """
     fairlane queue create jobs >&2
     seq 1 2000 | fairlane enqueue jobs --lines >&2
@@ -226,7 +226,7 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 def test_two_can_not_work_on_one_folder(tmp_path: Path) -> None:
-    """The second is told that another has it open, and to come back."""
+    """The second process is refused, with the exit code for a retry."""
     with open_broker(tmp_path):
         fairlane("--data", str(tmp_path), "queue", "list", code=3)
 

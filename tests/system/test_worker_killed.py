@@ -47,7 +47,7 @@ class Load:
                 self.accepted |= {answer for answer in answers if not isinstance(answer, FairlaneError)}
 
     async def until_handled(self, count: int) -> None:
-        """Wait until so many different messages are handled."""
+        """Wait until a number of different messages are handled."""
         while len(self.handled) < count:
             self.progress.clear()
             await self.progress.wait()
@@ -119,7 +119,7 @@ def handled_by(worker: subprocess.Popen[str], server: ServerProcess) -> set[str]
 
 
 def test_the_command_outlives_its_server(tmp_path: Path) -> None:
-    """``fairlane worker`` as a process goes on when its server is killed and comes back; nothing accepted is lost."""
+    """``fairlane worker`` continues when its server is killed and restarted; no accepted message is lost."""
     (tmp_path / "tasks.py").write_text(APP)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLANE_")}
     with ServerProcess(tmp_path / "data") as server:

@@ -169,7 +169,7 @@ def test_a_wrong_key_ends_the_worker(start: Callable[..., Shift], tmp_path: Path
 
 @pytest.mark.parametrize("reference", ["tasks", "nowhere:app", "tasks:say"])
 def test_what_is_no_worker_is_wrong_usage(tmp_path: Path, reference: str) -> None:
-    """A reference that leads to no worker is told, with the exit code of wrong usage."""
+    """A reference that leads to no worker is a usage error."""
     (tmp_path / "tasks.py").write_text(APP)
     result = subprocess.run(
         [*FAIRLANE, "worker", reference], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False

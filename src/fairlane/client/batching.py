@@ -1,7 +1,7 @@
-"""Gathers what is asked one by one in the same pass of the event loop into one request.
+"""Joins calls for single items that are made in the same pass of the event loop into one request.
 
-Thirty tasks that each ack or enqueue one message then cost one frame, one commit and one answer instead of thirty,
-and each still gets a result of its own. A request is sent without a task of its own where the transport can do that.
+Thirty tasks that each acknowledge or enqueue one message then cost one frame, one commit and one answer instead of
+thirty, and each still gets its own result. Where the transport allows it, a request is sent without a task.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class Asked(NamedTuple):
     request: Shape
     wait_ms: int = 0
     whole: str | None = None
-    """The queue that is to be asked if there is no such partition of it any more; None for what is no partition."""
+    """The queue to ask if the partition does not exist any more; None if the request is not about a partition."""
     hops: int = 0
-    """How often it has been found that the queue is split otherwise."""
+    """How often the queue turned out to be split differently."""
 
     def of_rows(self, rows: Sequence[int]) -> Asked:
         """Return the same request for some of its items."""
         return self._replace(request=of_rows(self.request, rows))  # type: ignore[arg-type]  # it has items
 
     def of_partition(self, at: int) -> Asked:
-        """Return what one partition is asked, if it is asked all of it."""
+        """Return the whole request for one partition."""
         whole: str = self.request.queue  # type: ignore[attr-defined] # it is about one
         return self._replace(request=for_partition(self.request, at), whole=whole)
 
 
 class Carrier(Protocol):
-    """How requests are sent."""
+    """Sends requests."""
 
     def submit(self, asked: Asked, reply: Reply) -> bool:
-        """Send it at once, or return False."""
+        """Send a request at once, or return False if that is not possible."""
 
     async def call(self, asked: Asked, *, after: FairlaneError | None) -> Any:  # noqa: ANN401 - depends on the verb
-        """Return the answer. It was sent before and came to nothing if there is an error ``after`` which this is."""
+        """Return the answer. With an error ``after``, the request was sent before and failed with it."""
 
 
 class CallBatcher(Generic[G, I, R]):
-    """Items of one group that come in one pass of the loop travel together."""
+    """Sends the items of one group that come in one pass of the loop together."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class CallBatcher(Generic[G, I, R]):
         read: Callable[[Any], Sequence[R | FairlaneError]],
         places: Callable[[G, list[I]], Sequence[int] | None],
     ) -> None:
-        """Gather.
+        """Prepare.
 
         Args:
-            carrier: how requests are sent.
+            carrier: sends requests.
             make: returns the request for items of a group.
             read: returns what came of each item, from the answer.
             places: returns the partition that each item goes to; None for a queue that is not known to be split.
@@ -84,7 +84,7 @@ class CallBatcher(Generic[G, I, R]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, group: G, item: I, *, size: int = 0) -> asyncio.Future[R]:
-        """Return the future result of an item, which goes with the next request of its group."""
+        """Return the future result of an item, which is sent with the next request of its group."""
         batch = self._groups.get(group)
         if batch is None:
             batch = self._groups[group] = _Batch(self, group)
@@ -100,14 +100,14 @@ class CallBatcher(Generic[G, I, R]):
         return reply
 
     def flush(self) -> None:
-        """Send what has been gathered."""
+        """Send what has been collected."""
         self._is_scheduled = False
         groups, self._groups = self._groups, {}
         for batch in groups.values():
             self._send(batch)
 
     async def drained(self) -> None:
-        """Wait until everything gathered so far has its result."""
+        """Wait until everything collected so far has its result."""
         self.flush()
         while waiting := [reply for batch in self._under_way for reply in batch.replies if not reply.done()]:
             await asyncio.wait(waiting)
@@ -140,13 +140,13 @@ class CallBatcher(Generic[G, I, R]):
                 self.start(batch, None)
 
     def start(self, batch: _Batch[G, I, R], error: FairlaneError | None) -> None:
-        """Send a batch by a task, because it has to wait or to be repeated."""
+        """Send a batch in a task, because it has to wait or to be repeated."""
         task = self._loop.create_task(batch.call(error))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def repeat(self, batch: _Batch[G, I, R], error: FairlaneError) -> None:
-        """Send a batch again that is known."""
+        """Send a batch again."""
         self._under_way.add(batch)
         self.start(batch, error)
 
@@ -155,7 +155,7 @@ class CallBatcher(Generic[G, I, R]):
         self._under_way.discard(batch)
 
     def split(self, batch: _Batch[G, I, R]) -> None:
-        """Let each item stand for itself, because one of them may be at fault for all."""
+        """Send each item separately, because one of them may be at fault for all."""
         self._under_way.discard(batch)
         for item, reply in zip(batch.items, batch.replies, strict=True):
             alone = _Batch(self, batch.group)
@@ -165,12 +165,12 @@ class CallBatcher(Generic[G, I, R]):
 
 
 class _Batch(Generic[G, I, R]):
-    """Items that travel together; it is the ``Reply`` to its own request."""
+    """Items that are sent together; the batch is the ``Reply`` to its own request."""
 
-    __slots__ = ("_gatherer", "_is_repeated", "asked", "group", "items", "replies", "size")
+    __slots__ = ("_batcher", "_is_repeated", "asked", "group", "items", "replies", "size")
 
     def __init__(self, gatherer: CallBatcher[G, I, R], group: G) -> None:
-        self._gatherer = gatherer
+        self._batcher = gatherer
         self._is_repeated = False
         self.group = group
         self.items: list[I] = []
@@ -182,24 +182,24 @@ class _Batch(Generic[G, I, R]):
         return False
 
     def set_result(self, answer: Any, /) -> None:  # noqa: ANN401 - see Reply
-        self._settle(self._gatherer.read(answer))
+        self._settle(self._batcher.read(answer))
 
     def _repeated(self, rows: list[int], error: FairlaneError) -> None:
-        """Repeat some items, because a node could not ask the partition that they are in."""
+        """Repeat some items, because a node could not ask their partition."""
         assert self.asked is not None  # noqa: S101 - it is answered
-        part = _Batch(self._gatherer, self.group)
+        part = _Batch(self._batcher, self.group)
         part.asked = self.asked.of_rows(rows)
         part.items, part.replies = [self.items[row] for row in rows], [self.replies[row] for row in rows]
-        self._gatherer.repeat(part, error)
+        self._batcher.repeat(part, error)
 
     def set_exception(self, exception: BaseException, /) -> None:
         if isinstance(exception, RequestError) and not isinstance(exception, WHOLE_REFUSALS):
             if len(self.items) > 1:
-                self._gatherer.split(self)
+                self._batcher.split(self)
                 return
         elif isinstance(exception, FairlaneError) and not self._is_repeated and self.asked is not None:
             self._is_repeated = True
-            self._gatherer.start(self, exception)
+            self._batcher.start(self, exception)
             return
         self._settle([exception] * len(self.replies))
 
@@ -207,19 +207,19 @@ class _Batch(Generic[G, I, R]):
         assert self.asked is not None  # noqa: S101 - it is made before it is sent
         self._is_repeated = True
         try:
-            answer = await self._gatherer.carrier.call(self.asked, after=error)
+            answer = await self._batcher.carrier.call(self.asked, after=error)
         except FairlaneError as refused:
             self.set_exception(refused)
         except BaseException:
             for reply in self.replies:
                 reply.cancel()
-            self._gatherer.done(self)
+            self._batcher.done(self)
             raise
         else:
             self.set_result(answer)
 
     def _settle(self, results: Sequence[R | BaseException]) -> None:
-        self._gatherer.done(self)
+        self._batcher.done(self)
         again: list[int] = []
         for row, (reply, result) in enumerate(zip(self.replies, results, strict=True)):
             if reply.done():

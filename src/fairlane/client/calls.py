@@ -1,4 +1,8 @@
-"""How a client asks: it repeats what may be repeated, and asks the partitions of queues that are split."""
+"""Sends the requests of a client: repeats them where that is safe, and spreads those for split queues.
+
+A server answers a request for a split queue with ``QueueSplit``. The client notes how the queue is split, and from then
+on calls its partitions directly. What it knows expires after a while, and is refreshed on the side.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +31,28 @@ from fairlane.verbs.verb import Shape
 from fairlane.wire.spread import places_by_message
 
 _HOPS_MAX: Final = 8
-"""How often it may turn out that a queue is split otherwise, before a call gives up."""
+"""How often a call follows a change of the split before it gives up."""
 _MOVING_MS: Final = 100
-_GIVING_BACK_S: Final = 1.0
+_CLOSE_TIMEOUT_S: Final = 1.0
 _id = attrgetter("id")
 
 
 class Calls:
-    """Sends the requests of a client; it is the ``Carrier`` of what is gathered."""
+    """Sends the requests of a client. It is the ``Carrier`` of the batchers."""
 
     def __init__(self, transport: Transport, retries: Retries, *, turn: int) -> None:
-        """Ask over a transport.
+        """Send requests over a transport.
 
         Args:
-            transport: how requests get to a broker.
-            retries: how to repeat what may be repeated.
-            turn: which partition is asked first for messages, if there are several. It should differ between clients.
+            transport: carries requests to a broker.
+            retries: how long and how often to repeat requests.
+            turn: the partition that is asked first for messages. It should differ between clients.
         """
         self._transport = transport
         self._retries = retries
         self._turns = count(turn)
         self._splits = Splits()
-        self._aside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     def submit(self, asked: Asked, reply: Reply) -> bool:
         """Send a request at once, if possible; see ``Carrier``."""
@@ -59,10 +63,11 @@ class Calls:
         return await (self.ask(asked) if after is None else self._repeat(asked, after))
 
     async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
-        """Return the answer to a request, which is repeated where that is safe.
+        """Return the answer to a request, repeating it where that is safe.
 
         Raises:
-            FairlaneError: it was refused, or with ``Disconnected`` nobody knows.
+            Disconnected: the connection was lost, and the outcome is unknown.
+            FairlaneError: the broker refused the request.
         """
         if self._splits and asked.whole is None:
             known = self._known(getattr(asked.request, "queue", ""), asked.request)
@@ -71,23 +76,23 @@ class Calls:
         return await self._send(asked)
 
     def give_back(self, deliveries: list[Delivery]) -> None:
-        """Give back what was leased for somebody who does not wait for it any more."""
+        """Return messages that were leased for a caller that is gone."""
         queue = queue_of(deliveries[0].queue)
         nack = Nack(queue=queue, receipts=receipts_of(deliveries), intent="defer")
         self._begin(self._try(Asked("nack", nack)))
 
     async def close(self) -> None:
-        """Finish what is going on aside, or leave it if that takes long."""
-        if self._aside:
-            await asyncio.wait(self._aside, timeout=_GIVING_BACK_S)
-        for task in self._aside:
+        """Wait briefly for background requests, then cancel them."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=_CLOSE_TIMEOUT_S)
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._aside, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
-    # -------------------------------------------------------------------------------------------- what is gathered
+    # ---------------------------------------------------------------------------------------------------- batches
 
     def enqueue_places(self, group: tuple[str, int], messages: list[NewMessage]) -> Sequence[int] | None:
-        """Return which partitions messages belong to; None if it is not known that there are several."""
+        """Return the partition of each message; None if the queue is not known to be split."""
         if not self._splits:
             return None
         request = Enqueue(queue=group[0], messages=messages)
@@ -95,12 +100,12 @@ class Calls:
         return None if known is None else places_by_message(request, known.split.partitions)
 
     def ack_places(self, queue: str, receipts: list[Receipt]) -> Sequence[int] | None:
-        """Return which partitions leased messages are in; None if it is not known that there are several."""
-        if not self._splits or self._known(queue, _ASKING) is None:
+        """Return the partition of each leased message; None if the queue is not known to be split."""
+        if not self._splits or self._known(queue, _ABOUT_LEASES) is None:
             return None
         return [partition_of_id(receipt.id) for receipt in receipts]
 
-    # ---------------------------------------------------------------------------------------------------- repeating
+    # -------------------------------------------------------------------------------------------------- repetition
 
     async def _send(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         try:
@@ -111,21 +116,21 @@ class Calls:
     async def _answer(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         answer = await self._transport.call(asked.verb, asked.request, wait_ms=asked.wait_ms)
         if asked.verb == "enqueue" and getattr(self._transport, "is_cluster", False):
-            return answer if all(map(_id, answer.results)) else await self._mended(asked, answer)
+            return answer if all(map(_id, answer.results)) else await self._with_repeated(asked, answer)
         return answer
 
-    async def _mended(self, asked: Asked, answer: EnqueueResults) -> EnqueueResults:
-        """Repeat the enqueue of what a node could not enqueue, because it could not ask some partition."""
+    async def _with_repeated(self, asked: Asked, answer: EnqueueResults) -> EnqueueResults:
+        """Repeat the enqueue of messages whose partition the node could not reach."""
         results, errors = answer.results, errors_of(answer.results)
         rows = [row for row, error in enumerate(errors) if error is not None and is_passing(error)]
         if not rows:
             return answer
         try:
-            again = await self._repeat(self._hop(asked.of_rows(rows)), errors[rows[0]])  # type: ignore[arg-type] # it is one
+            again = await self._repeat(self._hop(asked.of_rows(rows)), errors[rows[0]])  # type: ignore[arg-type] # rows have errors
         except FairlaneError:
             return answer
-        mended = dict(zip(rows, again.results, strict=True))
-        return EnqueueResults(results=[mended.get(row, result) for row, result in enumerate(results)])
+        repeated = dict(zip(rows, again.results, strict=True))
+        return EnqueueResults(results=[repeated.get(row, result) for row, result in enumerate(results)])
 
     async def _repeat(self, asked: Asked, error: FairlaneError) -> Any:  # noqa: ANN401 - depends on the verb
         loop = asyncio.get_running_loop()
@@ -133,7 +138,7 @@ class Calls:
         waits_s = self._retries.waits_s()
         while True:
             if isinstance(error, QueueSplit):
-                return await self._ask_anew(asked, error)
+                return await self._ask_partitions(asked, error)
             if isinstance(error, QueueNotFound) and asked.whole is not None:
                 return await self._ask_whole(asked, asked.whole, next(waits_s))
             if not (is_passing(error) and is_repeatable(asked.verb, asked.request, error) and loop.time() < until):
@@ -147,18 +152,18 @@ class Calls:
     # ------------------------------------------------------------------------------------------------------- splits
 
     def _known(self, queue: str, request: Shape) -> Known | None:
-        """Return how a queue is split, if that is known and of use for a request; ask again if it is time to."""
+        """Return how a queue is split, if that is known and matters for a request; refresh it if it is due."""
         now_s = asyncio.get_running_loop().time()
         known = self._splits.of(queue, now_s)
         if known is None or not is_spread(request, known):
             return None
         if known.is_due(now_s):
             known.is_asked = True
-            self._begin(self._ask_again(queue, known, request))
+            self._begin(self._refresh(queue, known, request))
         return known
 
-    async def _ask_again(self, queue: str, known: Known, request: Shape) -> None:
-        """Ask how a queue is split by a request for nothing, for which the caller of this one has the right."""
+    async def _refresh(self, queue: str, known: Known, request: Shape) -> None:
+        """Ask how a queue is split with an empty request, which needs no other right than the caller's request."""
         loop = asyncio.get_running_loop()
         probe: Shape = Extend(queue=queue, receipts=[])
         if isinstance(request, Enqueue):
@@ -172,13 +177,13 @@ class Calls:
         else:
             self._splits.forget(queue)
 
-    async def _ask_anew(self, asked: Asked, error: QueueSplit) -> Any:  # noqa: ANN401 - depends on the verb
-        """Ask the partitions what was asked of the queue, now that it is known how it is split."""
-        queue: str = asked.request.queue  # type: ignore[attr-defined] # it has one
+    async def _ask_partitions(self, asked: Asked, error: QueueSplit) -> Any:  # noqa: ANN401 - depends on the verb
+        """Send a request to the partitions, now that the split is known."""
+        queue: str = asked.request.queue  # type: ignore[attr-defined] # the request names a queue
         known = self._splits.note(queue, error, asyncio.get_running_loop().time())
         if not is_spread(asked.request, known):
             raise error
-        if known.split.made == 1:  # it is whole again
+        if known.split.made == 1:  # no longer split
             self._splits.forget(queue)
             return await self._send(self._hop(asked))
         return await self._spread(self._hop(asked), known)
@@ -189,14 +194,14 @@ class Calls:
         return await spread(asked, known, self._send)
 
     async def _lease(self, asked: Asked, known: Known) -> LeasedMessages:
-        """Lease from the first partition that has anything; a node waits at all of them, if it is to be waited."""
+        """Lease from the first partition that has messages. If the call waits, a node waits for all partitions."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         leased = await lease_in_turn(asked, known, next(self._turns), self._once)
         if isinstance(leased, LeasedMessages) and (leased.deliveries or not asked.wait_ms):
             return leased
         if isinstance(leased, FairlaneError) and not asked.wait_ms:
-            self._splits.forget(asked.request.queue)  # type: ignore[attr-defined] # it has one
+            self._splits.forget(asked.request.queue)  # type: ignore[attr-defined] # the request names a queue
             again: LeasedMessages = await self._repeat(asked, leased)
             return again
         wait_ms = max(1, asked.wait_ms - round((loop.time() - begun_s) * 1000))
@@ -208,7 +213,7 @@ class Calls:
         return await self._transport.call(asked.verb, asked.request)
 
     async def _ask_whole(self, asked: Asked, queue: str, wait_s: float) -> Any:  # noqa: ANN401 - depends on the verb
-        """Ask for the whole queue what a partition was asked that there is not any more."""
+        """Send a request to the whole queue, because its partition no longer exists."""
         self._splits.forget(queue)
         whole = self._hop(asked)._replace(request=_renamed(asked.request, queue), whole=None)
         if whole.hops > 1:
@@ -217,23 +222,23 @@ class Calls:
 
     def _hop(self, asked: Asked) -> Asked:
         if asked.hops >= _HOPS_MAX:
-            raise QueueMoving("The nodes do not agree yet how the queue is split.", retry_after_ms=_MOVING_MS)
+            raise QueueMoving("The split of the queue is changing.", retry_after_ms=_MOVING_MS)
         return asked._replace(hops=asked.hops + 1)
 
-    # -------------------------------------------------------------------------------------------------------- aside
+    # --------------------------------------------------------------------------------------------------- background
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _try(self, asked: Asked) -> None:
-        with suppress(FairlaneError):  # then its lease ends by itself
+        with suppress(FairlaneError):  # otherwise the lease expires
             await self.ask(asked)
 
 
-_ASKING: Final = Extend(queue="", receipts=[])
-"""Any request that is about leases."""
+_ABOUT_LEASES: Final = Extend(queue="", receipts=[])
+"""Stands for any request about leases."""
 
 
 def _renamed(request: Shape, queue: str) -> Shape:

@@ -1,8 +1,8 @@
-"""The transport that follows queues: a WebSocket to each node of a cluster that is needed, and only to those.
+"""The transport that follows queues: a WebSocket to each node of a cluster that it needs.
 
-A node that does not own a queue refuses what is asked of it, without having done anything, and says who does. The call
-is then repeated there, and the place is remembered, until its node does not answer; then any node that is known is
-asked instead. With one server nothing of this ever happens.
+A node that does not own a queue refuses a request without having done anything, and names the owner. The request is
+repeated there, and the owner is remembered until it does not answer; then any known node is asked instead. With a
+single server none of this ever happens.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from fairlane.verbs.verb import Shape
 from fairlane.wire.frames import Consume
 
 _HOPS_MAX: Final = 4
-"""How often a call goes where it is sent, before it waits a little: nodes may not agree while a queue moves."""
+"""How often a call is redirected before it waits a little. Nodes may not agree while a queue moves."""
 _MOVING_MS: Final = 100
 _CONNECT_S, _PING_S = 3.0, 5.0
-"""How long one of several nodes may take to answer, until others are asked."""
+"""How long one of several nodes may take to answer before others are asked."""
 _SECURE: Final = frozenset(("https", "wss"))
 
 Make = Callable[[str], WebSocketTransport]
 
 
 class ClusterTransport:
-    """Calls to whichever node owns the queue they are about; see ``Transport``.
+    """Sends calls to the node that owns their queue; see ``Transport``.
 
     Attributes:
-        is_cluster: whether it is known that there are other nodes than the one that was asked first.
+        is_cluster: whether other nodes are known besides the one that was asked first.
     """
 
     def __init__(self, servers: str, make: Make, *, retries: Retries) -> None:
         """Prepare, without connecting yet.
 
         Args:
-            servers: the addresses of one or more nodes, with commas between them.
-            make: how to get a transport to one address. It is to try once to connect, and no more.
+            servers: the addresses of one or more nodes, separated by commas.
+            make: returns a transport to one address, which tries to connect only once.
             retries: how long to look for a node that answers.
         """
         self._make = make
@@ -60,7 +60,7 @@ class ClusterTransport:
         self._seeds = addresses_of(servers)
         self._nodes = {address: make(address) for address in self._seeds}
         self._first = self._nodes[self._seeds[0]]
-        self._places: dict[str | None, WebSocketTransport] = {}
+        self._owners: dict[str | None, WebSocketTransport] = {}
         self.is_cluster = False
         if len(self._seeds) > 1:
             self._note_cluster()
@@ -69,7 +69,7 @@ class ClusterTransport:
         self._is_closed = False
 
     async def connect(self) -> None:
-        """Connect to the first node that answers, now or not at all; see ``Transport``."""
+        """Connect to the first node that answers, or fail at once; see ``Transport``."""
         if self._is_closed:
             raise Closed("The client has been closed.")
         self._first = await self._any()
@@ -78,7 +78,7 @@ class ClusterTransport:
         """Return the answer to a request; see ``Transport``."""
         queue: str | None = getattr(request, "queue", None)
         for _ in range(_HOPS_MAX):
-            node = self._places.get(queue, self._first)
+            node = self._owners.get(queue, self._first)
             if not node.is_live:
                 node = await self._reach(queue)
             try:
@@ -94,21 +94,21 @@ class ClusterTransport:
                 raise
             else:
                 if self.is_cluster and queue is not None:
-                    self._places[queue] = node
+                    self._owners[queue] = node
                 return answer
-        raise QueueMoving(f"The nodes do not agree yet whose queue {queue!r} is.", retry_after_ms=_MOVING_MS)
+        raise QueueMoving(f"The nodes don't agree yet which of them owns queue {queue!r}.", retry_after_ms=_MOVING_MS)
 
     def submit(self, verb: str, request: Shape, reply: Reply, *, wait_ms: int = 0) -> bool:
-        """Send a request at once, if it is known where to; see ``Transport``."""
+        """Send a request at once if the owner is known; see ``Transport``."""
         if not self.is_cluster:
             return self._first.submit(verb, request, reply, wait_ms=wait_ms)
-        node = self._places.get(getattr(request, "queue", None))
+        node = self._owners.get(getattr(request, "queue", None))
         return node is not None and node.submit(verb, request, reply, wait_ms=wait_ms)
 
     async def open(self, request: Consume, sink: Sink) -> WebSocketChannel | PartitionChannels:
         """Open a channel at the node that owns the queue, as soon as there is one; see ``Transport``.
 
-        Of a queue that is split there is one at each partition.
+        For a split queue, open one at each partition.
         """
         try:
             return await self.open_one(request, sink)
@@ -118,10 +118,10 @@ class ClusterTransport:
             return channels
 
     async def open_one(self, request: Consume, sink: Sink) -> WebSocketChannel:
-        """Open a channel at the node that owns a queue that is not split, or a partition, as soon as there is one.
+        """Open a channel at the node that owns a whole queue or a partition, as soon as there is one.
 
         Raises:
-            FairlaneError: it was refused.
+            FairlaneError: the channel was refused.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._retries.patience_s
@@ -147,11 +147,11 @@ class ClusterTransport:
         raise AssertionError("waits never end")
 
     def address_of(self, queue: str | None) -> str:
-        """Return the address of the node that is asked about a queue, as far as is known."""
-        return self._places.get(queue, self._first).address
+        """Return the address of the node that would be asked about a queue."""
+        return self._owners.get(queue, self._first).address
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._is_closed = True
         if self._reaching is not None:
             self._reaching.cancel()
@@ -159,18 +159,18 @@ class ClusterTransport:
                 await self._reaching
         await asyncio.gather(*(node.close() for node in (*self._nodes.values(), *self._dropped)))
 
-    # ------------------------------------------------------------------------------------------------- who is asked
+    # ------------------------------------------------------------------------------------------------- choosing a node
 
     def _follow(self, queue: str | None, error: QueueElsewhere, asked: WebSocketTransport) -> bool:
-        """Remember where a queue is said to be; return False if it is not said, or is nobody to tell our key."""
-        self._places.pop(queue, None)
+        """Remember the owner that an error names; return False if there is none, or it must not see the API key."""
+        self._owners.pop(queue, None)
         if not error.at or (_is_secure(asked.address) and not _is_secure(error.at)):
             return False
         node = self._nodes.get(error.at)
         if node is None:
             node = self._nodes[error.at] = self._make(error.at)
         self._note_cluster()
-        self._places[queue] = node
+        self._owners[queue] = node
         return True
 
     def _note_cluster(self) -> None:
@@ -179,28 +179,28 @@ class ClusterTransport:
             node.hasten(connect_s=_CONNECT_S, ping_s=_PING_S)
 
     def _doubt(self, queue: str | None, node: WebSocketTransport) -> None:
-        """Ask another node next time: one that is cut off from the rest does not learn where a queue has gone."""
-        self._places.pop(queue, None)
+        """Ask another node next time: a node that is cut off does not learn where a queue has moved."""
+        self._owners.pop(queue, None)
         nodes = list(self._nodes.values())
         if self._first is node and node in nodes:
             self._first = nodes[(nodes.index(node) + 1) % len(nodes)]
 
     def _forget(self, node: WebSocketTransport) -> None:
-        """Ask others from now on, where there are any."""
-        for queue in [queue for queue, place in self._places.items() if place is node]:
-            del self._places[queue]
+        """Ask other nodes from now on, if there are any."""
+        for queue in [queue for queue, place in self._owners.items() if place is node]:
+            del self._owners[queue]
         others = [other for other in self._nodes.values() if other is not node]
         if self._first is node and others:
             self._first = next((other for other in others if other.is_live), others[0])
 
     async def _reach(self, queue: str | None) -> WebSocketTransport:
-        """Return a connected node to ask about a queue: that which has it, as far as we know, or any."""
+        """Return a connected node to ask about a queue: its owner as far as known, or any."""
         if self._is_closed:
             raise Closed("The client has been closed.")
-        node = self._places.get(queue, self._first)
+        node = self._owners.get(queue, self._first)
         if node.is_live:
             return node
-        if queue in self._places:
+        if queue in self._owners:
             try:
                 await node.ready()
             except Disconnected:
@@ -227,7 +227,7 @@ class ClusterTransport:
         raise AssertionError("waits never end")
 
     async def _any(self) -> WebSocketTransport:
-        """Return a connected node: the one asked last if it answers, then those that are connected, then the others."""
+        """Return a connected node: the one asked last if it answers, then connected ones, then the others."""
         nodes = sorted(self._nodes.values(), key=lambda node: (node is not self._first, not node.is_live))
         failed: Disconnected | None = None
         for node in nodes:
@@ -242,14 +242,14 @@ class ClusterTransport:
         raise failed
 
     def _drop(self, node: WebSocketTransport) -> None:
-        """Ask a node that does not answer no more, for good if it was only heard of; others may be about to try it."""
+        """Stop asking a node that does not answer, for good unless the caller named it."""
         self._forget(node)
         if node.address not in self._seeds and self._nodes.pop(node.address, None) is not None:
             self._dropped.append(node)
 
 
 def addresses_of(servers: str) -> list[str]:
-    """Return the addresses in a text with commas between them.
+    """Return the addresses in a list separated by commas.
 
     Raises:
         InvalidArgument: there is none.
@@ -257,7 +257,7 @@ def addresses_of(servers: str) -> list[str]:
     found = list(dict.fromkeys(address.strip() for address in servers.split(",") if address.strip()))
     if not found:
         raise InvalidArgument(
-            f"A server's address is such as ws://127.0.0.1:7420, or several with commas between them, not {servers!r}."
+            f"Expected an address such as ws://127.0.0.1:7420, or several separated by commas, not {servers!r}."
         )
     return found
 

@@ -1,7 +1,7 @@
-"""A stream of a queue that is split: a channel at each partition, and what comes on all of them.
+"""A stream from a split queue: one channel at each partition.
 
-Every partition has a task that opens its channel, and opens it anew whenever it ends, at whichever node has the
-partition then; so one that does not answer is in nobody's way. Another task looks every now and then, and whenever a
+Every partition has a task that opens its channel, and opens it again whenever it ends, at the node that has the
+partition by then. So a partition that does not answer delays no other. Another task asks regularly, and whenever a
 channel has ended, how the queue is split.
 """
 
@@ -29,14 +29,14 @@ from fairlane.wire.spread import of_whole
 
 _WHOLE: Final = Split(partitions=1, made=1)
 _LASTING_S: Final = 1.0
-"""A channel that has lasted so long is opened again at once."""
+"""A channel that lasted longer than this is opened again at once."""
 _GIVING_BACK_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.1
-"""It is looked no more often than this how a queue is split."""
+"""The least time between two requests for how a queue is split."""
 
 
 class Opening(Protocol):
-    """What opens channels and carries calls."""
+    """Opens channels and sends requests."""
 
     async def open_one(self, request: Consume, sink: Sink) -> Channel:
         """Open a channel at one queue or partition."""
@@ -66,7 +66,7 @@ class PartitionChannels:
         """Open the channels, and return as soon as one of them is open; the others go on trying.
 
         Raises:
-            FairlaneError: it is refused, or nobody has answered for too long.
+            FairlaneError: the stream is refused, or no node has answered for too long.
         """
         self._divide(split)
         self._start(self._watch())
@@ -94,13 +94,13 @@ class PartitionChannels:
     async def _stop_part(self, part: _Part, unseen: Sequence[Delivery]) -> None:
         channel, part.channel = part.channel, None
         if channel is not None:
-            with suppress(FairlaneError):  # then it is given back already, or what was not seen is next
+            with suppress(FairlaneError):  # then its messages have gone back already, or the unseen ones follow below
                 await channel.stop((*_within(unseen, part.at), *part.late))
 
     # ------------------------------------------------------------------------------------------------- each partition
 
     async def _run(self, part: _Part) -> None:
-        """Have a channel open at a partition for as long as there is one."""
+        """Keep a channel open at a partition for as long as the partition exists."""
         waits_s = self._retries.waits_s()
         while part.at < self._made and not self._is_over:
             try:
@@ -123,7 +123,7 @@ class PartitionChannels:
         del self._parts[part.at]
 
     def _refused(self, error: FairlaneError) -> None:
-        if isinstance(error, QueueNotFound | QueueSplit):  # it is split otherwise
+        if isinstance(error, QueueNotFound | QueueSplit):  # it is split differently
             self._doubted.set()
         elif not is_passing(error):
             self._fail(error)
@@ -149,7 +149,7 @@ class PartitionChannels:
             self._sink.deliver(of_whole(self._request.queue, deliveries))
 
     async def _give_back(self, at: int, unseen: Sequence[Delivery], *, patience_s: float) -> None:
-        """Give back what nobody has seen, and whose lease may be left though its channel is gone."""
+        """Give back unseen messages whose leases may have outlived their channel."""
         if not unseen:
             return
         queue, until = partition_name(self._request.queue, at), self._loop.time() + patience_s
@@ -171,7 +171,7 @@ class PartitionChannels:
     # --------------------------------------------------------------------------------------------------- the whole
 
     async def _watch(self) -> None:
-        """Look how the queue is split."""
+        """Ask how the queue is split, again and again."""
         while not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FRESH_S):
@@ -189,7 +189,7 @@ class PartitionChannels:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _divide(self, split: Split) -> None:
-        """Let there be a channel at each partition. Those at partitions that are no more have ended, or will."""
+        """Open a channel at each partition. Channels at removed partitions have ended, or will."""
         self._made = split.made
         for at in range(split.made):
             if at not in self._parts and not self._is_over:
@@ -197,7 +197,7 @@ class PartitionChannels:
                 self._start(self._run(part))
 
     def _fail(self, error: FairlaneError) -> None:
-        """Let the stream end. What is open stays so, until it is stopped."""
+        """End the stream with an error. Open channels stay until they are stopped."""
         if self._is_over:
             return
         self._is_over = True
@@ -216,7 +216,7 @@ class PartitionChannels:
 
 
 class _Part:
-    """One partition: the sink of its channel."""
+    """One partition, which is the sink of its channel."""
 
     def __init__(self, owner: PartitionChannels, at: int) -> None:
         self._owner = owner
@@ -226,7 +226,7 @@ class _Part:
         self.ended_by: asyncio.Future[FairlaneError] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> _Part:
-        """Begin anew, and return the sink for a new channel."""
+        """Start over, and return the sink for a new channel."""
         self.ended_by = asyncio.get_running_loop().create_future()
         return self
 

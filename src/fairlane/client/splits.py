@@ -1,8 +1,8 @@
-"""What a client knows of queues that are split into partitions, and how long it believes it.
+"""What a client knows about split queues, and for how long it relies on that.
 
-A node says how a queue is split to whoever follows queues by himself, and the client then asks the partitions. As a
-split changes rarely, and nothing is lost by whoever knows an old one, it is believed for a while. When that is over the
-next call still goes by it, so that no message overtakes those sent before, while a node is asked on the side.
+A node tells a client that follows how a queue is split, and the client then asks the partitions. A split changes
+rarely, and a client that knows an old one loses nothing, so it is relied on for a while. After that the next call still
+uses it, so that no message overtakes those sent before, while the client asks a node in the background.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fairlane.model.partitions import Split
 from fairlane.wire.spread import asking_order
 
 FRESH_S: Final = 2.0
-"""So long it is believed without asking."""
+"""How long a split is used without asking again."""
 KEPT_S: Final = 6.0
-"""After so long it is not believed any more."""
+"""After this time a split is not used any more."""
 
 
 class Known:
     """How a queue is split.
 
     Attributes:
-        split: what was said.
+        split: what a node said.
         is_asked: whether a node is being asked again.
     """
 
@@ -36,19 +36,19 @@ class Known:
         self.is_asked = False
 
     def is_due(self, now_s: float) -> bool:
-        """Tell whether it is time to ask again."""
+        """Return whether it is time to ask again."""
         return now_s - self._since_s >= FRESH_S and not self.is_asked
 
     def is_over(self, now_s: float) -> bool:
-        """Tell whether it is not to be believed any more."""
+        """Return whether it is too old to be used."""
         return now_s - self._since_s >= KEPT_S
 
     def renew(self, split: Split, now_s: float) -> None:
-        """Take note of what was said again."""
+        """Replace it with what a node said again."""
         self.split, self._since_s, self.is_asked = split, now_s, False
 
     def order(self, turn: int) -> list[int]:
-        """Return in which order to ask the partitions: those that did not answer last time are the last."""
+        """Return the order in which to ask the partitions: those that did not answer last time come last."""
         return sorted(asking_order(self.split.made, turn), key=self._doubtful.__contains__)
 
     def doubt(self, at: int) -> None:
@@ -56,7 +56,7 @@ class Known:
         self._doubtful |= {at}
 
     def trust(self, at: int) -> None:
-        """Ask a partition in its turn again."""
+        """Ask a partition in its normal order again."""
         if self._doubtful:
             self._doubtful -= {at}
 
@@ -71,7 +71,7 @@ class Splits:
         return bool(self._known)
 
     def of(self, queue: str, now_s: float) -> Known | None:
-        """Return how a queue is split, None if nothing is known of it."""
+        """Return how a queue is split; None if that is not known."""
         known = self._known.get(queue)
         if known is not None and known.is_over(now_s):
             del self._known[queue]
@@ -79,7 +79,7 @@ class Splits:
         return known
 
     def note(self, queue: str, error: QueueSplit, now_s: float) -> Known:
-        """Take note of what a node has said."""
+        """Remember what a node has said."""
         known, split = self._known.get(queue), split_of(error)
         if known is None:
             known = self._known[queue] = Known(split, now_s)
@@ -88,10 +88,10 @@ class Splits:
         return known
 
     def forget(self, queue: str) -> None:
-        """Believe nothing of a queue any more."""
+        """Forget how a queue is split."""
         self._known.pop(queue, None)
 
 
 def split_of(error: QueueSplit) -> Split:
-    """Return how a queue is split, from the error that says it."""
+    """Return how a queue is split, from the error that says so."""
     return Split(partitions=error.partitions, made=error.made, by_message=error.by_message)

@@ -1,4 +1,4 @@
-"""Changes of the board that somebody asks for: queues that are made, gone or moved, and nodes that are drained."""
+"""Changes of the board that callers ask for: queues are created, deleted, moved and split, and nodes are drained."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _ATTEMPTS: Final = 20
 
 
 class BoardChanges:
-    """Changes a board, for a node that has been asked to."""
+    """Changes the board on behalf of callers."""
 
     def __init__(self, board: SharedBoard, *, groups_max: int, live: Callable[[], Collection[str]]) -> None:
-        """Change nothing yet.
+        """Prepare.
 
         Args:
             board: the board.
-            groups_max: how many groups new queues make, before they join those there are.
-            live: tells which nodes live.
+            groups_max: how many groups new queues create before they join existing ones.
+            live: returns the nodes that live.
         """
         self._board = board
         self._groups_max = groups_max
         self._live = live
 
     async def list_queue(self, queue: str, *, group: str | None = None) -> None:
-        """Let a queue be on the board, in a group of its own or in one that is named.
+        """Put a queue on the board, in a group of its own or in the named one.
 
         Raises:
-            InvalidArgument: it can't be there.
-            StoreFailed: nobody knows whether it is.
+            InvalidArgument: it can't be in that group.
+            StoreFailed: it may or may not be on the board.
         """
         for _ in range(_ATTEMPTS):
             view = await self._board.refresh()
@@ -50,15 +50,15 @@ class BoardChanges:
             if await self._board.put(GROUP + name, encode(entry), version=view.versions.get(GROUP + name)) is not None:
                 await self._board.refresh()
                 return
-        raise StoreFailed("Others changed the groups on the board again and again.")
+        raise StoreFailed(f"Other nodes changed the groups on the board {_ATTEMPTS} times in a row.")
 
     async def unlist_queue(self, queue: str) -> None:
-        """Take a queue from the board, that is gone, and its group if it was the last in it.
+        """Remove a deleted queue from the board, and its group if it was the last one in it.
 
-        A partition stays that its queue has, as somebody may have split that meanwhile.
+        A partition stays while its queue has it, because the queue may have been split again meanwhile.
 
         Raises:
-            StoreFailed: nobody knows whether it is on the board.
+            StoreFailed: it may or may not be on the board.
         """
         group = groups_by_queue(self._board.view.groups).get(queue)
         if group is None:
@@ -74,19 +74,19 @@ class BoardChanges:
         await self._board.edit(GROUP + group, edit)
 
     async def move_queue(self, queue: str, node: str) -> None:
-        """Let the group of a queue go to a node, and stay there while that lives.
+        """Move the group of a queue to a node, and keep it there while that node lives.
 
         Raises:
-            QueueNotFound, NodeNotFound, InvalidArgument: there is no such queue, or node, or it is to be drained.
-            StoreFailed: nobody knows whether it goes.
+            QueueNotFound, NodeNotFound, InvalidArgument: there is no such queue or node, or the node takes no groups.
+            StoreFailed: the move may or may not be on the board.
         """
         view = await self._board.refresh()
         group = groups_by_queue(view.groups).get(queue.removesuffix(DLQ_SUFFIX))
         if group is None:
-            raise QueueNotFound(f"There is no queue {queue!r:.150}.")
+            raise QueueNotFound(f"Queue {queue!r:.150} does not exist.")
         _check_known(view, node)
         if node not in self._live() or view.nodes[node].is_draining:
-            raise InvalidArgument(f"The node {node!r} does not take groups: it is dead, or is being drained.")
+            raise InvalidArgument(f"Node {node!r} takes no groups: it is dead or draining.")
 
         def edit(now: BoardView) -> bytes | None:
             entry = now.groups.get(group, GroupEntry(queues=[queue]))
@@ -95,12 +95,12 @@ class BoardChanges:
         await self._board.edit(GROUP + group, edit)
 
     async def change_split(self, queue: str, edit: Callable[[SplitEntry | None], SplitEntry | None]) -> BoardView:
-        """Let a queue be split otherwise than it is now, or with None be whole.
+        """Change how a queue is split; ``edit`` returns None for a whole queue.
 
-        Its partitions are on the board already, or still. Returns the board afterwards.
+        The partitions are on the board already, or still. Returns the board afterwards.
 
         Raises:
-            StoreFailed: nobody knows whether it is.
+            StoreFailed: the change may or may not be on the board.
         """
 
         def edited(view: BoardView) -> bytes | None:
@@ -110,11 +110,11 @@ class BoardChanges:
         return await self._board.edit(SPLIT + queue, edited)
 
     async def drain_node(self, node: str, *, is_draining: bool) -> None:
-        """Let the groups of a node go elsewhere, or let it have groups again.
+        """Drain a node, or let it own groups again.
 
         Raises:
             NodeNotFound: there is no such node.
-            StoreFailed: nobody knows whether they go.
+            StoreFailed: the change may or may not be on the board.
         """
         _check_known(await self._board.refresh(), node)
 
@@ -127,7 +127,7 @@ class BoardChanges:
 
 def _check_known(view: BoardView, node: str) -> None:
     if node not in view.nodes:
-        raise NodeNotFound(f"There is no node {node!r:.150}; there are {', '.join(sorted(view.nodes))}.")
+        raise NodeNotFound(f"Node {node!r:.150} is not in the cluster; its nodes are {', '.join(sorted(view.nodes))}.")
 
 
 def _is_partition(queue: str, view: BoardView) -> bool:

@@ -1,16 +1,16 @@
-"""Throttles that span groups: each group has a share, and the shares never add up to more than the throttle has.
+"""Throttles that several groups share: each group has a part, and the parts never add up to more than the throttle has.
 
-A share is what the engine of a group has in its own config, so it is exact there, through crashes too. On the board is
-what was *granted* to each group, and what is *wanted* for it. What keeps the sum is the order of steps:
+The part of a group is in the config of its engine, so it is exact there, also after a crash. The board has what was
+*granted* to each group, and what is *wanted* for it. The order of steps keeps the sum:
 
-- The *steward*, any node, raises what is granted only while the sum fits, and otherwise only says what is wanted.
+- The *steward*, any node, raises a grant only while the sum fits, and otherwise only says what is wanted.
 - The *owner* of a group raises its engine only to what is granted. Where less is wanted, it lowers its engine first,
-  and only when that is committed gives back what was granted.
+  and returns the rest of the grant only when that is committed.
 
-So an owner that stops anywhere has granted at least what its engine uses. The owner that comes after it begins with
-what the journal says. An owner that was taken over from without knowing it can do no harm: each opening of a group has
-a number that grows, which it writes to its journal first, and only the opening with the highest number on the board
-changes what is granted to the group. An engine is raised only by an opening that is on the board.
+So wherever an owner stops, its grant is at least what its engine uses. The next owner starts with what the journal
+says. An owner that has been replaced without knowing it can do no harm: each opening of a group has a number that
+grows, which it writes to its journal first, and only the opening with the highest number on the board changes the
+grant of the group. An engine is raised only by an opening that is on the board.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fairlane.cluster.entries import Budget, Share
 from fairlane.core.throttling import throttle_names
 
 OPENING_KEY: Final = "cluster:opening"
-"""Where a group's own config has the number of its opening."""
+"""The config key under which a group keeps the number of its opening."""
 NOTHING: Final = Share(0, 0)
 _MILLIONTHS: Final = 1_000_000
 _IDLE_PART: Final = 20
-"""Groups that want nothing keep a twentieth of the rate together: a first message need not wait for a share."""
+"""Groups without demand keep a twentieth of the rate together, so that a first message need not wait for a part."""
 _STEADY_PART: Final = 10
-"""Shares stay as they are while none would change by more than a tenth of the whole."""
+"""Parts stay as they are while none would change by more than a tenth of the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +40,25 @@ class Step:
     """What the owner of a group does next about a throttle; nothing if both are None.
 
     Attributes:
-        apply: the share that its engine has to have, durably, before anything else.
-        put: what goes to the board then.
+        apply: the part that its engine must have, durably, before anything else.
+        put: the budget to put on the board.
     """
 
     apply: Share | None = None
     put: Budget | None = None
 
 
-# ------------------------------------------------------------------------------------------------------------- spelling
+# -------------------------------------------------------------------------------------------------------- config values
 
 
 def totals(config: Mapping[str, str]) -> dict[str, Share]:
-    """Return all throttles of a config, each with all it has: what is set for the whole cluster."""
+    """Return the total of each throttle in a config."""
     found = {name: share_in(config, name) for name in throttle_names(config)}
     return {name: share for name, share in found.items() if share is not None}
 
 
 def share_in(config: Mapping[str, str], throttle: str) -> Share | None:
-    """Return what a config says of a throttle; None if it has no rate, and then limits nothing."""
+    """Return what a config says about a throttle; None if it has no rate, and so limits nothing."""
     rate, burst = config.get(f"throttle:{throttle}:rate"), config.get(f"throttle:{throttle}:burst")
     if rate is None:
         return None
@@ -67,22 +67,22 @@ def share_in(config: Mapping[str, str], throttle: str) -> Share | None:
 
 
 def config_of(throttle: str, share: Share) -> dict[str, str]:
-    """Return what a group's own config says for a share. A share of no tokens closes the throttle."""
+    """Return the config values of a group for its part. A part without tokens closes the throttle."""
     whole, rest = divmod(share.rate, _MILLIONTHS)
     rate = f"{whole}.{rest:06}".rstrip("0").rstrip(".")
     return {f"throttle:{throttle}:burst": str(share.burst), f"throttle:{throttle}:rate": rate}
 
 
-# -------------------------------------------------------------------------------------------------------------- wishing
+# --------------------------------------------------------------------------------------------------------- wanted parts
 
 
 def split(amount: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """Split a whole number by weights into whole numbers that add up to it; nothing without any weight."""
+    """Divide a whole number by weights into whole numbers that add up to it; zeros if there is no weight."""
     total = sum(weights.values())
     if total <= 0:
         return dict.fromkeys(weights, 0)
     parts = {name: amount * weight // total for name, weight in weights.items()}
-    left = amount - sum(parts.values())
+    left = amount - sum(parts.values())  # rounding down left fewer units than there are names: largest remainders win
     for name in sorted(weights, key=lambda name: (-(amount * weights[name] % total), name))[:left]:
         parts[name] += 1
     return parts
@@ -91,14 +91,14 @@ def split(amount: int, weights: Mapping[str, int]) -> dict[str, int]:
 def aim(total: Share, groups: Collection[str], demand: Mapping[str, int], *, turn: int = 0) -> dict[str, Share]:
     """Return what each group should have.
 
-    Groups that want something share nearly all: a quarter of it evenly, so that a short queue is not starved by a long
-    one, and the rest by how much they want. Where there are fewer tokens to save up than groups, they take turns.
+    Groups with demand share nearly everything: a quarter evenly, so that a long backlog does not take everything from
+    a short one, and the rest in proportion to their demand. Where there are fewer tokens than groups, they take turns.
 
     Args:
-        total: what there is.
+        total: the total of the throttle.
         groups: all groups.
-        demand: how much waits for the throttle in each.
-        turn: grows by one about as often as groups shall take turns.
+        demand: how many messages of each group wait for the throttle.
+        turn: grows by one about as often as groups should take turns.
     """
     asking = sorted(group for group in groups if demand.get(group, 0) > 0)
     idle = sorted(group for group in groups if demand.get(group, 0) <= 0)
@@ -109,12 +109,15 @@ def aim(total: Share, groups: Collection[str], demand: Mapping[str, int], *, tur
         kept = Share(rate=total.rate // _IDLE_PART, burst=len(idle))
         shares = _shared(kept, dict.fromkeys(idle, 1), turn=0)
         total = Share(rate=total.rate - kept.rate, burst=total.burst - kept.burst)
+    # With n groups whose demands add up to w, a group with demand d weighs w + 3·n·d of 4·n·w in total: a quarter is
+    # divided evenly, and three quarters by demand.
     wanted = sum(demand[group] for group in asking)
     return shares | _shared(total, {group: wanted + 3 * len(asking) * demand[group] for group in asking}, turn=turn)
 
 
 def _shared(total: Share, weights: Mapping[str, int], *, turn: int) -> dict[str, Share]:
-    """Split all there is by weights, a token to save up for each first; those that get none get no rate either."""
+    """Divide a total by weights, one token for each group first; groups that get no token get no rate either."""
+    # A rate without a token to save it up in would never let a message go, so tokens are handed out first.
     names = sorted(weights)
     begin = turn % len(names) if total.burst < len(names) else 0
     chosen = [names[(begin + at) % len(names)] for at in range(min(total.burst, len(names)))]
@@ -123,7 +126,7 @@ def _shared(total: Share, weights: Mapping[str, int], *, turn: int) -> dict[str,
     return dict.fromkeys(names, NOTHING) | {name: Share(rate=rates[name], burst=1 + bursts[name]) for name in chosen}
 
 
-# ------------------------------------------------------------------------------------------------------------- stepping
+# ------------------------------------------------------------------------------------------------------------- steps
 
 
 def steward_step(
@@ -135,22 +138,23 @@ def steward_step(
     open_groups: Collection[str] = (),
     turn: int = 0,
 ) -> Budget | None:
-    """Return what the steward puts on the board for a throttle, or None if that is there already.
+    """Return the budget that the steward puts on the board for a throttle, or None if it is there already.
 
     Args:
-        budget: what is there; None for nothing.
-        total: what the throttle has for all.
+        budget: the budget on the board; None if there is none.
+        total: the total of the throttle.
         groups: all groups on the board.
-        demand: how much waits for the throttle in each.
-        open_groups: the groups that a living node says it has open: one that is gone from the board keeps what it was
-            granted until it is closed.
-        turn: grows by one about as often as groups shall take turns.
+        demand: how many messages of each group wait for the throttle.
+        open_groups: the groups that a live node says it has open. A group that is no longer on the board keeps its
+            grant until it is closed.
+        turn: grows by one about as often as groups should take turns.
     """
     granted, openings = ({}, {}) if budget is None else (dict(budget.granted), dict(budget.openings))
     for group in granted.keys() | openings.keys():
         if group not in groups and group not in open_groups:
             granted.pop(group, None)
             openings.pop(group, None)
+    # Demand changes all the time. Following every change would cost two commits for each group, every half second.
     wanted = aim(total, groups, demand, turn=turn)
     if budget is not None and _is_near(budget.wanted, wanted, total):
         wanted = budget.wanted
@@ -160,7 +164,7 @@ def steward_step(
 
 
 def _is_near(before: Mapping[str, Share], after: Mapping[str, Share], total: Share) -> bool:
-    """Tell whether shares would change so little that they are better left alone."""
+    """Return whether parts would change so little that they are better left alone."""
     if before.keys() != after.keys() or not _fits(list(before.values()), total):
         return False
     pairs = [(before[group], after[group]) for group in after]
@@ -177,7 +181,7 @@ def _fits(shares: Sequence[Share], total: Share) -> bool:
 
 
 def _raise(granted: dict[str, Share], wanted: Mapping[str, Share], total: Share) -> None:
-    """Grant what is wanted, as far as there is room."""
+    """Raise grants to what is wanted, as far as the sum allows. Only owners lower them."""
     rate = total.rate - sum(share.rate for share in granted.values())
     burst = total.burst - sum(share.burst for share in granted.values())
     for group in sorted(wanted):
@@ -191,21 +195,21 @@ def _raise(granted: dict[str, Share], wanted: Mapping[str, Share], total: Share)
 def owner_step(budget: Budget | None, group: str, *, opening: int, applied: Share | None) -> Step:
     """Return what the owner of a group does next about a throttle that is set for the cluster.
 
-    The budget has to be read after this owner's last ``put`` was answered, and ``applied`` to be what the engine itself
+    The budget must be read after this owner's last ``put`` was answered, and ``applied`` must be what the engine itself
     answers, never what was sent to it.
 
     Args:
-        budget: what is on the board; None for nothing yet, and then the throttle is closed.
-        group: whose owner asks.
-        opening: the number of this opening, which its journal has: one more than that of the one before.
-        applied: what the engine has; None if it does not know the throttle, which then limits nothing.
+        budget: the budget on the board; None if there is none yet, and then the throttle is closed.
+        group: the group.
+        opening: the number of this opening, which its journal has: one more than that of the previous one.
+        applied: what the engine has; None if it does not know the throttle, and so is not limited by it.
     """
     if budget is None:
         return Step() if applied == NOTHING else Step(apply=NOTHING)
     latest = budget.openings.get(group, 0)
     granted = budget.granted.get(group, NOTHING)
     due = _least(granted, budget.wanted.get(group, NOTHING))
-    if latest != opening:
+    if latest != opening:  # this opening is not on the board yet, or no longer the latest: it may lower, never raise
         due = _least(due, NOTHING if applied is None else applied)
     if applied != due:
         return Step(apply=due)

@@ -1,4 +1,4 @@
-"""What some verbs do at a node of a cluster: those about no queue, about several, or about where queues are."""
+"""The verbs of a node that concern several queues, all queues, or where queues are."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ _DONE: Final = Done()
 
 
 async def _create_queue(gateway: ClusterGateway, request: CreateQueue, caller: Caller, context: CallContext) -> Answer:
-    """Let a queue be on the board first, and then make it where it belongs."""
+    """Put a queue on the board first, and then create it at its owner."""
     if (fault := queue_name_fault(request.queue)) is not None:
         raise InvalidArgument(fault)
     if not context.is_forwarded:
         if MARK in request.queue or MARK in (request.group or ""):
-            raise InvalidArgument(f"A name with {MARK} is that of a partition, which is made by splitting its queue.")
+            raise InvalidArgument(f"Names with {MARK} are partitions; split the queue to create them.")
         if request.queue in gateway.groups.splits:
             await _check_split(gateway, request.queue)
         await gateway.member.changes.list_queue(request.queue, group=request.group)
         gateway.member.note()
-    asking = msgspec.structs.replace(context, follows=False)  # whoever makes a queue can't know yet where it will be
+    asking = msgspec.structs.replace(context, follows=False)  # a client that creates a queue can't know its owner yet
     return await gateway.router.at(request.queue, request, caller, asking, patience_s=OPENING_S)
 
 
 async def _check_split(gateway: ClusterGateway, queue: str) -> None:
-    """Refuse to make a queue that is there, and split; of one that is gone, forget that it was split.
+    """Refuse to create a split queue that exists. For one that was deleted, forget that it was split.
 
     Raises:
-        QueueExists: it is there.
+        QueueExists: it exists.
     """
     await gateway.member.refresh()
     if gateway.groups.location_of(queue) is not None:
-        raise QueueExists(f"There is a queue {queue!r} already.")
+        raise QueueExists(f"Queue {queue!r} already exists.")
     await gateway.member.changes.change_split(queue, lambda _entry: None)
 
 
 async def _update_queue(gateway: ClusterGateway, request: UpdateQueue, caller: Caller, context: CallContext) -> Answer:
-    """Change the policy of a queue, in all of its partitions."""
+    """Change the policy of a queue in all of its partitions."""
     if not context.is_forwarded:
         _check_whole(request.queue)
         await gateway.member.refresh()
@@ -75,23 +75,23 @@ async def _update_queue(gateway: ClusterGateway, request: UpdateQueue, caller: C
 
 def _check_whole(queue: str) -> None:
     if MARK in queue:
-        raise InvalidArgument(f"{queue!r:.150} is a partition: name the queue as a whole.")
+        raise InvalidArgument(f"{queue!r:.150} is a partition; name the whole queue.")
 
 
 async def _delete_queue(gateway: ClusterGateway, request: DeleteQueue, caller: Caller, context: CallContext) -> Answer:
-    """Remove a queue where it is, and then from the board; its further partitions before."""
+    """Delete the further partitions of a queue, then the queue at its owner, then its entry on the board."""
     if MARK in request.queue and context.is_forwarded:
         return await delete_here(gateway, request.queue, caller)
     _check_whole(request.queue)
     if is_dlq(request.queue):
-        raise InvalidArgument(f"Queue {request.queue!r:.150} goes with the queue it belongs to: delete or purge that.")
+        raise InvalidArgument(f"Queue {request.queue!r:.150} is deleted with its queue; delete or purge that.")
     if not context.is_forwarded:
         await gateway.member.refresh()
         await delete_further(gateway, request.queue, caller, context)
     try:
         answer = await gateway.router.at(request.queue, request, caller, context)
     except QueueNotFound:
-        await gateway.member.changes.unlist_queue(request.queue)  # it was on the board, but never made
+        await gateway.member.changes.unlist_queue(request.queue)  # it was on the board, but never created
         raise
     await gateway.member.changes.unlist_queue(request.queue)
     gateway.member.note()
@@ -108,7 +108,7 @@ async def _queues(gateway: ClusterGateway, request: ListQueues, caller: Caller, 
 
 
 async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, context: CallContext) -> Answer:
-    """Forward within a group: what is more can't be one commit."""
+    """Forward within a group, because several groups can't share a commit."""
     for target in request.messages:
         if (split := gateway.split_of(target)) is not None:
             raise split_into(target, split)
@@ -116,7 +116,7 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
     for queue, group in groups.items():
         if group != groups[request.queue]:
             raise QueuesApart(
-                f"Queue {queue!r} is in the group {group!r}, and {request.queue!r} in {groups[request.queue]!r}."
+                f"Queue {queue!r} is in group {group!r}, but {request.queue!r} is in {groups[request.queue]!r}."
             )
     messages = {served_name(queue): news for queue, news in request.messages.items()}
     named = msgspec.structs.replace(request, messages=messages)
@@ -124,20 +124,20 @@ async def _forward(gateway: ClusterGateway, request: Forward, caller: Caller, co
 
 
 async def _group_of(gateway: ClusterGateway, queue: str) -> str:
-    place = gateway.groups.location_of(queue)
-    if place is None:
+    location = gateway.groups.location_of(queue)
+    if location is None:
         await gateway.member.refresh()
-        place = gateway.groups.location_of(queue)
-    if place is None:
-        raise QueueNotFound(f"There is no queue {queue!r:.150}.")
-    return place.group
+        location = gateway.groups.location_of(queue)
+    if location is None:
+        raise QueueNotFound(f"Queue {queue!r:.150} does not exist.")
+    return location.group
 
 
 # ------------------------------------------------------------------------------------------------------------- redrives
 
 
 async def _redrive(gateway: ClusterGateway, request: Redrive, caller: Caller, context: CallContext) -> RedriveView:
-    """Start a redrive, in each partition if there are several; its id tells where it runs."""
+    """Start a redrive, for a split queue in each partition. Its id says where it runs."""
     split = gateway.split_of(request.queue)
     if split is not None:
         views = await redrive(gateway.whole(request.queue, split, caller, context), request)
@@ -149,7 +149,7 @@ async def _redrive(gateway: ClusterGateway, request: Redrive, caller: Caller, co
 async def _of_redrive(
     gateway: ClusterGateway, request: GetRedrive | StopRedrive, caller: Caller, context: CallContext
 ) -> RedriveView:
-    """Look at a redrive, or stop it, wherever it runs."""
+    """Return or stop a redrive, wherever it runs."""
     parts = request.id.split(JOINT)
     asking = context if len(parts) == 1 else msgspec.structs.replace(context, follows=False)
     views = await asyncio.gather(*(_of_part(gateway, type(request)(id=part), caller, asking) for part in parts))
@@ -161,7 +161,7 @@ async def _of_part(
 ) -> RedriveView:
     queue = request.id.partition(REDRIVE_AT)[2]
     if not queue:
-        raise RedriveNotFound(f"There is no redrive {request.id!r:.100}.")
+        raise RedriveNotFound(f"Redrive {request.id!r:.100} does not exist.")
     at = queue if MARK in queue else partition_name(queue, 0)  # brokers know the first partition by the plain name
     return _named(cast("RedriveView", await gateway.router.at(at, request, caller, context)))
 
@@ -200,7 +200,7 @@ async def _list_config(gateway: ClusterGateway, request: ListConfig, _: Caller, 
 async def _throttles(
     gateway: ClusterGateway, request: ListThrottles, caller: Caller, context: CallContext
 ) -> ThrottleList:
-    """Return throttles as they are set for all groups, with the tokens that these have together."""
+    """Return throttles as they are set for the cluster, with the tokens of all groups."""
     answers: list[ThrottleList] = await gateway.router.everywhere(request, caller, context)
     tokens: Counter[str] = Counter()
     for view in (view for answer in answers for view in answer.throttles):
@@ -216,7 +216,7 @@ async def _of_journal(gateway: ClusterGateway, request: Any, caller: Caller, con
     """Read the journal of the group of a queue."""
     queue = getattr(request, "queue", None)
     if queue is None:
-        raise InvalidArgument("In a cluster every group has a journal of its own: say whose, by a queue of it.")
+        raise InvalidArgument("Each group of a cluster has its own journal: name a queue of the group.")
     return await gateway.router.at(queue, request, caller, context)
 
 
@@ -230,14 +230,14 @@ async def _cluster(gateway: ClusterGateway, _request: GetCluster, _: Caller, __:
 
 
 async def _move_queue(gateway: ClusterGateway, request: MoveQueue, _: Caller, __: CallContext) -> Done:
-    """Let a queue, with its group, go to a node."""
+    """Move the group of a queue to a node."""
     await gateway.member.changes.move_queue(served_name(request.queue), request.node)
     gateway.member.note()
     return _DONE
 
 
 async def _drain_node(gateway: ClusterGateway, request: DrainNode, _: Caller, __: CallContext) -> Done:
-    """Drain a node, or let it have groups again."""
+    """Drain a node, or let it own groups again."""
     await gateway.member.changes.drain_node(request.node, is_draining=request.is_draining)
     gateway.member.note()
     return _DONE

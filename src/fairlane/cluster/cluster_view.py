@@ -1,4 +1,4 @@
-"""A cluster as one of its nodes sees it, for people and for their tools."""
+"""The cluster as one of its nodes sees it, for operators and their tools."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def cluster_view(
     silent_ms: Callable[[str], int],
     open_here: Collection[str],
 ) -> ClusterView:
-    """Return nodes and groups.
+    """Return the nodes, groups and splits of a cluster.
 
     Args:
         view: the board.
-        own: the node that looks.
+        own: the name of this node.
         live: the nodes that live.
-        silent_ms: tells for how long a node was not heard of.
-        open_here: the groups that the node itself has open, whatever the board says of it.
+        silent_ms: returns for how long a node has sent no heartbeat.
+        open_here: the groups that are open at this node, whatever its entry on the board says.
     """
     nodes = [
         NodeView(

@@ -1,4 +1,4 @@
-"""What is on the board of a cluster: nodes, groups, splits, config, budgets; as JSON, named as in ``group/orders``."""
+"""The entries of the board: nodes, groups, splits, config and budgets, as JSON under names like ``group/orders``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ SPLIT: Final = "split/"
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, written by itself alone; only ``is_draining`` is set by others too.
+    """A node. The node itself writes the entry; other nodes only set ``is_draining``.
 
     Attributes:
-        address: where other nodes and clients reach its HTTP door.
-        beat: grows while it lives; nothing but the growing means anything.
-        incarnation: a name that no other start of any node has.
-        is_draining: whether its groups shall go elsewhere.
-        capacity: how much it can bear, compared with others.
-        load: of each group that is open here how much it takes.
-        demand: of each throttle and each group that is open here how much waits for the throttle.
-        grpc: the address of its gRPC door, if it has one.
+        address: where other nodes and clients reach its HTTP interface.
+        beat: grows while the node lives; the value itself has no meaning.
+        incarnation: a name that no other process has.
+        is_draining: whether its groups should move elsewhere.
+        capacity: how much load it can take, relative to other nodes.
+        load: the load of each group that it has open.
+        demand: how many messages wait for each throttle, by throttle and group.
+        grpc: the address of its gRPC interface, if it has one.
         version: the version of Fairlane that it runs.
-        takeovers: how many groups it has opened that another had left without closing.
+        takeovers: how many groups it has opened whose previous owner had died.
     """
 
     address: str
@@ -51,8 +51,8 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         queues: the names of its queues, without their dead-letter queues.
-        home: the node that shall own it; None for one that nobody was chosen for.
-        is_pinned: whether it stays there while that node lives.
+        home: the node that should own it; None if none has been chosen.
+        is_pinned: whether an operator moved it there, so that it stays while that node lives.
         moves: how often its home has changed.
     """
 
@@ -66,10 +66,10 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A queue that is split into partitions; see ``fairlane.model.partitions``.
 
     Attributes:
-        partitions: how many of them take new messages.
-        made: how many there are.
+        partitions: how many partitions take new messages.
+        made: how many partitions exist.
         key_from: where the queue's policy takes the fairness key of a message from.
-        on_enqueue: the script of the queue, which may say another.
+        on_enqueue: the script of the queue, which may choose another key.
     """
 
     partitions: int
@@ -79,33 +79,33 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def split(self) -> Split:
-        """What producers and consumers need to know of it."""
+        """What producers and consumers need to know about it."""
         by_message = self.key_from is None and self.on_enqueue is None
         return Split(partitions=self.partitions, made=self.made, by_message=by_message)
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """A value of the config, for every group."""
+    """A config value, for every group."""
 
     value: str
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What of a throttle a group may use: millionths of a token a second, and whole tokens saved up."""
+    """The part of a throttle that a group may use: millionths of a token per second, and whole tokens saved up."""
 
     rate: int = 0
     burst: int = 0
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """How a throttle is split over groups; see ``budgets``.
+    """How a throttle is divided among groups; see ``budgets``.
 
     Attributes:
-        rate: millionths of a token a second in all.
-        burst: whole tokens saved up in all.
-        granted: of each group the most that its engine may use, or still uses.
-        wanted: of each group what it shall have; less than is granted asks its owner to give something back.
-        openings: of each group the number of the latest opening that has come to the board.
+        rate: millionths of a token per second in total.
+        burst: whole tokens saved up in total.
+        granted: the most that each group's engine may use, or still uses.
+        wanted: what each group should have; less than granted asks its owner to return the difference.
+        openings: the number of the latest opening of each group that has reached the board.
     """
 
     rate: int
@@ -116,10 +116,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoardView(msgspec.Struct, frozen=True, kw_only=True):
-    """A board as it was read, by the kinds of its entries, each under its own name.
+    """A board as it was read, by kind of entry.
 
     Attributes:
-        versions: of every entry, under its name on the board, what to change it by.
+        versions: the version of every entry, by its name on the board; a change names the version it replaces.
     """
 
     nodes: dict[str, NodeEntry] = {}
@@ -135,15 +135,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(entry: NodeEntry | GroupEntry | ConfigEntry | Budget | SplitEntry) -> bytes:
-    """Return an entry as it is on the board."""
+    """Encode an entry for the board."""
     return _encoder.encode(entry)
 
 
 def decode(name: str, value: bytes, kind: type[T]) -> T:
-    """Return an entry from what is on the board.
+    """Decode an entry of the board.
 
     Raises:
-        StoreCorrupt: it is not what its name says.
+        StoreCorrupt: it is not of the kind that its name says.
     """
     try:
         return msgspec.json.decode(value, type=kind)
@@ -152,10 +152,10 @@ def decode(name: str, value: bytes, kind: type[T]) -> T:
 
 
 def view_of(entries: Mapping[str, Entry]) -> BoardView:
-    """Return a board by the kinds of its entries. What a later version has added is passed over.
+    """Return a board by kind of entry. Kinds that a later version has added are skipped.
 
     Raises:
-        StoreCorrupt: an entry is not what its name says.
+        StoreCorrupt: an entry is not of the kind that its name says.
     """
     view = BoardView(nodes={}, groups={}, config={}, budgets={}, splits={}, versions={})
     for name, entry in entries.items():
@@ -174,5 +174,5 @@ def view_of(entries: Mapping[str, Entry]) -> BoardView:
 
 
 def groups_by_queue(groups: Mapping[str, GroupEntry]) -> dict[str, str]:
-    """Return of each queue the name of its group; of two that list it, the first by name has it."""
+    """Return the group of each queue. If two groups list a queue, the first by name has it."""
     return {queue: group for group in sorted(groups, reverse=True) for queue in groups[group].queues}

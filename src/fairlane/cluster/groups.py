@@ -1,13 +1,13 @@
-"""The house: where the brokers of queues are found that this process serves.
+"""The groups of queues that are open at this node, and where all other queues are.
 
-A server alone has one broker for everything, and pays nothing for the house. A node of a cluster has a broker for each
-group that it owns, all on its one event loop, and knows which other node has the rest.
+A node has one broker for each group that it owns, all on its one event loop. By the name of a queue it finds that
+broker, or the node that has the queue. To observers all brokers together look like one (``Observed``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,28 +17,28 @@ from fairlane.broker.frontends.aio import AsyncBroker
 from fairlane.broker.measurements import BrokerMetrics, EngineMetrics, Waited, together
 from fairlane.errors import Closed, QueueElsewhere, QueueMoving, QueueNotFound, QueueSplit, StoreFenced
 from fairlane.gateway.protocol import HandOutTap
-from fairlane.model.message import Delivery, Key, Receipt
+from fairlane.model.message import Key
 from fairlane.model.names import DLQ_SUFFIX, dlq_of, is_dlq
 from fairlane.model.partitions import MARK, Split, partition_name, queue_of, served_name
 from fairlane.model.views import QueueView
 
 RETRY_AFTER_MS: Final = 250
-_LOOK_S: Final = 60.0
+_POLL_S: Final = 60.0
 _WHOLE: Final = Split(partitions=1, made=1)
 
 
 class Config(Protocol):
-    """Where the config of a cluster is kept."""
+    """The config of a cluster."""
 
     def check(self) -> None:
-        """Refuse to answer while nobody else knows that this node lives.
+        """Refuse to answer while no other node can know that this node lives.
 
         Raises:
-            StoreFailed: the board is out of reach.
+            StoreFailed: the board can't be reached.
         """
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return config values by the beginning of their keys."""
+        """Return the config values whose keys start with a prefix."""
 
     async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:
         """Set config values for all groups."""
@@ -46,7 +46,7 @@ class Config(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupLocation:
-    """Where the queues of a group are: the node that owns it, or shall, and its address if it lives."""
+    """Where the queues of a group are: the node that should own it, and its address if that node lives."""
 
     group: str
     node: str | None
@@ -54,7 +54,7 @@ class GroupLocation:
 
 
 class Groups:
-    """The brokers of the groups that are open in this process, and where all others are."""
+    """The brokers of the groups that are open here, and the locations of all queues."""
 
     def __init__(self, *, node: str, clock_ms: Callable[[], int]) -> None:
         self.node = node
@@ -69,23 +69,23 @@ class Groups:
         self._changed = asyncio.Event()
         self._left = EngineMetrics()
         self.config: Config | None = None
-        """Who keeps the config; set when the node has joined."""
+        """The config of the cluster; set when the node has joined."""
 
     # -------------------------------------------------------------------------------------------------- by queue
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """How queues are split, of those that are."""
+        """How queues are split, for those that are."""
         return self._splits
 
     def has(self, queue: str) -> bool:
-        """Tell whether a queue, or the partition that is named, is served here."""
+        """Return whether a queue, or the partition with this name, is served here."""
         return served_name(queue) in self._here
 
     def served_as(self, queue: str) -> str | None:
-        """Return the name under which a broker here serves what is asked for; None if it takes more than that broker.
+        """Return the name under which one broker here serves what a caller names; None if one broker is not enough.
 
-        The plain name of a queue that is split means all of its partitions, wherever these are.
+        The plain name of a split queue means all of its partitions, wherever they are.
         """
         if MARK in queue:
             queue = served_name(queue)
@@ -94,39 +94,39 @@ class Groups:
         return queue if queue in self._here else None
 
     def split_of(self, queue: str) -> Split | None:
-        """Return how a queue is split, or the queue whose dead letters it holds; None for one that is whole."""
+        """Return how a queue is split, or for a dead-letter queue the queue it belongs to; None if it is whole."""
         return self._splits.get(queue) or self._splits.get(queue.removesuffix(DLQ_SUFFIX))
 
     def of(self, queue: str) -> AsyncBroker:
-        """Return the broker that serves a queue; of one that is split, its first partition.
+        """Return the broker that serves a queue, or the first partition of a split queue.
 
         Raises:
-            QueueElsewhere: another node does.
-            QueueMoving: no node does for the moment.
-            QueueNotFound: as far as is known here, there is no such queue.
+            QueueElsewhere: another node serves it.
+            QueueMoving: no node serves it at the moment.
+            QueueNotFound: the board, as it was read last, does not have the queue.
         """
         broker = self._here.get(served_name(queue))
         if broker is not None:
             return broker
-        place = self.location_of(queue)
-        if place is None:
-            raise QueueNotFound(f"There is no queue {served_name(queue)!r:.150}.")
-        if place.node is None or place.node == self.node or place.address is None:
+        location = self.location_of(queue)
+        if location is None:
+            raise QueueNotFound(f"Queue {served_name(queue)!r:.150} does not exist.")
+        if location.node is None or location.node == self.node or location.address is None:
             raise moving(queue)
-        raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {place.node!r}.", at=place.address)
+        raise QueueElsewhere(f"Queue {queue!r:.150} is served by node {location.node!r}.", at=location.address)
 
     def location_of(self, queue: str) -> GroupLocation | None:
-        """Return where a queue is, or the queue that a dead-letter queue belongs to; None if nobody has heard of it."""
+        """Return where a queue is, or for a dead-letter queue where its queue is; None if it is not on the board."""
         queue = served_name(queue)
         return self._locations.get(queue) or self._locations.get(queue.removesuffix(DLQ_SUFFIX))
 
     @property
     def locations(self) -> Mapping[str, GroupLocation]:
-        """Where each queue is."""
+        """The location of each queue."""
         return self._locations
 
     async def changed(self, timeout_s: float) -> None:
-        """Wait until something is served here that was not, or belongs elsewhere, but not for longer than this."""
+        """Wait until a group is opened, closed or located elsewhere, or until the timeout."""
         self._changed.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -135,11 +135,11 @@ class Groups:
             return
 
     async def gone(self, queue: str) -> None:
-        """Return when a queue is not served here any more, or is split otherwise."""
+        """Return when a queue is no longer served here, or is split differently."""
         whole = queue_of(queue)
         split = self.split_of(whole)
         while self.has(queue) and self.split_of(whole) == split:
-            await self.changed(_LOOK_S)
+            await self.changed(_POLL_S)
 
     # ------------------------------------------------------------------------------------------------- coming and going
 
@@ -164,15 +164,15 @@ class Groups:
         self._map()
 
     def take_out(self, group: str) -> AsyncBroker | None:
-        """Serve a group no more, and return its broker: from now on nobody is sent to it."""
+        """Stop serving a group, and return its broker. From now on no caller is sent to it."""
         broker = self._open.pop(group, None)
         if broker is not None:
-            self._left.add(broker.measured().engine)  # what has been counted is never counted down
+            self._left.add(broker.measured().engine)  # counters never go down
         self._map()
         return broker
 
     def locate(self, locations: Mapping[str, GroupLocation], splits: Mapping[str, Split] | None = None) -> None:
-        """Take note of where queues are, and how some are split."""
+        """Set where queues are, and how some are split."""
         before, now = self._splits, dict(splits or {})
         if locations != self._locations or now != before:
             self._locations, self._splits = dict(locations), now
@@ -182,7 +182,7 @@ class Groups:
                 self._send_away(queue, before.get(queue, _WHOLE), now.get(queue, _WHOLE))
 
     def _send_away(self, queue: str, before: Split, now: Split) -> None:
-        """Let those who wait at partitions of a queue ask again, since it is split otherwise from now on."""
+        """Refuse callers that wait at partitions of a queue, so that they ask again: it is split differently now."""
         for whole in (queue, dlq_of(queue)):
             error = split_into(whole, now)
             for at in range(max(before.made, now.made)):
@@ -192,14 +192,14 @@ class Groups:
 
     def _map(self) -> None:
         here: dict[str, AsyncBroker] = {}
-        for queue, place in self._locations.items():
-            broker = self._open.get(place.group)
+        for queue, location in self._locations.items():
+            broker = self._open.get(location.group)
             if broker is not None:
                 here[queue] = here[dlq_of(queue)] = broker
         self._here = here
         self._changed.set()
 
-    # ------------------------------------------------------------------------------------------ looking at all of them
+    # ------------------------------------------------------------------------------------------ for observers
 
     def now_ms(self) -> int:
         """Return the time."""
@@ -209,7 +209,7 @@ class Groups:
         """Return all queues that are served here, by name."""
         found: list[QueueView] = []
         for broker in self.brokers():
-            with suppress(Closed, StoreFenced):  # it has gone to another node meanwhile
+            with suppress(Closed, StoreFenced):  # it has moved to another node meanwhile
                 found += await broker.queues()
         return sorted(found, key=lambda view: view.name)
 
@@ -224,20 +224,20 @@ class Groups:
         return await self.of(queue).look_at(served_name(queue), keys_max=keys_max, wanted=wanted)
 
     def watch_hand_outs(self, queue: str, tell: HandOutTap) -> Callable[[], None]:
-        """Let a function see what a queue hands out, as long as it is served here."""
+        """Call a function with everything that a queue hands out while it is served here."""
         return self.of(queue).watch_hand_outs(served_name(queue), tell)
 
     def waited(self, queue: str, number: int) -> Waited | None:
-        """Return since when a message could go that was just handed out here."""
+        """Return since when a message was ready that was just handed out here."""
         broker = self._here.get(queue)
         return None if broker is None else broker.waited(queue, number)
 
     def measured(self) -> BrokerMetrics:
-        """Return what all groups have measured that are open here, or were."""
+        """Return the measurements of all groups that are open here, or were."""
         return together([broker.measured() for broker in self.brokers()], before=self._left)
 
     def terms_of(self, queue: str, numbers: Iterable[int]) -> tuple[list[Key], list[int]]:
-        """Return fairness keys and costs of messages that are here now."""
+        """Return the fairness keys and costs of messages that are here now."""
         broker = self._here.get(queue)
         return ([], []) if broker is None else broker.terms_of(queue, numbers)
 
@@ -246,21 +246,14 @@ class Groups:
         broker = self._here.get(queue)
         return 1 if broker is None else broker.weight_of(queue, key)
 
-    def give_back(self, queue: str, deliveries: Sequence[Delivery | Receipt]) -> None:
-        """Let messages go back; those of a queue that is elsewhere by now go back when their leases end."""
-        served = served_name(queue)
-        broker = self._here.get(served)
-        if broker is not None:
-            broker.give_back(served, deliveries)
-
     def add_tap(self, tap: Tap) -> None:
-        """Let a function see every record of every group that is open here, now or later."""
+        """Call a function with every record of every group that is open here, now or later."""
         self._taps.append(tap)
         for broker in self.brokers():
             broker.add_tap(tap)
 
     def call_after_answers(self, callback: Callable[[], None]) -> None:
-        """Call back when all answers of the turn are given whose answers are being given, or else soon."""
+        """Call back after all answers of the present cycle are given, or soon if no cycle is answering."""
         for broker in self._open.values():
             if broker.is_answering:
                 broker.call_after_answers(callback)
@@ -270,11 +263,11 @@ class Groups:
     # ---------------------------------------------------------------------------------------------------------- config
 
     async def get_config(self, key: str) -> str | None:
-        """Return a config value of the cluster, if the node is part of it.
+        """Return a config value of the cluster.
 
         Raises:
             QueueMoving: the node has not joined yet.
-            StoreFailed: it is cut off from the others.
+            StoreFailed: the node can't reach the board.
         """
         self._config().check()
         return (await self._config().list_config(key)).get(key)
@@ -294,15 +287,15 @@ class Groups:
 
 
 def moving(queue: str) -> QueueMoving:
-    """Return the error of a queue that no node serves for the moment."""
-    return QueueMoving(f"Queue {queue!r:.150} is on its way to another node.", retry_after_ms=RETRY_AFTER_MS)
+    """Return the error for a queue that no node serves at the moment."""
+    return QueueMoving(f"Queue {queue!r:.150} is moving to another node.", retry_after_ms=RETRY_AFTER_MS)
 
 
 def split_into(queue: str, split: Split) -> QueueSplit:
-    """Return the error of a queue that is split, for whoever has to ask its partitions."""
+    """Return the error for a split queue whose partitions the caller has to ask."""
     return QueueSplit(
         f"Queue {queue!r:.150} is split into {split.made} partitions.",
         partitions=split.partitions,
         made=split.made,
-        by_message=split.by_message or is_dlq(queue),  # what a script or policy says is said of new messages only
+        by_message=split.by_message or is_dlq(queue),  # a script or policy chooses the key of new messages only
     )

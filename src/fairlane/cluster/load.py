@@ -1,4 +1,4 @@
-"""How much each group has to do, by the records of its commits."""
+"""The load of each group, by the records that its commits write."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from fairlane.cluster.groups import Groups
 
 _SPAN_S: Final = 30.0
-"""Rates are smoothed over about this time, so that a short burst moves no group."""
+"""Rates are averaged over about this time, so that a short burst does not move a group."""
 
 
 class GroupLoads:
-    """Records a second of each group that is open here, smoothed; 0 for one that was just opened."""
+    """Records per second of each group that is open here, as a moving average; 0 for a group that was just opened."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -21,7 +21,7 @@ class GroupLoads:
         self._looked_s: float | None = None
 
     def rates(self, now_s: float) -> dict[str, float]:
-        """Return the rates by now."""
+        """Return the rate of each group."""
         elapsed_s = None if self._looked_s is None else max(0.001, now_s - self._looked_s)
         self._looked_s = now_s
         rates: dict[str, float] = {}
@@ -41,7 +41,7 @@ class GroupLoads:
         return {group: round(rate, 1) for group, rate in rates.items()}
 
     def demand(self) -> dict[str, dict[str, int]]:
-        """Return of each throttle, and each group that is open here, how much waits for it."""
+        """Return how many messages wait for each throttle, by throttle and group."""
         found: dict[str, dict[str, int]] = {}
         for group in self._groups.names:
             broker = self._groups.group(group)

@@ -1,8 +1,8 @@
-"""Where groups of queues live: pure decisions from what is on the board and who lives.
+"""Where groups of queues should be: pure decisions from the board and the nodes that live.
 
-Every node decides for itself. From the same board and the same living nodes all decide the same, and what they put on
-the board is conditional on what they had read, so it does not matter who is first. What goes wrong here costs time: the
-stores of groups see to it that there is one owner at a time.
+Every node decides for itself. Nodes that see the same board and the same live nodes decide the same, and what they put
+on the board is conditional on what they had read, so it does not matter which is first. A wrong decision costs time and
+nothing else: the stores of groups ensure that there is one owner at a time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fairlane.model.names import queue_name_fault
 from fairlane.model.partitions import MARK
 
 _UNEVEN = 0.3
-"""Groups are moved where the gap between two nodes is larger than this part of the mean weight of a node."""
+"""Two nodes are uneven if the gap between them is larger than this fraction of the mean burden of a node."""
 _MOVES_MAX = 4
 """How many groups of drained nodes move at a time."""
 _GAIN = 0.2
-"""A move has to close this part of the gap, at least: each makes clients wait for a moment."""
+"""A move must close at least this fraction of the gap, because each one makes clients wait for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Move:
     """A new home for a group.
 
     Attributes:
-        group: which.
-        home: the node that shall own it.
-        entry: what to put on the board for it.
-        is_urgent: whether nobody serves it meanwhile; other moves may come one after the other.
+        group: the name of the group.
+        home: the node that should own it.
+        entry: its new entry on the board.
+        is_urgent: whether no node serves it meanwhile; other moves may be made one after the other.
     """
 
     group: str
@@ -41,7 +41,7 @@ class Move:
 
 
 def weights(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry]) -> dict[str, float]:
-    """Return what each group weighs: half of it for being there, half for its part in all load; 1 in the mean."""
+    """Return the weight of each group: half for its existence, half for its share of the load; the mean is 1."""
     loads = dict.fromkeys(groups, 0.0)
     for entry in nodes.values():
         for group, load in entry.load.items():
@@ -54,18 +54,18 @@ def weights(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry]) ->
 
 
 def eligible(nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[str]:
-    """Return the nodes that may get groups: those that live and are not drained, or any that live if there are none."""
+    """Return the nodes that may get groups: those that live and don't drain, or if there are none, all that live."""
     living = sorted(name for name in nodes if name in live)
     return [name for name in living if not nodes[name].is_draining] or living
 
 
 def steward(nodes: Mapping[str, NodeEntry], live: Collection[str]) -> str | None:
-    """Return the node that sees to what one alone should see to: moves for balance, and budgets. None without any."""
+    """Return the node that balances load and divides throttles, which one node alone should do; None without nodes."""
     return next(iter(eligible(nodes, live)), None)
 
 
 def homeless(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> list[Move]:
-    """Return homes for all groups that have none, or one that is dead or drained.
+    """Return moves for all groups without a home, or with a home that is dead or draining.
 
     A pinned group whose home has died is no longer pinned.
     """
@@ -100,10 +100,10 @@ def next_moves(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry],
 
 
 def balancing(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], live: Collection[str]) -> Move | None:
-    """Return the one move that makes nodes more even, or None if they are even enough.
+    """Return the one move that balances the load best, or None if it is even enough.
 
-    Pinned groups stay. Both nodes end up between what the two had before, and clearly nearer to each other; so with the
-    same load moves come to an end, and a group never goes back.
+    Pinned groups stay. Both nodes end up between what the two had before, and clearly nearer to each other. So with a
+    constant load the moves come to an end, and a group never goes back.
     """
     candidates = eligible(nodes, live)
     if not candidates:
@@ -126,13 +126,15 @@ def balancing(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], 
 
 
 def _best_gift(gifts: Mapping[str, tuple[float, float]], *, high: float, low: float) -> str | None:
-    """Return the gift that leaves giver and taker nearest to each other; None if none brings them much nearer.
+    """Return the group whose move leaves giver and taker nearest to each other; None if none brings them much nearer.
 
     Args:
-        gifts: what each takes from the giver, and adds to the taker.
+        gifts: what each group takes from the giver, and adds to the taker.
         high: the burden of the giver.
-        low: that of the taker.
+        low: the burden of the taker.
     """
+    # The taker must stay below what the giver had. Otherwise the two would only swap places, and the group would be
+    # moved back by the next decision.
     gaps = {}
     for name, (less, more) in gifts.items():
         gap = abs((high - less) - (low + more))
@@ -142,7 +144,7 @@ def _best_gift(gifts: Mapping[str, tuple[float, float]], *, high: float, low: fl
 
 
 def moved_by_hand(group: str, entry: GroupEntry, node: str) -> Move:
-    """Return a move that somebody has asked for: the group is pinned to the node."""
+    """Return a move that an operator asked for: it pins the group to the node."""
     return _move(group, entry, node, is_pinned=True)
 
 
@@ -152,13 +154,13 @@ def group_for(
     """Return the group that a new queue joins, and its entry with the queue in it.
 
     Args:
-        queue: the new queue; one that is listed already stays where it is.
-        groups: those there are.
-        groups_max: while there are fewer, beside those of partitions, a queue gets a group of its own, named after it.
-        wanted: the group that was asked for.
+        queue: the new queue; a queue that is on the board stays where it is.
+        groups: the groups on the board.
+        groups_max: while there are fewer, not counting those of partitions, a queue gets its own group, named after it.
+        wanted: the group that the caller named.
 
     Raises:
-        InvalidArgument: the queue is in another group than was asked for, or a name can't be one.
+        InvalidArgument: the queue is in another group than the caller named, or a name is malformed.
     """
     for fault in (queue_name_fault(name) for name in (queue, wanted) if name is not None):
         if fault is not None:
@@ -166,9 +168,9 @@ def group_for(
     present = next((name for name in sorted(groups) if queue in groups[name].queues), None)
     if present is not None:
         if wanted not in (None, present):
-            raise InvalidArgument(f"The queue {queue!r} is in the group {present!r} and can't be in {wanted!r} too.")
+            raise InvalidArgument(f"Queue {queue!r} is already in group {present!r}; it can't be in {wanted!r} too.")
         return present, groups[present]
-    shared = [name for name in groups if MARK not in name]  # ids in a partition's group tell the partition
+    shared = [name for name in groups if MARK not in name]  # every id in a partition's group names the partition
     if wanted is not None:
         name = wanted
     elif queue in shared or len(shared) < groups_max or not shared:
@@ -180,7 +182,7 @@ def group_for(
 
 
 def without(queue: str, entry: GroupEntry) -> GroupEntry | None:
-    """Return a group's entry without a queue; None if it was the last, and the group goes too."""
+    """Return a group's entry without a queue; None if it was the last one, so that the group goes too."""
     left = [name for name in entry.queues if name != queue]
     return _with_queues(entry, left) if left else None
 
@@ -201,7 +203,7 @@ def _burdens(
     candidates: Collection[str],
     weigh: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return of each candidate what its groups weigh, for its capacity."""
+    """Return the weight of each candidate's groups, relative to its capacity."""
     burdens = dict.fromkeys(candidates, 0.0)
     for name, entry in groups.items():
         if entry.home in burdens:

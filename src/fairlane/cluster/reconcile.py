@@ -89,7 +89,7 @@ class Goals:
     homes: Mapping[str, str | None] = field(default_factory=dict)
 
     def reached(self, group: str) -> Goals:
-        """Return the same goals for a group that has been opened: it is nobody's legacy from now on."""
+        """Return the same goals for a group that has been opened: it is no takeover any more."""
         return replace(self, mine={**self.mine, group: None}) if group in self.mine else self
 
 

@@ -1,4 +1,4 @@
-"""The config of a cluster: on the board, and from there in every group that is open anywhere."""
+"""The config of a cluster: kept on the board, and copied from there into every open group."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fairlane.model import limits
 from fairlane.verbs.config import PRIVATE_PREFIX
 
 OWN_PREFIX: Final = "cluster:"
-_OWN: Final = f"What begins with {OWN_PREFIX} belongs to the cluster."
+_OWN: Final = f"Config keys that start with {OWN_PREFIX} are reserved for the cluster; choose another key."
 _CHANGES_MAX: Final = 1_000
-"""Values that are changed in one commit of a group."""
+"""How many values are changed in one commit of a group."""
 
 
 class SharedConfig:
-    """What is set by the verbs for config, and by those for keys. Every value is set on its own."""
+    """The config that the verbs for config and for API keys read and write. Every value is a separate entry."""
 
     def __init__(self, board: SharedBoard, *, is_joined: Callable[[], bool], on_set: Callable[[], None]) -> None:
         self._board = board
@@ -33,25 +33,25 @@ class SharedConfig:
         self._on_set = on_set
 
     def check(self) -> None:
-        """Refuse to answer while nobody else knows that this node lives.
+        """Refuse to answer while no other node can know that this node lives.
 
         Raises:
-            StoreFailed: the board is out of reach.
+            StoreFailed: the board can't be reached.
         """
         if not self._is_joined():
-            raise StoreFailed("The node is cut off from the board of its cluster.")
+            raise StoreFailed("The node can't reach the board of its cluster.")
 
     async def list_config(self, prefix: str = "") -> dict[str, str]:
-        """Return the config values whose keys begin with a prefix, by key, as they were read last."""
+        """Return the config values whose keys start with a prefix, as they were read last."""
         config = self._board.view.config
         return {key: value for key, value in sorted(config.items()) if key.startswith(prefix)}
 
     async def set_config_many(self, values: Mapping[str, str | None], *, by: str | None = None) -> None:  # noqa: ARG002
-        """Set config values, or with None remove them. All are checked first; then each is set on its own.
+        """Set config values, or remove them with None. All are checked first; then each is set separately.
 
         Raises:
-            InvalidArgument: nothing was changed.
-            StoreFailed: some may have been changed.
+            InvalidArgument: a value is invalid, and nothing was changed.
+            StoreFailed: some values may have been changed.
         """
         for key, value in values.items():
             require(text_fault("A config key", key, most=limits.CONFIG_KEY_LENGTH_MAX))
@@ -65,11 +65,11 @@ class SharedConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What every group has of the config.
+    """The config that every group should have.
 
     Attributes:
-        values: what is the same in all.
-        throttles: the throttles that they share, with all there is of each: each group has a part of that.
+        values: the values that are the same in all groups.
+        throttles: the total of each throttle; each group has a part of it.
     """
 
     values: Mapping[str, str]
@@ -77,7 +77,7 @@ class GroupConfig:
 
 
 def config_of_groups(view: BoardView) -> GroupConfig:
-    """Return what every group has of the config: not what is private to the doors."""
+    """Return the config of groups, without what is private to servers, such as API keys."""
     throttles = totals(view.config)
     shared = _keys_of(throttles)
     values = {key: value for key, value in view.config.items() if not key.startswith(PRIVATE_PREFIX)}
@@ -89,10 +89,10 @@ def _keys_of(throttles: Iterable[str]) -> set[str]:
 
 
 async def apply_config(broker: AsyncBroker, wanted: GroupConfig) -> None:
-    """Let the config of a broker be this, in as few commits as may be; its shares of throttles stay as they are.
+    """Bring the config of a broker up to date in as few commits as possible. Its parts of throttles stay as they are.
 
     Raises:
-        FairlaneError: it could not be, or not all of it.
+        FairlaneError: not all of it could be written.
     """
     present, kept = await broker.list_config(), _keys_of(wanted.throttles)
     values = wanted.values

@@ -1,4 +1,4 @@
-"""What groups that are open here have of the throttles that span groups; ``budgets`` tells why it is never too much."""
+"""The parts that open groups have of shared throttles. ``budgets`` explains why they never add up to too much."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairlane.cluster.entries import BUDGET, BoardView, Share, encode
 from fairlane.cluster.shared_board import SharedBoard
 
 _STEPS_MAX: Final = 10
-"""After so many steps about one throttle the others have their turn."""
+"""How many steps are made for one throttle before the next throttle is looked at."""
 _TURN_S: Final = 2.0
-"""Where a throttle has too few tokens for all groups, they take turns of this length."""
+"""How long a group keeps a token when a throttle has fewer tokens than groups."""
 
 
 class ThrottleShares:
-    """The shares of the groups that are open here."""
+    """The parts of the groups that are open here."""
 
     def __init__(self, board: SharedBoard) -> None:
         self._board = board
@@ -31,22 +31,22 @@ class ThrottleShares:
         self._shares[group] = {}
 
     async def confine(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
-        """Let a group use no more than it was granted of any throttle, which may be nothing."""
+        """Limit a group to what it was granted of each throttle, which may be nothing."""
         for throttle in throttles:
             while (step := await self._step(group, throttle, broker, self._board.view)).apply is not None:
                 await self._apply(group, throttle, broker, step.apply)
 
     async def settle(self, group: str, broker: AsyncBroker, throttles: Iterable[str]) -> None:
-        """Take what was granted since, and give back what others want.
+        """Use what was granted since, and return what other groups should have.
 
         Raises:
-            FairlaneError: the board, or the group, is out of reach; what was done so far holds.
+            FairlaneError: the board or the group can't be reached; what was done so far holds.
         """
         for throttle in throttles:
             for _ in range(_STEPS_MAX):
                 if await self._step(group, throttle, broker, self._board.view) == Step():
                     break
-                view = await self._board.refresh()  # begun after the last change of ours was answered
+                view = await self._board.refresh()  # a reading that began after our last change was answered
                 step = await self._step(group, throttle, broker, view)
                 if step.apply is not None:
                     await self._apply(group, throttle, broker, step.apply)
@@ -62,12 +62,12 @@ class ThrottleShares:
         return owner_step(budget, group, opening=self._openings[group], applied=shares[throttle])
 
     async def _apply(self, group: str, throttle: str, broker: AsyncBroker, share: Share) -> None:
-        self._shares[group].pop(throttle, None)  # nobody knows, until the group has told
+        self._shares[group].pop(throttle, None)  # unknown until the group has answered
         await broker.set_config_many(config_of(throttle, share))
         self._shares[group][throttle] = await _share_of(broker, throttle)
 
     def forget(self, throttles: Collection[str]) -> None:
-        """Ask groups anew for their shares of all throttles but these."""
+        """Forget the parts of all throttles except these; they are read from the groups again."""
         for shares in self._shares.values():
             for throttle in [throttle for throttle in shares if throttle not in throttles]:
                 del shares[throttle]
@@ -78,10 +78,10 @@ async def _share_of(broker: AsyncBroker, throttle: str) -> Share | None:
 
 
 async def share_out(board: SharedBoard, throttles: Mapping[str, Share], *, live: Collection[str], now_s: float) -> None:
-    """Say for every throttle what each group shall have, and grant what there is room for; for the steward.
+    """Decide for every throttle what each group should have, and grant what fits; only the steward does this.
 
     Raises:
-        FairlaneError: the board is out of reach.
+        FairlaneError: the board can't be reached.
     """
     view = board.view
     is_changed = False

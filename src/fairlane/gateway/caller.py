@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: rights on patterns of queues, and for producers on patterns of fairness keys."""
+"""The caller of a request, and what it may do: rights on patterns of queues, and for producers of fairness keys."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from fairlane.verbs.verb import Request, Right, Verb
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls: a name for the journal, grants, and the id of the key. Without any nobody asks for keys here.
+    """The caller of a request. Without grants it may do everything, because authentication is disabled.
 
     Attributes:
-        authorization: how the caller says who it is, for another node that is asked on its behalf; never shown.
+        name: the name of its API key, for the journal.
+        grants: its rights.
+        id: the id of its API key.
+        authorization: its Authorization header, for another node that is asked on its behalf; never shown.
     """
 
     name: str | None = None
@@ -33,28 +36,28 @@ class Caller(msgspec.Struct, frozen=True):
         return f"Caller(name={self.name!r}, grants={self.grants!r}, id={self.id!r})"
 
     def may(self, right: Right, queue: str) -> bool:
-        """Tell whether the caller has a right on a queue."""
+        """Return whether the caller has a right on a queue."""
         return self.grants is None or any(self._fitting(right, queue))
 
     def may_anywhere(self, right: Right) -> bool:
-        """Tell whether the caller has a right on some queues, whether or not there are such queues yet."""
+        """Return whether the caller has a right on some queues, whether or not they exist."""
         return self.grants is None or any(grant.right in (right, "admin") for grant in self.grants)
 
     def check(self, right: Right, queue: str) -> None:
-        """Refuse what the caller has no right to.
+        """Refuse a caller that has no right on a queue.
 
         Raises:
-            Forbidden: it has no such right on the queue.
+            Forbidden: no grant of the caller covers it.
         """
         if not self.may(right, queue):
             on = f"queue {queue!r:.150}" if queue != EVERY else "all queues"
-            raise Forbidden(f"Key {self.name!r} has no right to {right} on {on}.")
+            raise Forbidden(f"API key {self.name!r} has no right to {right} on {on}.")
 
     def check_producing(self, queue: str, messages: Iterable[NewMessage]) -> None:
-        """Refuse messages that the caller may not enqueue there.
+        """Refuse messages that the caller may not enqueue.
 
         Raises:
-            Forbidden: it has no right to produce on the queue, or not for a message's fairness key.
+            Forbidden: it may not produce on the queue, or not for the fairness key of a message.
         """
         if self.grants is None:
             return
@@ -65,7 +68,8 @@ class Caller(msgspec.Struct, frozen=True):
         patterns = [pattern for grant in grants for pattern in grant.keys or ()]
         for message in messages:
             if not _is_among(message.fairness_key, patterns):
-                raise Forbidden(f"Key {self.name!r} may not produce for fairness key {message.fairness_key!r:.150}.")
+                key = message.fairness_key
+                raise Forbidden(f"API key {self.name!r} may not produce for fairness key {key!r:.150}.")
 
     def _fitting(self, right: Right, queue: str) -> Iterable[Grant]:
         grants, queue = self.grants or (), queue_of(queue)
@@ -73,27 +77,25 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Tell whether a name fits a pattern."""
+    """Return whether a name matches a pattern."""
     return name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern
 
 
 def check_grant(grant: Grant) -> None:
-    """Refuse a grant that makes no sense.
+    """Refuse a malformed grant.
 
     Raises:
-        InvalidArgument: it makes none.
+        InvalidArgument: a pattern is malformed, or fairness keys are given for another right than produce.
     """
     for pattern in (grant.queues, *(grant.keys or ())):
         if not pattern or EVERY in pattern[:-1]:
-            raise InvalidArgument(
-                f"A pattern is a name, a beginning with a star behind it, or a star, not {pattern!r}."
-            )
+            raise InvalidArgument(f"A pattern is a name, a prefix followed by a star, or a star, not {pattern!r}.")
     if grant.keys is not None and grant.right != "produce":
-        raise InvalidArgument("Only the right to produce can be limited to fairness keys.")
+        raise InvalidArgument("Only the produce right can be limited to fairness keys.")
 
 
 def _is_among(key: Key | None, patterns: list[str]) -> bool:
-    """Tell whether a key fits one of the patterns. One that is left to the queue's policy fits only the star."""
+    """Return whether a fairness key matches a pattern. A key that the queue's policy chooses matches only the star."""
     if key is None:
         return EVERY in patterns
     tenant = key if isinstance(key, str) else key[0] if key else ""
@@ -116,4 +118,4 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
 
 
 ANYBODY = Caller()
-"""The caller where no keys are asked for."""
+"""The caller while authentication is disabled."""

@@ -1,4 +1,4 @@
-"""Leasing for somebody who may not be there, or not be entitled, when the messages come."""
+"""Leasing for a caller that may have left, or lost its rights, when the messages come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlane.verbs.leases import LeasedMessages
 async def leased_unless(
     give_back: Callable[[LeasedMessages], None], leasing: Coroutine[Any, Any, Any], ending: Coroutine[Any, Any, None]
 ) -> LeasedMessages | None:
-    """Return what is leased, or None if the ending comes first: then the wait is over, and what was leased goes back.
+    """Return the leased messages, or None if the ending comes first: then messages that come anyway are given back.
 
     Raises:
         FairlaneError: leasing was refused.
@@ -23,7 +23,7 @@ async def leased_unless(
     try:
         await asyncio.wait((lease, end), return_when=asyncio.FIRST_COMPLETED)
         is_taken = not end.done()
-    finally:  # nothing is awaited from here on: whoever is cancelled meanwhile would lose what has come
+    finally:  # nothing is awaited from here on: a cancellation in between would lose messages
         end.cancel()
         if not is_taken:
             lease.cancel()

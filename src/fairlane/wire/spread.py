@@ -6,7 +6,7 @@ returns the answer. An outcome is the partition's answer, or the error with whic
 repeated and timed out is the driver's business.
 
 Where the items of a request go follows from the items alone. New messages go to the partition of their fairness key. A
-message that exists is named by an id that tells its partition, so that nobody has to look up where it is.
+message that exists is named by an id that tells its partition, so that it need not be looked up.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Nodes:
 
     Attributes:
         owners: the number of the node that owns a queue; that of others is 0.
-        moving: queues that nobody has now.
+        moving: queues without an owner.
         cut_off: nodes that know nothing of what the others do, and only say that queues move.
         asked: what came where: the number of a node and a verb.
         follows: the header by which clients say that they follow, of each connection.
@@ -47,7 +47,7 @@ class Nodes:
         self._doors: dict[str, list[_Door]] = {}
 
     async def start(self, number: int) -> None:
-        """Let a node listen, at the address that it had before if it had one."""
+        """Start a node, at its earlier address if it had one."""
         port = int(self.addresses[number].rpartition(":")[2]) if number < len(self.addresses) else 0
 
         async def handle(connection: ServerConnection) -> None:
@@ -61,14 +61,14 @@ class Nodes:
             self.addresses.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
     async def end(self, number: int) -> None:
-        """Let a node go down, with all its connections."""
+        """Stop a node with all its connections."""
         for connection in list(self.servers[number].connections):
             connection.transport.abort()
         self.servers[number].close()
         await self.servers[number].wait_closed()
 
     async def move(self, queue: str, number: int) -> None:
-        """Let another node have a queue; channels on it end as those of a real node do."""
+        """Move a queue to another node; its channels end as those of a real node do."""
         self.owners[queue] = number
         for door in self._doors.pop(queue, []):
             await door.end(self.elsewhere(queue))

@@ -63,12 +63,12 @@ def calls(cluster: Cluster, verb: str) -> int:
 
 
 async def send_away(cluster: Cluster, partition: str) -> None:
-    """Let no node have a partition, until the failing of its store ends."""
+    """Leave a partition without an owner until its store works again."""
     owner = cluster.owner(partition)
     cluster.shelves.failing.add(partition)
     other = next(member for member in cluster.members.values() if member is not owner)
     await other.done("cluster/move", {"queue": partition, "node": other.name})
-    await until(lambda: not owner.serves(partition), "nobody has it")
+    await until(lambda: not owner.serves(partition), "it has no owner")
 
 
 def of_partition(at: int) -> str:

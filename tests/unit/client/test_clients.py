@@ -89,7 +89,7 @@ def test_waits_grow_and_differ() -> None:
 
 
 def test_a_stream_is_opened_once_for_many_tasks() -> None:
-    """Tasks that iterate a stream nobody has entered share it, within its credit."""
+    """Tasks that iterate a stream without entering it share it, within its credit."""
 
     async def scenario(client: AsyncClient) -> None:
         await client.enqueue_many("jobs", [NewMessage(payload=b"%d" % number) for number in range(9)])
@@ -106,7 +106,7 @@ def test_a_stream_is_opened_once_for_many_tasks() -> None:
 
 
 def test_a_block_keeps_the_exception_of_its_inside() -> None:
-    """When the lease is lost meanwhile, the exception raised inside is what comes out; without one it is told."""
+    """If the lease is lost, an exception from inside the block wins; without one the loss is raised."""
 
     async def scenario(client: AsyncClient) -> None:
         await client.enqueue("jobs", b"x")
@@ -141,7 +141,7 @@ def test_a_producer_is_bounded() -> None:
 
 
 def test_a_fault_of_on_failure_hides_nothing() -> None:
-    """A callback that raises is told to the loop, and each message still is reported."""
+    """A callback that raises is reported to the loop, and every message is still reported."""
 
     async def scenario(client: AsyncClient) -> None:
         await client.create_queue("small", {"waiting_max": 1})

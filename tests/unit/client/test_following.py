@@ -91,7 +91,7 @@ def test_what_is_gathered_follows_too() -> None:
 
 
 def test_a_stream_opens_anew_where_its_queue_has_gone() -> None:
-    """A stream goes on when its queue moves, and what it gave out before is acked at the new owner."""
+    """A stream continues when its queue moves, and earlier deliveries are acknowledged at the new owner."""
 
     async def scenario(made: Nodes) -> None:
         async with client_of(made, 0) as client, client.consume("jobs", credit=10) as stream:
@@ -114,7 +114,7 @@ def test_a_stream_opens_anew_where_its_queue_has_gone() -> None:
 
 
 def test_what_a_stream_holds_stays_when_its_queue_moves() -> None:
-    """Messages that came before a move and were not looked at are neither dropped nor given back."""
+    """Unseen messages from before a move are neither dropped nor returned."""
 
     async def scenario(made: Nodes) -> None:
         async with client_of(made, 1) as client:
@@ -199,7 +199,7 @@ def test_nodes_that_point_at_each_other_are_not_asked_for_ever() -> None:
 
 
 def test_another_node_is_asked_when_the_owner_is_gone() -> None:
-    """After the owner went down and another took over, calls and streams go on there."""
+    """After a takeover, calls and streams continue at the new owner."""
 
     async def scenario(made: Nodes) -> None:
         async with client_of(made, 0) as client:
@@ -216,7 +216,7 @@ def test_another_node_is_asked_when_the_owner_is_gone() -> None:
 
 
 def test_a_node_that_was_only_heard_of_stands_in_for_the_one_that_was_named() -> None:
-    """A client that was given one address goes on with the others it learnt when that node is gone."""
+    """A client with one address continues with the nodes that it learned when that node is down."""
 
     async def scenario(made: Nodes) -> None:
         async with client_of(made, 0) as client:
@@ -280,7 +280,7 @@ def test_any_of_several_addresses_will_do() -> None:
 
 
 def test_keys_are_not_told_to_those_without_tls() -> None:
-    """A server with TLS can't send a client to one without."""
+    """A server with TLS cannot redirect a client to one without."""
 
     async def scenario(made: Nodes) -> None:
         async with client_of(made, 0) as client:

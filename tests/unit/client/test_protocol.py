@@ -112,7 +112,7 @@ def test_a_server_that_closes_is_a_lost_connection() -> None:
 
 
 def test_what_was_leased_for_nobody_goes_back() -> None:
-    """The answer to a lease whose caller has gone is given back, as not seen."""
+    """Messages leased for a cancelled caller are returned as unseen."""
     desk = Desk()
     number, reply = desk.ask("lease", Lease(queue="q"))
     reply.cancel()
@@ -122,7 +122,7 @@ def test_what_was_leased_for_nobody_goes_back() -> None:
 
 
 def test_what_comes_too_late_is_handed_to_whoever_wants_it() -> None:
-    """What is leased for nobody, or comes on a channel that was stopped or forgotten, is told, and nothing sent."""
+    """Late messages of a cancelled lease or a stopped channel go to on_late, and no frame is sent."""
     late: list[Delivery] = []
     desk = Desk()
     desk.talk = Conversation(on_late=late.extend)
@@ -137,7 +137,7 @@ def test_what_comes_too_late_is_handed_to_whoever_wants_it() -> None:
 
 
 def test_a_channel_that_was_opened_for_nobody_is_closed_with_all_that_came_on_it() -> None:
-    """The frame that closes it says that nothing has come, so that the server gives back all it has sent."""
+    """The closing frame says that nothing was received, so that the server takes all messages back."""
     talk = Conversation()
     number, _ = talk.open(Consume(queue="q"), Future(), Taken(), due=10.0)
     talk.forget(number)
@@ -147,7 +147,7 @@ def test_a_channel_that_was_opened_for_nobody_is_closed_with_all_that_came_on_it
 
 
 def test_an_answer_to_nothing_is_let_be() -> None:
-    """An answer or a refusal whose call was never made harms nobody."""
+    """Answers and refusals of unknown calls are ignored."""
     desk = Desk()
     assert desk.hear(Answer(99, encoded(Done())), Refused(98, body_of(Closed("x")))) == []
     assert desk.hear(Deliver(97, [delivery(1)]), Ended(96, body_of(Closed("x")))) == []
@@ -179,7 +179,7 @@ def test_a_channel_that_is_refused_is_none() -> None:
 
 
 def test_a_channel_hears_of_its_end() -> None:
-    """The sink of a channel is told why no more comes."""
+    """The sink of a channel learns why it has ended."""
     desk, sink = Desk(), Taken()
     number, _ = desk.open(sink)
     desk.hear(Ended(number, body_of(QueueNotFound("Gone."))))
@@ -187,7 +187,7 @@ def test_a_channel_hears_of_its_end() -> None:
 
 
 def test_a_lost_connection_fails_everything() -> None:
-    """All calls and channels are told, each once, and those that were given up are let be."""
+    """Every call and channel fails once; cancelled calls are left alone."""
     desk, sink = Desk(), Taken()
     _, waiting = desk.ask("purge", QUEUE)
     _, given_up = desk.ask("purge", QUEUE)
@@ -212,7 +212,7 @@ def test_calls_have_a_time() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x90", b"\x91", b"hello", b"\x93\x09\x01\x02", b"\xff" * 20])
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
-    """Bytes that no server of this version sends are told as such, whatever they are."""
+    """Invalid bytes raise a decode error, whatever they are."""
     talk = Conversation()
     try:
         assert talk.receive(data) == []

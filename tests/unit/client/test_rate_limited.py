@@ -25,7 +25,7 @@ def test_a_client_comes_back_until_it_is_served() -> None:
 
 
 def test_a_client_without_patience_says_so() -> None:
-    """Whoever does not want to wait gets the error with the time at which coming back helps."""
+    """Without patience the error is raised, with the time to wait."""
     with (
         ServerProcess(":memory:", "--requests-per-second", "1", "--requests-burst", "1") as server,
         Client(server.url, retries=Retries(patience_s=0)) as client,

@@ -159,7 +159,7 @@ def test_messages_of_one_key_stay_in_order() -> None:
 
 
 def test_a_queue_whose_policy_finds_the_keys_is_left_to_the_nodes() -> None:
-    """Where a producer can't know the key, messages still come to the partition of theirs, and are consumed."""
+    """If the producer cannot know the key, messages still reach their partition and are consumed."""
 
     async def scenario(_: Cluster, client: AsyncClient) -> None:
         sent = [NewMessage(payload=b"x", headers={"tenant": tenant}) for tenant in TENANTS]
@@ -191,7 +191,7 @@ def test_dead_letters_of_all_partitions_are_leased_together() -> None:
 
 
 def test_a_partition_that_moves_holds_up_only_its_own_messages() -> None:
-    """A batch for a partition that nobody has for a while is enqueued once, when somebody has it; others go on."""
+    """A batch for a partition without an owner is enqueued once, when it has one; others continue."""
 
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
         await client.enqueue_many("orders", messages(12))
@@ -346,7 +346,7 @@ def test_a_call_does_not_wait_for_ever_for_a_partition() -> None:
 
 
 def test_what_a_node_could_not_enqueue_is_enqueued_later() -> None:
-    """Where a node finds the keys, messages of a partition that nobody has for a while are enqueued once it is back."""
+    """If nodes resolve the keys, messages of a partition without an owner are enqueued once it has one."""
 
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
         await send_away(cluster, "orders~1")

@@ -38,7 +38,7 @@ class Consumed:
 
 @asynccontextmanager
 async def consuming(client: AsyncClient, credit: int = 16) -> AsyncIterator[Consumed]:
-    """Let a task consume ``orders``."""
+    """Start a task that consumes ``orders``."""
     consumed = Consumed()
     async with client.consume("orders", credit=credit) as stream:
         task = asyncio.ensure_future(consumed.run(stream))
@@ -49,12 +49,12 @@ async def consuming(client: AsyncClient, credit: int = 16) -> AsyncIterator[Cons
 
 
 def has(consumed: Consumed, count: int) -> Callable[[], bool]:
-    """Return what tells whether so many messages were consumed."""
+    """Return a condition that holds once a number of messages were consumed."""
     return lambda: len(consumed.payloads) >= count
 
 
 async def emptied(client: AsyncClient) -> bool:
-    """Tell whether a queue holds nothing."""
+    """Return whether a queue is empty."""
     return all(view.waiting == view.leased == 0 for view in await client.queues())
 
 
@@ -194,7 +194,7 @@ def test_a_stream_follows_a_partition_that_moves() -> None:
 
 
 async def die(member: Member) -> None:
-    """Let a node die, with all its connections; other nodes take over."""
+    """Kill a node with all its connections; other nodes take over."""
     await member.freeze()
     cut_off(member)
 
@@ -220,7 +220,7 @@ def test_when_the_node_of_one_partition_dies_the_others_go_on() -> None:
             await die(dead)
             for at in alive:
                 await client.enqueue("orders", b"100", fairness_key=of_partition(at))
-            await until(has(consumed, 48 + len(alive)), "others go on")
+            await until(has(consumed, 48 + len(alive)), "others continue")
             await client.enqueue("orders", b"101", fairness_key=of_partition(1))
             await until(lambda: b"101" in consumed.payloads, "it has been taken over")
         assert set(numbers(consumed.payloads)) == {*range(48), 100, 101}
@@ -230,7 +230,7 @@ def test_when_the_node_of_one_partition_dies_the_others_go_on() -> None:
 
 
 def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
-    """Messages that nobody has looked at when a node dies come again from the next one, not when their leases end."""
+    """Unseen messages of a dead node are delivered again by the next owner, before their leases end."""
 
     async def scenario(cluster: Cluster, client: AsyncClient) -> None:
         await client.enqueue_many("orders", messages(48))
@@ -239,7 +239,7 @@ def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
             dead = cluster.members.pop(cluster.owner("orders~1").name)
             await dead.freeze()
             await until(lambda: any(heir.serves("orders~1") for heir in cluster.members.values()), "another has it")
-            cut_off(dead)  # what it would give back is not its own any more
+            cut_off(dead)  # it no longer owns the messages that it would return
             payloads: list[bytes] = []
             while len(set(payloads)) < 48:
                 message = await anext(stream)
@@ -252,7 +252,7 @@ def test_what_a_stream_held_of_a_lost_connection_comes_again_at_once() -> None:
 
 
 def test_a_stream_of_a_queue_that_is_deleted_ends() -> None:
-    """Who waits for messages of a split queue learns that there is no such queue any more."""
+    """A consumer that waits at a split queue learns that the queue was deleted."""
 
     async def scenario(_: Cluster, client: AsyncClient) -> None:
         async with client.consume("orders") as stream:

@@ -36,9 +36,9 @@ def test_a_cluster_is_looked_at_and_changed() -> None:
             before, (to,) = cluster.owner("orders"), cluster.others("orders")
             shown = await ok(before, "cluster", "status")
             assert before.address in shown
-            assert "a (answers)" in shown
+            assert "a (this answer)" in shown
             assert "orders" in shown
-            assert "goes to node" in await ok(before, "cluster", "move", "orders", to.name)
+            assert "to node" in await ok(before, "cluster", "move", "orders", to.name)
             await until(lambda: to.groups.has("orders"), "it has moved")
             view = json.loads(await ok(before, "-o", "json", "cluster", "status"))
             assert [group["home"] for group in view["groups"]] == [to.name]

@@ -79,7 +79,7 @@ def test_queues_can_be_put_together() -> None:
     assert (name, entry.queues) == ("shop", ["bills"])
     name, entry = group_for("orders", {"shop": entry}, groups_max=0, wanted="shop")
     assert (name, entry.queues) == ("shop", ["bills", "orders"])
-    with pytest.raises(InvalidArgument, match="is in the group 'shop'"):
+    with pytest.raises(InvalidArgument, match="is already in group 'shop'"):
         group_for("orders", {"shop": entry}, groups_max=9, wanted="other")
     for queue, wanted in (("a/b", None), ("a", "b b"), ("a", "")):
         with pytest.raises(InvalidArgument, match="name"):

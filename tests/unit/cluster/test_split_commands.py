@@ -18,7 +18,7 @@ def test_a_queue_is_split_and_its_partitions_are_shown() -> None:
             await made(cluster, "orders")
             node = cluster["a"]
             assert "Split queues" not in await ok(node, "cluster", "status")
-            assert await ok(node, "cluster", "split", "orders", "3") == "Queue orders has 3 partitions.\n"
+            assert await ok(node, "cluster", "split", "orders", "3") == 'Queue "orders" has 3 partitions.\n'
             fewer = json.loads(await ok(node, "-o", "json", "cluster", "split", "orders", "2"))
             assert (fewer["partitions"], fewer["made"]) in ((2, 2), (2, 3))  # 2 if the third is gone already
             shown = (await ok(node, "cluster", "status")).partition("Split queues\n")[2].splitlines()

@@ -1,4 +1,4 @@
-"""Which partition a new message belongs to, as a node finds out before it asks any broker."""
+"""Finds the partition of a new message, before any broker is asked."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from fairlane.ports.hooks import EnqueueQuestion, Hooks
 
 
 class PartitionKeys:
-    """Finds fairness keys as brokers do: by the queue's script, by its policy, or as the producer says.
+    """Finds fairness keys as brokers do: from the queue's script, its policy, or the producer.
 
-    A message that it places wrongly, because a script answers otherwise this time, is handed out all the same.
+    A script may answer differently when the broker runs it. Such a message is in an unexpected partition, and is handed
+    out all the same, because consumers ask every partition.
     """
 
     def __init__(
         self, hooks: Hooks, *, splits: Callable[[], Mapping[str, SplitEntry]], now_ms: Callable[[], int]
     ) -> None:
-        """Find no key yet.
+        """Start without any script.
 
         Args:
             hooks: runs the scripts.
-            splits: tells how queues are split, and where their keys come from.
-            now_ms: tells the time.
+            splits: returns how queues are split, and where their keys come from.
+            now_ms: returns the time.
         """
         self._hooks = hooks
         self._splits = splits
@@ -65,7 +66,7 @@ class PartitionKeys:
         return keys
 
     def _declared(self, queue: str, entry: SplitEntry) -> Declared:
-        """Return what the policy declares, and let the script be ready that is in force now."""
+        """Return what the policy declares, and load the script that is in force now."""
         known = self._known.get(queue)
         if known is not None and known[0].key_from == entry.key_from and known[0].on_enqueue == entry.on_enqueue:
             return known[1]

@@ -74,10 +74,10 @@ class _Wait:
         self._fault: BaseException | None = None
 
     async def first(self) -> LeasedMessages | None:
-        """Return what came first; None if nothing came in time.
+        """Return the messages that came first; None if none came in time.
 
         Raises:
-            FairlaneError: it is of no use to wait.
+            FairlaneError: a partition refused for good.
         """
         try:
             for at in self._order:
@@ -90,7 +90,7 @@ class _Wait:
                 if self._fault is not None:
                     raise self._fault
             return None
-        finally:  # nothing is awaited from here on: whoever is cancelled meanwhile would lose what has come
+        finally:  # nothing is awaited from here on: a cancellation in between would lose messages
             for task, at in self._tasks.items():
                 task.cancel()
                 task.add_done_callback(partial(self._came_late, at))
@@ -107,7 +107,7 @@ class _Wait:
         return leased
 
     def _ended(self, task: asyncio.Task[LeasedMessages]) -> tuple[int, LeasedMessages] | None:
-        """Return what a partition had, if it had anything; if it could not be asked, let it be asked again."""
+        """Return the messages of a partition, if it had any; if it was moving, ask it again after a pause."""
         at, error = self._tasks.pop(task), task.exception()
         if isinstance(error, UnavailableError):
             if self._loop.time() + _PAUSE_S < self._end_s:
@@ -118,10 +118,10 @@ class _Wait:
         return (at, task.result()) if error is None and task.result().deliveries else None
 
     def _taken(self, leased: list[tuple[int, LeasedMessages]]) -> LeasedMessages:
-        """Return as much as was asked for, and give back what several partitions had beyond that."""
-        room, taken = self._request.count, list[Delivery]()
+        """Return as many messages as were asked for. Several partitions may have had some: the rest goes back."""
+        count, taken = self._request.count, list[Delivery]()
         for at, some in leased:
-            fitting = room - len(taken)
+            fitting = count - len(taken)
             taken += some.deliveries[:fitting]
             self._give_back(at, some.deliveries[fitting:])
         return LeasedMessages(deliveries=of_whole(self._whole.queue, taken))

@@ -1,6 +1,6 @@
-"""Verbs about messages of a queue that is split: asked of the partitions that have these messages, or will have them.
+"""Verbs about messages of a split queue: the partitions that have these messages, or will have them, are asked.
 
-What one partition refuses is told of each item that is its own; the others are done.
+If one partition refuses, each of its items gets that error, and the others are done.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def _known(whole: WholeQueue, piece: Piece) -> Piece:
 
 
 async def _of_message(whole: WholeQueue, request: GetMessage | Explain | GetState) -> Any:  # noqa: ANN401 - by verb
-    """Look at a message where it is."""
+    """Return something about a message from the partition that has it."""
     return await _at_message(whole, request, request.id)
 
 
 async def _set_state(whole: WholeQueue, request: SetState) -> Any:  # noqa: ANN401 - by verb
-    """Write workflow state where the message is."""
+    """Write workflow state at the partition that has the message."""
     return await _at_message(whole, request, request.receipt.id)
 
 
@@ -126,9 +126,9 @@ async def _at_message(whole: WholeQueue, request: Request[Any], message_id: str)
 
 
 async def _peek(whole: WholeQueue, request: Peek) -> MessageList:
-    """Look at messages, partition by partition: ids of a later one are greater.
+    """Return messages partition by partition, because ids of a later partition are greater.
 
-    What one has with bodies may have ended early, because it was large enough; so the next is asked another time.
+    A partition may end its answer early because the payloads are large enough. Then the caller asks again for the rest.
     """
     begin = 0 if request.after is None else partition_of_id(request.after)
     found: list[MessageView] = []
@@ -159,4 +159,4 @@ SPREAD: Final[Mapping[str, WholeVerb]] = {
     "peek": _peek,
     **OPERATING,
 }
-"""The verbs that can be asked of a queue as a whole when it is split."""
+"""The verbs that can be asked of a split queue as a whole."""

@@ -1,4 +1,4 @@
-"""Verbs about a queue that is split as a whole: asked of all of its partitions, and answered as one."""
+"""Verbs about a split queue as a whole: all partitions are asked, and their answers are joined."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DONE: Final = Done()
 
 
 async def each(whole: WholeQueue, request: Request[Any]) -> dict[int, Any]:
-    """Return what each partition answers, in order; but for those that are gone, and were empty.
+    """Return the answer of each partition, in order, except of those that were removed because they were empty.
 
     Raises:
-        FairlaneError: one of them refused.
+        FairlaneError: a partition refused.
     """
     asked = [whole.ask(for_partition(request, at)) for at in range(whole.split.made)]
     answers = dict(enumerate(await asyncio.gather(*asked, return_exceptions=True)))
@@ -42,13 +42,13 @@ async def each(whole: WholeQueue, request: Request[Any]) -> dict[int, Any]:
 
 
 async def _stats(whole: WholeQueue, request: GetStats) -> QueueView:
-    """Return the queue in short, or with some of its keys."""
+    """Return the statistics of the queue, with some of its fairness keys if asked."""
     answers = await each(whole, request)
     return together.queue_view(whole.queue, list(answers.values()), made=whole.split.made, keys_max=request.keys_max)
 
 
 async def _inspect(whole: WholeQueue, request: InspectQueue) -> QueueView:
-    """Return the queue with its keys."""
+    """Return the queue with its fairness keys."""
     answers = await each(whole, request)
     return together.queue_view(
         whole.queue, list(answers.values()), made=whole.split.made, keys_max=together.INSPECTED_KEYS
@@ -56,31 +56,31 @@ async def _inspect(whole: WholeQueue, request: InspectQueue) -> QueueView:
 
 
 async def _all(whole: WholeQueue, request: Request[Any]) -> Done:
-    """Do something at each partition."""
+    """Carry out a request at each partition."""
     await each(whole, request)
     return _DONE
 
 
 async def _purge(whole: WholeQueue, request: PurgeQueue) -> MessageCount:
-    """Empty each partition."""
+    """Purge each partition."""
     return MessageCount(count=sum(answer.count for answer in (await each(whole, request)).values()))
 
 
 async def _hook_statistics(whole: WholeQueue, request: GetHookStatistics) -> HookStatistics:
-    """Return how scripts have done in all partitions."""
+    """Return the statistics of the scripts of all partitions."""
     return together.hook_statistics(list((await each(whole, request)).values()))
 
 
 async def _try_hook(whole: WholeQueue, request: TryHook) -> Any:  # noqa: ANN401 - by verb
-    """Run a script on a sample, where the first partition is."""
+    """Run a script on a sample at the first partition."""
     return await whole.ask(for_partition(request, 0))
 
 
 async def update(whole: WholeQueue, request: UpdateQueue) -> Done:
-    """Change the policy of each partition, of the first first: what that refuses, the others are not asked.
+    """Change the policy of each partition, the first one first: if it refuses, the others are not asked.
 
     Raises:
-        FairlaneError: not all have it; ask again.
+        FairlaneError: not all partitions have the policy; call again.
     """
     async with whole.gateway.splitting:
         await whole.ask(for_partition(request, 0))
@@ -91,7 +91,7 @@ async def update(whole: WholeQueue, request: UpdateQueue) -> Done:
 
 
 async def _note_policy(whole: WholeQueue) -> None:
-    """Put on the board where the queue's policy takes fairness keys from."""
+    """Put on the board where the queue's policy takes fairness keys from, for nodes that choose partitions."""
     first: QueueView = await whole.ask(for_partition(GetStats(queue=whole.queue), 0))
     policy = first.policy
 
@@ -107,10 +107,10 @@ async def _note_policy(whole: WholeQueue) -> None:
 async def redrive(whole: WholeQueue, request: Redrive) -> list[RedriveView]:
     """Start a redrive in each partition that has dead letters.
 
-    Together they move no more than ``count``, and no faster than ``rate``.
+    Together they move no more than ``count`` messages, no faster than ``rate``.
 
     Raises:
-        FairlaneError: one of them refused.
+        FairlaneError: a partition refused.
     """
     shares = _shares(await _dead(whole, request), request.count)
     rate = None if request.rate is None else request.rate / len(shares)
@@ -123,7 +123,7 @@ async def redrive(whole: WholeQueue, request: Redrive) -> list[RedriveView]:
 
 
 async def _dead(whole: WholeQueue, request: Redrive) -> dict[int, int]:
-    """Return how many dead letters each partition has, of those that are wanted; none beyond what is to be moved."""
+    """Return how many matching dead letters each partition has, up to the number to be moved."""
     if request.count is None or request.wanted == DeadLetterFilter() or not 1 <= request.count <= BATCH_MAX:
         found: dict[int, QueueView] = await each(whole, GetStats(queue=whole.queue))
         return {at: view.waiting for at, view in found.items()}
@@ -133,7 +133,7 @@ async def _dead(whole: WholeQueue, request: Redrive) -> dict[int, int]:
 
 
 def _shares(dead: Mapping[int, int], count: int | None) -> dict[int, int | None]:
-    """Return how many of its dead letters each partition is to move, of those that are to move any; at least one."""
+    """Return how many dead letters each partition moves, for those that move any; at least one does."""
     left, shares = count, dict[int, int | None]()
     for at, waiting in dead.items():
         share = None if left is None else min(left, waiting)
@@ -152,4 +152,4 @@ OPERATING: Final[Mapping[str, WholeVerb]] = {
     "hook_statistics": _hook_statistics,
     "try_hook": _try_hook,
 }
-"""The verbs that all partitions are asked."""
+"""The verbs that all partitions are asked for."""

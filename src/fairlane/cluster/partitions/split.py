@@ -1,8 +1,8 @@
-"""Splitting a queue into partitions, and letting partitions go that are needed no more.
+"""Splits a queue into partitions, and removes partitions that are no longer needed.
 
-All that is done may be done again: whatever has failed, or was interrupted, the same request finishes it. First the
-partitions are made, and only when all of them are there new messages go to them. A partition goes only when nothing is
-in it, which its broker sees to in one step; whoever would still enqueue there finds it gone, and looks again.
+Every step can be repeated: if something failed or was interrupted, the same request finishes it. The partitions are
+created first, and take new messages only when all of them exist. A partition is removed only when it is empty, which
+its broker checks in one command. A caller that still enqueues there finds it gone, reads the board, and tries again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from fairlane.verbs.verb import Done
 from fairlane.wire.spread import for_partition
 
 OPENING_S: Final = 15.0
-"""So long a request waits that makes a queue: its store has to be opened first."""
+"""How long a request waits that creates a queue, because its store has to be opened first."""
 _NAME_MAX: Final = QUEUE_NAME_LENGTH_MAX - len(f"{MARK}{PARTITIONS_MAX - 1}.dlq")
 _WHOLE: Final = Split(partitions=1, made=1)
 _DONE: Final = Done()
 Model: TypeAlias = list[QueueView]
-"""The first partition and its dead-letter queue, which the others are made like."""
+"""The first partition and its dead-letter queue, after which the others are created."""
 
 
 async def split_queue(gateway: ClusterGateway, request: SplitQueue, caller: Caller, context: CallContext) -> Split:
-    """Let a queue have so many partitions that take new messages, and let those go that are empty and take none.
+    """Set how many partitions of a queue take new messages, and remove those beyond that are empty.
 
     Raises:
-        InvalidArgument: it can't be split so.
+        InvalidArgument: the queue can't be split like this.
         QueueNotFound: there is no such queue.
-        FairlaneError: it is not done, or only in part; ask again.
+        FairlaneError: not done, or only in part; call again.
     """
     _check(request)
     async with gateway.splitting:
@@ -54,7 +54,7 @@ async def split_queue(gateway: ClusterGateway, request: SplitQueue, caller: Call
         model = await _model(whole)
         await _make_all(whole, request.partitions, model)
         await _put(whole, request.partitions, model)
-        again = await _model_still(whole)  # others may have changed it meanwhile, or have let a partition go
+        again = await _model_still(whole)  # another caller may have changed the queue meanwhile, or removed a partition
         await _make_all(whole, request.partitions, again)
         if again[0].policy != model[0].policy:
             await _put(whole, request.partitions, again)
@@ -64,34 +64,34 @@ async def split_queue(gateway: ClusterGateway, request: SplitQueue, caller: Call
 def _check(request: SplitQueue) -> None:
     queue, partitions = request.queue, request.partitions
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidArgument(f"A queue has from 1 to {PARTITIONS_MAX} partitions, not {partitions}.")
+        raise InvalidArgument(f"A queue has 1 to {PARTITIONS_MAX} partitions, not {partitions}.")
     if MARK in queue:
-        raise InvalidArgument(f"{queue!r:.150} is a partition itself: name the queue.")
+        raise InvalidArgument(f"{queue!r:.150} is a partition; name the whole queue.")
     if is_dlq(queue):
-        raise InvalidArgument(f"{queue!r:.150} is split with the queue whose dead letters it holds: name that.")
+        raise InvalidArgument(f"{queue!r:.150} is a dead-letter queue, which is split with its queue; name that.")
     if len(queue) > _NAME_MAX:
-        raise InvalidArgument(f"To be split a queue has a name of at most {_NAME_MAX} characters, not {len(queue)}.")
+        raise InvalidArgument(f"Only queues with names of up to {_NAME_MAX} characters can be split, not {len(queue)}.")
 
 
 async def _all_done(doing: Iterable[Awaitable[None]]) -> None:
-    """Wait until everything is done or has failed, and raise what failed first."""
+    """Wait until everything is done or has failed, and raise the first error."""
     for outcome in await asyncio.gather(*doing, return_exceptions=True):
         if outcome is not None:
             raise outcome
 
 
-# ------------------------------------------------------------------------------------------------------- making them
+# -------------------------------------------------------------------------------------------------- creating partitions
 
 
 async def _model(whole: WholeQueue) -> Model:
-    """Return the first partition, and its dead-letter queue if that is for the caller to rule."""
+    """Return the first partition, and its dead-letter queue if the caller may administer that."""
     names = [whole.queue, dlq_of(whole.queue)]
     ruled = [name for name in names if name == whole.queue or whole.caller.may("admin", name)]
     return [await whole.ask(for_partition(GetStats(queue=name), 0)) for name in ruled]
 
 
 async def _model_still(whole: WholeQueue) -> Model:
-    """Return the first partition; if it has been deleted meanwhile, there is nothing left to be split."""
+    """Return the first partition. If it has been deleted meanwhile, nothing is left to split."""
     try:
         return await _model(whole)
     except QueueNotFound:
@@ -101,8 +101,8 @@ async def _model_still(whole: WholeQueue) -> Model:
 
 
 async def _make_all(whole: WholeQueue, partitions: int, model: Model) -> None:
-    """Let partitions be on the board, and be there, like the first."""
-    for at in range(1, partitions):  # one after the other, so that each node gets its part of them
+    """Put partitions on the board, and create them like the first."""
+    for at in range(1, partitions):  # one after the other, so that each node gets some of them
         name = partition_name(whole.queue, at)
         await whole.gateway.member.changes.list_queue(name, group=name)
     whole.gateway.member.note()
@@ -110,7 +110,7 @@ async def _make_all(whole: WholeQueue, partitions: int, model: Model) -> None:
 
 
 async def _make(whole: WholeQueue, at: int, model: Model) -> None:
-    """Let a partition be there, and be like the first."""
+    """Create a partition unless it exists, and make it like the first."""
     name = partition_name(whole.queue, at)
     try:
         await whole.ask(GetStats(queue=name), patience_s=OPENING_S)
@@ -119,13 +119,13 @@ async def _make(whole: WholeQueue, at: int, model: Model) -> None:
             making = CreateQueue(queue=name, policy=model[0].policy)
             await whole.ask(making, patience_s=OPENING_S)
         except QueueExists:
-            pass  # another was quicker
+            pass  # another caller was faster
     for each, like in zip((name, dlq_of(name)), model, strict=False):
         await _be_like(whole, each, like)
 
 
 async def _be_like(whole: WholeQueue, name: str, model: QueueView) -> None:
-    """Let a partition have the policy and the pauses of the first."""
+    """Give a partition the policy and the pauses of the first."""
     view: QueueView = await whole.ask(GetStats(queue=name))
     if view.policy != model.policy:
         fields = msgspec.to_builtins(model.policy)
@@ -144,7 +144,7 @@ async def _set_pause(whole: WholeQueue, name: str, key: Key | None, *, is_paused
 
 
 async def _put(whole: WholeQueue, partitions: int, model: Model) -> None:
-    """Put on the board how the queue is split. What others have made meanwhile stays."""
+    """Put on the board how the queue is split. Partitions that another caller has created meanwhile stay."""
     policy = model[0].policy
 
     def edit(entry: SplitEntry | None) -> SplitEntry | None:
@@ -159,11 +159,11 @@ async def _put(whole: WholeQueue, partitions: int, model: Model) -> None:
     whole.gateway.member.note()
 
 
-# -------------------------------------------------------------------------------------------------- letting them go
+# -------------------------------------------------------------------------------------------------- removing partitions
 
 
 async def _let_go(whole: WholeQueue) -> Split:
-    """Let partitions at the end go that take nothing new and are empty, and return how the queue is split now."""
+    """Remove the last partitions that take no new messages and are empty. Return how the queue is split now."""
     gateway, queue = whole.gateway, whole.queue
     split = gateway.groups.split_of(queue) or _WHOLE
     while split.made > split.partitions:
@@ -172,9 +172,9 @@ async def _let_go(whole: WholeQueue) -> Split:
         try:
             await _delete(whole, name)
         except QueueNotFound:
-            pass  # it went before, and nobody could say so
+            pass  # it was removed before, but the board still has it
         except InvalidArgument:
-            break  # something is in it
+            break  # it is not empty
 
         def edit(entry: SplitEntry | None, at: int = at) -> SplitEntry | None:
             if entry is None or entry.made != at + 1 or entry.partitions > at:
@@ -185,18 +185,18 @@ async def _let_go(whole: WholeQueue) -> Split:
         gateway.member.note()
         split = gateway.groups.split_of(queue) or _WHOLE
         if split.made > at:
-            break  # somebody else wants it
+            break  # another caller needs it
         await gateway.member.changes.unlist_queue(name)
     gateway.member.note()
     return split
 
 
 async def _delete(whole: WholeQueue, name: str) -> None:
-    """Delete a partition where it is, if it may go.
+    """Delete a partition where it is.
 
     Raises:
-        QueueNotFound: there is none.
-        InvalidArgument: it may not.
+        QueueNotFound: it does not exist.
+        InvalidArgument: it is not empty, or takes new messages.
     """
     try:
         await delete_here(whole.gateway, name, whole.caller)
@@ -205,10 +205,10 @@ async def _delete(whole: WholeQueue, name: str) -> None:
 
 
 async def delete_here(gateway: ClusterGateway, name: str, caller: Caller) -> Done:
-    """Delete a partition that this node has: one that belongs to its queue no more, or that is empty and takes nothing.
+    """Delete a partition of this node that no longer belongs to its queue, or is empty and takes no new messages.
 
     Raises:
-        InvalidArgument: it may not go.
+        InvalidArgument: it is not empty, or takes new messages.
         QueueNotFound, QueueElsewhere, QueueMoving: it is not here.
     """
     await gateway.member.refresh()
@@ -216,22 +216,22 @@ async def delete_here(gateway: ClusterGateway, name: str, caller: Caller) -> Don
     queue, at = place_in(name)
     split = gateway.groups.split_of(queue) or _WHOLE
     if at is None or at < split.partitions:
-        raise InvalidArgument(f"The partition {name!r:.150} takes new messages.")
+        raise InvalidArgument(f"Partition {name!r:.150} takes new messages; reduce the number of partitions first.")
     if at >= split.made:
         await broker.delete_queue(served_name(name), by=caller.name)
     elif not await broker.delete_empty(served_name(name), by=caller.name):
-        raise InvalidArgument(f"The partition {name!r:.150} is not empty.")
+        raise InvalidArgument(f"Partition {name!r:.150} is not empty; consume or purge it first.")
     return _DONE
 
 
 async def delete_further(gateway: ClusterGateway, queue: str, caller: Caller, context: CallContext) -> None:
-    """Delete all partitions of a queue but the first, which is deleted next, with everything in them.
+    """Delete all partitions of a queue except the first, with everything in them. The first is deleted next.
 
-    From the first moment on the queue is split no more, so that what is left half done is a queue that can be used, and
-    deleted again.
+    The queue stops being split before anything is deleted, so that an interrupted deletion leaves a queue that can be
+    used, and deleted again.
 
     Raises:
-        FairlaneError: not all are gone; ask again.
+        FairlaneError: not all are deleted; call again.
     """
     further = [
         name for at in range(1, PARTITIONS_MAX) if (name := partition_name(queue, at)) in gateway.groups.locations
@@ -246,6 +246,6 @@ async def delete_further(gateway: ClusterGateway, queue: str, caller: Caller, co
 
 
 async def _delete_all(whole: WholeQueue, name: str) -> None:
-    with contextlib.suppress(QueueNotFound):  # it went before, and was still on the board
+    with contextlib.suppress(QueueNotFound):  # it was deleted before, but the board still has it
         await _delete(whole, name)
     await whole.gateway.member.changes.unlist_queue(name)

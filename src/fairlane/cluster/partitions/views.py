@@ -1,4 +1,4 @@
-"""Views of partitions, put together to what the queue is as a whole. Nothing here asks anybody."""
+"""Joins the views of partitions into the view of the whole queue. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairlane.model.partitions import Split, place_in
 from fairlane.model.views import HookStatistics, KeyView, QueueView, RedriveView, ThrottleView
 
 INSPECTED_KEYS: Final = 100
-"""Fairness keys that ``inspect`` shows."""
+"""How many fairness keys ``inspect`` shows."""
 JOINT: Final = ","
-"""Between the ids of redrives that are one for whoever has started them."""
+"""Separates the ids of the redrives of partitions that were started together."""
 T = TypeVar("T")
 
 
 def queue_view(queue: str, views: Sequence[QueueView], *, made: int, keys_max: int) -> QueueView:
-    """Return a queue from the views of its partitions, the first of them first."""
+    """Return the view of a queue from those of its partitions, in order."""
     first = views[0]
     keys, counted = _keys(views)
     return msgspec.structs.replace(
@@ -54,7 +54,7 @@ def _most(numbers: Iterable[int | None]) -> int | None:
 
 
 def _by(name: Callable[[T], object], items: Iterable[T]) -> list[list[T]]:
-    """Return items in groups of the same name, in the order in which names come first."""
+    """Return items grouped by name, in the order in which names first occur."""
     groups: dict[object, list[T]] = {}
     for item in items:
         groups.setdefault(name(item), []).append(item)
@@ -62,7 +62,7 @@ def _by(name: Callable[[T], object], items: Iterable[T]) -> list[list[T]]:
 
 
 def _keys(views: Sequence[QueueView]) -> tuple[list[KeyView], int | None]:
-    """Return all keys that are told, and how many there are in all; one that is in several partitions counts once."""
+    """Return all keys in the views, and how many keys are active; a key that is in several partitions counts once."""
     groups = _by(lambda view: view.key, (key for view in views for key in view.keys))
     twice = sum(len(group) - 1 for group in groups)
     counts = [view.active_keys for view in views if view.active_keys is not None]
@@ -88,7 +88,7 @@ def _key(parts: list[KeyView]) -> KeyView:
 
 
 def _throttles(views: Sequence[QueueView]) -> tuple[ThrottleView, ...]:
-    """Return throttles with what all partitions have of them: each has a part of the rate."""
+    """Return throttles with the sum of what the partitions have: each has a part of the rate."""
     groups = _by(lambda view: view.name, (throttle for view in views for throttle in view.throttles))
     return tuple(
         ThrottleView(
@@ -102,13 +102,13 @@ def _throttles(views: Sequence[QueueView]) -> tuple[ThrottleView, ...]:
 
 
 def queues_by_name(views: Iterable[QueueView], split_of: Callable[[str], Split | None]) -> list[QueueView]:
-    """Return queues by name, each that is split as one."""
+    """Return queues by name, each split queue as one."""
     found: dict[str, dict[int, QueueView]] = {}
     for view in views:
         queue, at = place_in(view.name)
         split = split_of(queue)
         if split is None or (at or 0) >= split.made:
-            found[view.name] = {0: view}  # what a deletion or a split has left half done is shown as it is
+            found[view.name] = {0: view}  # what an unfinished deletion or split has left is shown as it is
         else:
             found.setdefault(queue, {})[at or 0] = view
     return [_one(name, found[name], split_of(name)) for name in sorted(found)]
@@ -121,7 +121,7 @@ def _one(name: str, parts: Mapping[int, QueueView], split: Split | None) -> Queu
 
 
 def redrive_view(queue: str, views: Sequence[RedriveView]) -> RedriveView:
-    """Return one redrive from those of the partitions."""
+    """Return the view of a redrive from those of the partitions."""
     if len(views) == 1:
         return msgspec.structs.replace(views[0], queue=queue)
     statuses = [view.status for view in views]
@@ -142,7 +142,7 @@ def redrive_view(queue: str, views: Sequence[RedriveView]) -> RedriveView:
 
 
 def hook_statistics(parts: Sequence[HookStatistics]) -> HookStatistics:
-    """Return how the scripts of a queue have done from how they have done in the partitions."""
+    """Return the statistics of a queue's scripts from those of the partitions."""
     return HookStatistics(
         calls=sum(part.calls for part in parts),
         faults=sum(part.faults for part in parts),

@@ -59,7 +59,7 @@ def address_of(scope: Scope) -> str | None:
 class AsgiSocket:
     """A ``DirectSocket`` over the events of any ASGI server, for servers that are not ours.
 
-    It sends one message at a time. ``run`` sends, and whoever receives waits for ``may_read`` after each message.
+    It sends one message at a time. ``run`` sends, and the task that receives waits for ``may_read`` after each message.
     """
 
     def __init__(self, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Channels: the consumers of one connection of the stream."""
+"""The channels of one connection: consumers to which deliveries are pushed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTHING = Done()
 
 
 class Channel:
-    """One consumer that stays: what it is handed goes out as frames."""
+    """One streaming consumer, whose deliveries are sent as frames."""
 
     def __init__(
         self, number: int, request: Consume, server: ServerContext, broker: AsyncBroker, outbox: FrameQueue
@@ -51,7 +51,7 @@ class Channel:
         )
 
     def answer(self) -> None:
-        """Tell the client that the channel is open, before anything comes on it."""
+        """Send the answer that the channel is open, before any delivery."""
         if not self._is_answered:
             self._is_answered = True
             self._outbox.put((1, self.number, _NOTHING))
@@ -74,7 +74,7 @@ class Channel:
             self.end(QueueNotFound(f"Queue {self.consumer.queue!r} has been deleted."))
 
     def end(self, error: FairlaneError) -> None:
-        """Tell the client that nothing comes any more. What it has in flight it still may ack."""
+        """End the channel. The client may still acknowledge what it has in flight."""
         self.consumer.credit = 0
         if not self._is_ended:
             self._is_ended = True
@@ -82,14 +82,14 @@ class Channel:
             self._outbox.put(Ended(self.number, body_of(error)))
 
     def stop(self, stop: Stop) -> None:
-        """Send nothing from now on, because the client wants no more or is gone."""
+        """Send nothing from now on, because the client has stopped the channel or is gone."""
         self._stop = stop
         unsent = self._unsent()
         self._late += [delivery.id for frame in unsent for delivery in frame.deliveries]
         self._outbox.take_out(unsent)
 
     def unseen(self) -> list[str]:
-        """Return what nobody has seen: what was not sent, what the client names, what was sent after it stopped."""
+        """Return the messages that no handler has seen: not sent, named by the client, or sent after it stopped."""
         stop = self._stop
         if stop is None:
             return [delivery.id for frame in self._unsent() for delivery in frame.deliveries]
@@ -104,7 +104,7 @@ class Channel:
 
 
 class _Unseen(Collection[Any]):
-    """What has not been seen of a channel, at the moment at which it is looked at: the turn in which it ends."""
+    """The unseen messages of a channel at the moment of iteration, which is the engine cycle that detaches it."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -128,17 +128,17 @@ class Channels:
         self._open: dict[int, Channel] = {}
 
     async def open(self, number: int, request: Consume) -> None:
-        """Open a channel, and answer the call that asks for it.
+        """Open a channel, and answer the call that opens it.
 
         Raises:
-            InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: there is no new channel.
+            InvalidArgument, QueueNotFound, QueueElsewhere, QueueMoving, TooManyWaiters: the channel was not opened.
         """
         check_taking(request.credit, 0, request.visibility_ms, request.owner)
         broker, served = await self._server.gateway.served(request.queue)
         if served != request.queue:
             request = msgspec.structs.replace(request, queue=served)
         if number in self._open:
-            raise InvalidArgument(f"Channel {number} is open already.")
+            raise InvalidArgument(f"Channel {number} is already open.")
         channel = Channel(number, request, self._server, broker, self._outbox)
         self._open[number] = channel
         try:
@@ -146,7 +146,7 @@ class Channels:
         except BaseException as error:
             del self._open[number]
             if isinstance(error, asyncio.CancelledError):
-                broker.abandon(channel.consumer)  # it may have begun all the same
+                broker.abandon(channel.consumer)  # it may have been attached all the same
             if isinstance(error, FairlaneError):
                 raise self._server.explained(error) from error
             raise
@@ -158,18 +158,18 @@ class Channels:
         """Close a channel.
 
         Raises:
-            InvalidArgument: there is none of this number.
+            InvalidArgument: no channel has this number.
         """
         channel = self._open.pop(request.channel, None)
         if channel is None:
-            raise InvalidArgument(f"There is no channel {request.channel}.")
+            raise InvalidArgument(f"Channel {request.channel} is not open.")
         channel.stop(request)
-        if channel.consumer.ending is None:  # else it keeps what it has, and there is nobody to be told
+        if channel.consumer.ending is None:  # else its broker has let it go, and its leases stay
             await channel.broker.detach(channel.consumer)
         return _NOTHING
 
     def end_all(self) -> None:
-        """Let nothing come any more on any channel, since the server goes down."""
+        """End all channels, because the server shuts down."""
         for channel in self._open.values():
             channel.end(going_down())
 
@@ -180,10 +180,10 @@ class Channels:
             channel.stop(Stop(channel=channel.number))
             if channel.consumer.ending is not None:
                 continue
-            with suppress(FairlaneError):  # the broker is closed, or has had to recover, and then nothing is held
+            with suppress(FairlaneError):  # the broker is closed or had to recover; then it holds nothing
                 await channel.broker.detach(channel.consumer)
 
 
 def going_down() -> Closed:
-    """Return the error of a server that goes down."""
-    return Closed("The server is going down.")
+    """Return the error of a server that shuts down."""
+    return Closed("The server is shutting down.")

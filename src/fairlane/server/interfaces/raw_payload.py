@@ -1,6 +1,6 @@
-"""Large payloads as they are: one message as the body of a request or of an answer, without base64 around it.
+"""Raw payloads: one message as the body of a request or an answer, without base64.
 
-What else there is to say of a message is said beside it: of a new one in the query, of a delivery in headers.
+The other fields of a new message are query parameters; those of a delivery are headers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ PARAMETERS: Final = ("queue", "wait_ms", *TERMS)
 _LISTS: Final = ("fairness_key", "throttles")
 _PARAMETERS_MAX: Final = HEADERS_MAX + 64
 _DELIVERY_LENGTH_MAX: Final = 8 * 1024
-"""Characters of a delivery in a header: many programs take no more than twice as much in all headers together."""
+"""Characters of a delivery in a header. Many programs accept no more than twice as much in all headers together."""
 
 
 async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Enqueue one message, whose payload is the body. If it is refused, so is the request.
+    """Enqueue one message whose payload is the body.
 
     Raises:
-        FairlaneError: it is refused.
+        FairlaneError: the message, and so the request, is refused.
     """
     fields = _fields(exchange.query_string)
     if "queue" not in fields:
-        raise InvalidArgument("A parameter says which queue: /v1/queue/enqueue?queue=orders.")
+        raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)
@@ -61,7 +61,7 @@ def _fields(query: str) -> dict[str, Any]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_PARAMETERS_MAX)
     except ValueError as error:
-        raise InvalidArgument(f"The query can't be read: {error}.") from error
+        raise InvalidArgument(f"Malformed query string: {error}.") from error
     fields: dict[str, Any] = {}
     headers: dict[str, str] = {}
     for name, value in pairs:
@@ -71,9 +71,9 @@ def _fields(query: str) -> dict[str, Any]:
             fields[name] = (*fields.get(name, ()), value)
         elif name not in PARAMETERS:
             question = did_you_mean(name, PARAMETERS)
-            raise InvalidArgument(f"There is no parameter {name!r:.100}.{question}")
+            raise InvalidArgument(f"Unknown parameter {name!r:.100}.{question}")
         elif name in fields:
-            raise InvalidArgument(f"The parameter {name} is there twice.")
+            raise InvalidArgument(f"Parameter {name} is given twice.")
         else:
             fields[name] = value
     return fields | ({"headers": headers} if headers else {})
@@ -83,17 +83,19 @@ def _fields(query: str) -> dict[str, Any]:
 
 
 def wants_raw(exchange: Exchange, request: Lease) -> bool:
-    """Tell whether the answer is to be a payload.
+    """Return whether the caller wants the payload as the body.
 
     Raises:
-        InvalidArgument: it is, but more is asked for than fits in one body.
+        InvalidArgument: it does, but asks for more than one body can hold.
     """
     if not exchange.accepts(RAW) or exchange.accepts(JSON) or exchange.accepts(MSGPACK):
         return False
     if request.count != 1:
-        raise InvalidArgument(f"As {RAW} one message is to be had at a time, not {request.count}.")
+        raise InvalidArgument(f"{RAW} holds one message; count must be 1, not {request.count}.")
     if request.with_state:
-        raise InvalidArgument(f"State is not to be had as {RAW}: ask for {JSON} or {MSGPACK}, or for the state alone.")
+        raise InvalidArgument(
+            f"{RAW} can't hold workflow state; accept {JSON} or {MSGPACK}, or read the state separately."
+        )
     return True
 
 
@@ -115,7 +117,7 @@ async def answer(exchange: Exchange, leased: LeasedMessages) -> None:
 
 
 def described(delivery: Delivery) -> str:
-    """Return a delivery without payload and state as JSON in ASCII, cut if it is too long for a header."""
+    """Return a delivery without payload and state as ASCII JSON, cut if it is too long for a header."""
     fields = msgspec.to_builtins(delivery)
     for name in ("payload", "state"):
         fields.pop(name, None)

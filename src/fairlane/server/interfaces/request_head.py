@@ -1,4 +1,4 @@
-"""HTTP connections that bound the head of a request: its line and headers, which arrive before anybody is asked."""
+"""HTTP connections with a bounded request head, which arrives before the application is called."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _TOO_LARGE: Final = (
 
 
 class BoundedHeadProtocol(HttpToolsProtocol):
-    """A connection that is closed when the head of a request does not come to an end."""
+    """A connection that is closed when the request line and headers are too large."""
 
     _head_bytes = 0
     _is_in_head = True
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Start to count."""
         self._head_bytes, self._is_in_head = 0, True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Count no more; what comes now is the body, which the application bounds."""
+        """Stop counting: the body follows, which the application bounds."""
         self._is_in_head = False
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came, unless it is too much."""
+        """Take data, unless the head is too large."""
         if self.transport.is_closing():
             return
         super().data_received(data)

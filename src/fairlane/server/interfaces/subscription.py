@@ -1,4 +1,4 @@
-"""Streams over HTTP: deliveries as they come, and word that something has come."""
+"""Streams over HTTP: deliveries as they come, and events that messages are available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINES, _PIECES = "application/jsonl", "application/vnd.fairlane.stream"
 
 
 async def subscribe(server: ServerContext, exchange: Exchange, caller: Caller, *, with_state: bool = False) -> None:
-    """Send deliveries as they come, until the caller disconnects."""
+    """Send deliveries as they come, until the caller disconnects; then what it has not acknowledged goes back."""
     request = await exchange.request(Consume, "subscribe")
     if with_state:
         request = msgspec.structs.replace(request, with_state=True)
@@ -50,7 +50,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
 
     async def drain() -> None:
         await server.draining.wait()
-        deliveries._consumer.credit = 0  # what is in flight may still be acked
+        deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
         await server.closing.wait()
 
     with server.subscription():
@@ -61,7 +61,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
 
 
 async def first_of(*coroutines: object) -> None:
-    """Run all until one of them ends, and raise what it raised."""
+    """Run all until the first one ends, and raise what it raised."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload] # they are
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +74,7 @@ async def first_of(*coroutines: object) -> None:
 
 
 async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    """Send an event whenever messages have come to a queue, by enqueue, return or redrive. Nothing is leased."""
+    """Send an event whenever messages become available, by enqueue, return or redrive. This leases nothing."""
     queue = await _watched(exchange)
     server.tally.calls["watch"] += 1
     server.check_open()
@@ -101,14 +101,14 @@ async def _watched(exchange: Exchange) -> str:
         return (await exchange.request(WatchQueue, "watch")).queue
     queue = exchange.query("queue").get("queue")
     if queue is None:
-        raise InvalidArgument("A parameter says which queue: /v1/queue/watch?queue=orders.")
+        raise InvalidArgument("Missing parameter queue, as in /v1/queue/watch?queue=orders.")
     return queue
 
 
 @asynccontextmanager
 async def _arrivals(server: ServerContext, queue: str) -> AsyncIterator[asyncio.Event]:
     arrived = asyncio.Event()
-    arrived.set()  # what is there already is word too
+    arrived.set()  # messages that are there already count, too
 
     def listener(records: Sequence[AnyRecord]) -> None:
         if any(_is_arrival(record, queue) for record in records):

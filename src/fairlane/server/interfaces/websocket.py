@@ -1,11 +1,10 @@
-"""The WebSocket of uvicorn, with a short socket: messages in and out by plain calls, without a task or a queue between.
+"""uvicorn's WebSocket with a direct way in and out: plain calls, without a task or a queue in between.
 
-An application that knows of it finds it among the extensions of its scope. From then on it is handed each binary
-message in the call that read it, and what it sends is written at once. Handshake, pings, closing and everything unusual
-go the socket they always went.
+The application finds it among the extensions of its scope. From then on it gets each binary message in the call that
+read it, and what it sends is written at once. Handshake, pings, closing and everything unusual go through uvicorn.
 
-Who breaks the rules is told so before the connection ends. A connection that is closed while its client still sends is
-reset, and then the client never reads why; so what comes after the last word is read and thrown away for a while.
+A client that breaks the protocol is told why before the connection ends. A connection that is closed while its client
+still sends is reset, and then the client never reads the reason. So data that follows is read and dropped for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _LAST_WORD_S: Final = 2.0
-"""For how long a client that broke the rules may take to read what it is told."""
+"""How long a client that broke the protocol may take to read the reason."""
 
 
 class QuickSocket(WebSocketsSansIOProtocol):
@@ -39,7 +38,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
     # ------------------------------------------------------------------------------------------- for the application
 
     def take(self, on_message: Callable[[bytes], None], on_capacity: Callable[[], None]) -> None:
-        """From now on hand each binary message to the one, and tell the other when there is room to write again."""
+        """Hand binary messages over from now on; see ``DirectSocket``."""
         self._on_message, self._on_room = on_message, on_capacity
         self._cutter = FrameCutter(
             is_masked=True, size_max=self.config.ws_max_size, on_message=self._hand_on, on_other=self._receive_other
@@ -65,7 +64,7 @@ class QuickSocket(WebSocketsSansIOProtocol):
         self.transport.writelines((head_of(len(message)), message))
 
     def hold(self) -> None:
-        """Hand on and read nothing until ``resume``."""
+        """Read nothing and hand nothing over until ``resume``."""
         if self._cutter is not None and not self._cutter.is_held:
             self._cutter.is_held = True
             if not self.transport.is_closing():
@@ -81,13 +80,13 @@ class QuickSocket(WebSocketsSansIOProtocol):
     # ---------------------------------------------------------------------------------------------- for uvicorn
 
     def handle_connect(self, event: Request) -> None:
-        """Begin, and tell the application of the short socket."""
+        """Begin, and offer the direct socket to the application."""
         super().handle_connect(event)
         if not self.close_sent:
-            self.scope["extensions"][DIRECT_SOCKET] = self  # type: ignore[assignment] # uvicorn says that they are dicts
+            self.scope["extensions"][DIRECT_SOCKET] = self  # type: ignore[assignment] # uvicorn declares them as dicts
 
     def data_received(self, data: bytes) -> None:
-        """Take what came the short socket, or else as always."""
+        """Take data the direct way once the application has asked for it."""
         if self._cutter is None or self._is_dismissed:
             self._receive_other(data)
         else:
@@ -98,20 +97,20 @@ class QuickSocket(WebSocketsSansIOProtocol):
             super().data_received(data)
 
     def handle_parser_exception(self) -> None:
-        """Tell a client that it broke the rules, and leave it the time to read that."""
+        """Close the connection of a client that broke the protocol, and leave it time to read the reason."""
         close = self.conn.close_sent
         if close is None:
-            raise AssertionError("what breaks the rules is answered with a close")
+            raise AssertionError("websockets answers a protocol error with a close frame")
         self._is_dismissed = self.close_sent = True
         self.frames = []
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # and not when the application ends
+        self.close_timer = self.loop.call_later(_LAST_WORD_S, self.transport.close)  # not when the application ends
 
     def send_receive_event_to_app(self) -> None:
-        """Hand on a message that came in parts, in its turn."""
+        """Hand over a message that came in parts."""
         if self._cutter is None or self.curr_msg_data_type == "text":
             super().send_receive_event_to_app()
             return
@@ -124,10 +123,10 @@ class QuickSocket(WebSocketsSansIOProtocol):
             self._on_message(data)
 
     def resume_writing(self) -> None:
-        """Tell that there is room."""
+        """Report that more can be written."""
         super().resume_writing()
         self._on_room()
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing, for nobody has taken the short socket yet."""
+    """Do nothing: the application has not taken the direct socket yet."""
