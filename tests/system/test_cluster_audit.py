@@ -1,4 +1,4 @@
-"""The auditor of clusters finds what it is there to find, and takes no late line for a fault."""
+"""The cluster auditor finds every violation, and does not report late log lines as faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE = replace(DONE, token=5, outcome="refused", asked=10.0, answered=11.0)
 
 
 def test_a_clean_log_has_no_faults() -> None:
-    """A message that is delivered twice, acked once and refused once is as it should be."""
+    """A message that is delivered twice, acked once and refused once is correct."""
     found = audit(Log([SENT], [FIRST, AGAIN], [DONE, STALE]))
     assert found.faults == []
     assert found.counts["delivered again"] == 1

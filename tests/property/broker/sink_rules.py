@@ -23,7 +23,7 @@ offs = st.sampled_from((0, 0, 0, -1, 1))
 
 
 class SinkRules(ClaimRules):
-    """Stages, publishes and drops, and knows what should come of it."""
+    """Stages, publishes and drops, and knows the expected result."""
 
     @rule(
         queue=own_queues, name=sinks, batch=numbers, part=parts, batch_of=batches, off=st.sampled_from((0, 0, 0, -1, 1))
