@@ -2,11 +2,11 @@
 
 A client sends ``Call`` frames, each with a number of its own choosing that is not in use, and gets an ``Answer`` or a
 ``Refused`` with that number, in any order. ``consume`` opens a channel: the number of the call then names the channel,
-and ``Deliver`` frames come on it while fewer messages than its credit are in flight. ``stop`` closes a channel. When the
-connection is lost, its channels are closed and their messages in flight go back to the queue.
+and ``Deliver`` frames come on it while fewer messages than its credit are in flight. ``stop`` closes a channel. When
+the connection is lost, its channels are closed and their messages in flight go back to the queue.
 
 Frames are arrays with an integer as the first element. A WebSocket message holds one frame, or an array of frames,
-which costs less if many are small. A server sends arrays of frames only on a connection on which the client has sent one.
+which costs less if many are small. A server sends arrays of frames only after the client has sent one.
 """
 
 from __future__ import annotations
