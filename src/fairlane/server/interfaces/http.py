@@ -38,7 +38,8 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Answer a verb."""
     request = await exchange.request(verb.request, verb.name)
-    server.limits.check_wait(request)
+    if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
+        server.limits.check_wait(request)
     answer = await server.call(request, caller, exchange.context())
     await exchange.answer(answer, headers=_NO_STORE if verb.is_secret else None)
 
@@ -55,7 +56,8 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     request = await exchange.request(Lease, LEASE.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
-    server.limits.check_wait(request)
+    if request.wait_ms:
+        server.limits.check_wait(request)
     is_raw = raw_payload.wants_raw(exchange, request)
     leasing = server.call(request, caller, exchange.context())
     if request.wait_ms:

@@ -27,7 +27,7 @@ from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.layout import laid_out
 from fairlane.spark.source.options import BEGINNING, END, JournalOptions
-from fairlane.spark.source.pushing import Wanted, pushed
+from fairlane.spark.source.pushdown import Wanted, pushed
 from fairlane.spark.source.ranges import JournalBounds, ReadRange
 
 SEQUENCE: Final = "sequence"

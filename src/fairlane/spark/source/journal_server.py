@@ -16,8 +16,8 @@ import pyarrow as pa
 from fairlane.client import Retries
 from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
 from fairlane.journal.selection import Selection
-from fairlane.spark.source.patience import Patience, is_of_the_moment
 from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
+from fairlane.spark.source.retries import Patience, is_of_the_moment
 from fairlane.spark.source.server_address import ServerAddress
 
 _PATH: Final = "/v1/journal"

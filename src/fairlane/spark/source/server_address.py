@@ -16,7 +16,7 @@ from fairlane.client import Client, Retries
 from fairlane.client.cluster_transport import addresses_of
 from fairlane.client.transport.websocket import FOLLOWS
 from fairlane.errors import Disconnected, InvalidArgument
-from fairlane.spark.source.patience import Patience
+from fairlane.spark.source.retries import Patience
 from fairlane.verbs.errors import error_of
 from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.tls import client_context
