@@ -1,4 +1,4 @@
-"""Several nodes in the simulation: real engines, fenced stores, and nodes that stop, die and lose their links."""
+"""Several nodes in the simulation: real engines, fenced stores, and nodes that stop, die and lose connections."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SEEDS = range(60)
 
 @pytest.mark.parametrize("seed", [5, 10, 24, 33, 35, 48])
 def test_nodes_keep_what_a_single_one_promises(seed: int) -> None:
-    """Through pauses, deaths and lost links nothing acked is lost, and all is drained when all is well again."""
+    """Through pauses, deaths and lost connections nothing acked is lost, and everything is drained after healing."""
     summary = ClusterSimulation(seed).run()
     assert min(summary.enqueued, summary.deliveries, summary.acked, summary.refused, summary.openings) > 10
     assert sum(summary.troubles.values()) > 10
 
 
 def test_a_seed_repeats_itself() -> None:
-    """The same seed gives the same run to the last count."""
+    """The same seed gives exactly the same run."""
     assert ClusterSimulation(33, steps=1_000).run() == ClusterSimulation(33, steps=1_000).run()
 
 
 def test_the_command_tells_of_each_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each seed, a sum, and an exit code of 0 where nothing was broken."""
+    """It prints a line per seed and a sum, and exits with 0 if no promise was broken."""
     assert simulate_cluster.main(["--seeds", "1-2", "--steps", "300"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["seed=1", "seed=2", "2"]
 
 
 class UnfencedStore(SharedStore):
-    """A store that commits whoever owns it."""
+    """A store that commits under any owner."""
 
     def sync(self) -> None:
         if self._is_open:
@@ -49,7 +49,7 @@ class UnfencedStore(SharedStore):
 
 
 class HastyNode(SimulatedNode):
-    """A node that answers first and commits then."""
+    """A node that answers before it commits."""
 
     def _serve(self, group: OpenGroup) -> Steps:
         while not group.is_closing and not group.engine.is_fenced:
@@ -63,7 +63,7 @@ class HastyNode(SimulatedNode):
 
 
 def found(simulate: Callable[[int], ClusterSimulation]) -> str:
-    """Return what the first seed says that finds something."""
+    """Return the report of the first seed that finds a violation."""
     for seed in SEEDS:
         try:
             simulate(seed).run()
@@ -77,18 +77,18 @@ class UnfencedSimulation(ClusterSimulation):
 
 
 def test_a_store_without_fences_is_found_out() -> None:
-    """Where an owner that was taken over from can still commit, some seed shows it."""
+    """If a former owner can still commit, some seed finds it."""
     assert "have both committed under epoch" in found(UnfencedSimulation)
 
 
 def test_an_answer_before_its_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a node answers before what it answers is durable, the first message shows it."""
+    """If a node answers before its commit is durable, the first message shows it."""
     monkeypatch.setattr("tests.kit.cluster.simulation.SimulatedNode", HastyNode)
     assert "not durable" in found(ClusterSimulation)
 
 
 def test_a_share_that_is_given_back_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an owner gives a share back before its engine has done without it, groups may use more than there is."""
+    """If an owner returns a share before its engine stops using it, groups may exceed the total."""
 
     def hasty(budget: Budget | None, group: str, *, opening: int, applied: Share | None) -> Step:
         step = owner_step(budget, group, opening=opening, applied=applied)

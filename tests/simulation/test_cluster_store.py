@@ -1,4 +1,4 @@
-"""The stores of the simulated cluster are stores like all others."""
+"""The stores of the simulated cluster keep the contract."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 class TestSharedStore(StoreContract):
-    """The contract, over a link that is well."""
+    """The contract, over a healthy connection."""
 
     def make_store(self) -> Store:
         return self._store_on(SharedLog(lambda: 0))

@@ -1,4 +1,4 @@
-"""Seeds that once failed, each with what it found. The workload has grown since, so they guard more than they did."""
+"""Seeds that once failed, each with the bug it found. The workload has grown since, so they cover more than before."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ def holds(seed: int) -> bool:
 
 
 def test_seed_7_limits_per_key() -> None:
-    """A queue made with limits per key did not count its keys, so the limits did not hold until its first update."""
+    """A queue created with limits per key did not count its keys, so the limits had no effect until its first
+    update."""
     assert holds(7)
 
 
 def test_seed_18_deadlines_that_pass_while_the_broker_is_away() -> None:
-    """Messages whose deadline had passed before recovery stayed until somebody touched their queue."""
+    """Messages whose deadline had passed before recovery stayed until the next request about their queue."""
     assert holds(18)
 
 
 def test_seed_2_credit_after_a_failed_commit() -> None:
-    """Credit was given back when an ack was applied, though its commit failed: a consumer got more than it may."""
+    """Credit was returned when an ack was applied although its commit failed: a consumer got more than its credit."""
     assert holds(2)
 
 
 def test_seeds_9_and_12_peace_for_a_full_disk() -> None:
-    """With a full disk and somebody waiting the broker ran turns without end, at one instant."""
+    """With a full disk and a waiting consumer the broker ran cycles without end, at one instant."""
     assert holds(9)
     assert holds(12)
 
 
 def test_seeds_23_and_189_the_line_of_an_old_policy() -> None:
-    """The line that an update replaced lived on: messages were removed twice, and taken out of the new line's lanes."""
+    """A line that an update had replaced stayed active: messages were removed twice, from the new line's lanes too."""
     assert holds(23)
     assert holds(189)
 
@@ -43,51 +44,51 @@ def test_seed_70_time_within_a_process() -> None:
 
 
 def test_seed_87_the_holder_of_a_message_after_a_failed_turn() -> None:
-    """A turn that took a message from one consumer and leased it to another failed: the credit was lost for good."""
+    """A cycle that took a message from one consumer and leased it to another failed: the credit was lost forever."""
     assert holds(87)
 
 
 def test_seed_226_a_message_cancelled_and_late_in_one_turn() -> None:
-    """A message was removed a second time, by its deadline, after a cancel in the same turn."""
+    """A message was removed a second time, by its deadline, after a cancel in the same cycle."""
     assert holds(226)
 
 
 def test_seed_247_forwarding_to_several_queues() -> None:
-    """Each part of a forward was given the same room, so that together they passed the limit on all queues."""
+    """Each part of a forward was granted the same capacity, so together they exceeded the global limit."""
     assert holds(247)
 
 
 def test_seeds_17_and_207_requests_in_a_turn_full_of_expiries() -> None:
-    """Leases that ended filled every turn, the disk was full, and requests were neither taken nor answered."""
+    """Expired leases filled every cycle while the disk was full, and requests were neither taken nor answered."""
     assert holds(17)
     assert holds(207)
 
 
 def test_seeds_303_and_320_consumers_after_a_recovery() -> None:
-    """Consumers whose credit came back with a recovery were not served, though messages waited."""
+    """Consumers whose credit was restored by a recovery were not served although messages waited."""
     assert holds(303)
     assert holds(320)
 
 
 def test_seed_459_a_delete_that_fails() -> None:
-    """A delete whose commit failed ended the consumers of the queue without a word, and the queue was still there."""
+    """A delete whose commit failed ended the consumers of the queue silently, although the queue still existed."""
     assert holds(459)
 
 
 def test_seeds_8_and_33_bodies_that_can_not_be_read() -> None:
-    """Where no body of a hand-out could be read, waiters were told that nothing came, and streams that all is over."""
+    """When no body of a hand-out could be read, waiting consumers got an empty answer, and streams were ended."""
     assert holds(8)
     assert holds(33)
 
 
 def test_seeds_119_and_142_leases_that_nobody_has() -> None:
-    """Leases that were durable but never delivered were not given back if the turn that did so failed as well."""
+    """Leases that were durable but never delivered were not returned if the cycle that returned them failed as well."""
     assert holds(119)
     assert holds(142)
 
 
 def test_seeds_370_and_438_giving_back_on_a_full_disk() -> None:
-    """What the broker asked of itself after a failure it asked again at once, without end, while the disk was full."""
+    """The broker repeated its own requests after a failure at once, without end, while the disk was full."""
     assert holds(370)
     assert holds(438)
 

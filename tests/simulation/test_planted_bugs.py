@@ -1,4 +1,4 @@
-"""Bugs planted one by one, each a line that could be forgotten: the simulation must notice within thirty seeds."""
+"""Bugs planted one by one, each a line that could be forgotten: the simulation must find each within thirty seeds."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Forget what should be done."""
+    """Do nothing, as if the call had been forgotten."""
 
 
 def forget_to_release_a_cap(patch: pytest.MonkeyPatch) -> None:
-    """Keys at their caps stay there: waiters are left while messages wait, and nothing drains."""
+    """Keys at their caps stay there: consumers wait while messages wait, and nothing drains."""
     patch.setattr(Kernel, "release_many", do_nothing)
 
 
 def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
-    """Whoever knows a message's id may ack it, under whatever lease."""
+    """A client that knows the id of a message may ack it under any lease."""
     held = leases._held
 
     def unfenced(queue: Any, receipts: Any, now_ms: int) -> Any:
@@ -53,19 +53,19 @@ def forget_to_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 class ForgetfulDisk(SimulatedDisk):
-    """Says that it has synced."""
+    """A store that claims to have synced."""
 
     def sync(self) -> None:
         """Do nothing."""
 
 
 def forget_to_sync(patch: pytest.MonkeyPatch) -> None:
-    """What was acknowledged is lost with the next crash."""
+    """Answered commits are lost in the next crash."""
     patch.setattr(Simulation, "disk_type", ForgetfulDisk)
 
 
 def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
-    """Bodies of messages that are done stay in the store for good."""
+    """Bodies of acknowledged messages stay in the store forever."""
 
     def drop(ledger: Any, chunk: Any) -> None:
         ledger.chunks.pop(chunk.number, None)
@@ -74,7 +74,7 @@ def forget_to_drop_a_body(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_to_note_a_failure(patch: pytest.MonkeyPatch) -> None:
-    """Messages go round for ever."""
+    """Messages are retried forever."""
     patch.setattr(messages, "_note_failure", do_nothing)
 
 
@@ -84,7 +84,7 @@ def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a throttle gives a whole burst again."""
+    """After a crash a throttle has a full burst again."""
     set_throttle: Any = vars(schedule_module)["set_throttle"]
 
     def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
@@ -95,7 +95,7 @@ def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:
-    """A repeated enqueue makes a second message."""
+    """A repeated enqueue creates a second message."""
     patch.setattr(messages, "_remember", do_nothing)
 
 
@@ -105,7 +105,7 @@ def forget_deadlines(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
-    """Recovery puts a returned message where it was before: the journal and the memory disagree."""
+    """Recovery puts a returned message at its earlier position: the journal and the memory disagree."""
     returned = Message.set_times
 
     def set_times(self: Message, **times: Any) -> None:
@@ -116,28 +116,28 @@ def let_a_return_keep_its_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_to_give_credit_back(patch: pytest.MonkeyPatch) -> None:
-    """A consumer that acks gets nothing more."""
+    """A consumer that acks gets no more messages."""
     patch.setattr(WaitingConsumers, "free", do_nothing)
 
 
 def forget_consumers_at_the_base(patch: pytest.MonkeyPatch) -> None:
-    """Recovery that begins after a registration does not know it."""
+    """Recovery from a base after a registration does not know the consumer."""
     patch.setattr(apply_journal, "revive_consumer", do_nothing)
 
 
 def forget_sinks_at_the_base(patch: pytest.MonkeyPatch) -> None:
-    """Recovery that begins after a staging does not know whose it is."""
+    """Recovery from a base after a staging does not know its sink."""
     patch.setattr(apply_journal, "revive_sink", do_nothing)
 
 
 def forget_to_ack_what_is_done(patch: pytest.MonkeyPatch) -> None:
-    """A claim ends, and its messages stay leased for good."""
+    """A claim ends, and its messages stay leased forever."""
     ended = claims._ended
     patch.setattr(claims, "_ended", lambda *known: ended(*known)[-1:])
 
 
 def let_claims_expire(patch: pytest.MonkeyPatch) -> None:
-    """What is claimed is handed to others after a while."""
+    """Claimed messages are handed to other consumers after a while."""
     patch.setattr(claims, "NEVER_MS", 1_700_100_000_000)
 
 
@@ -147,12 +147,12 @@ def publish_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_parts_behind(patch: pytest.MonkeyPatch) -> None:
-    """What was staged and not published stays for good."""
+    """Staged messages that are never published stay forever."""
     patch.setattr(staging, "_unstaged", lambda *_known, **_how: [])
 
 
 def stage_into_the_queue(patch: pytest.MonkeyPatch) -> None:
-    """What is staged is handed out before it is published."""
+    """Staged messages are handed out before they are published."""
     staged = apply_module._APPLIERS[Staged]
 
     def seen(ledger: Any, record: Staged, at_ms: int) -> list[Message]:
@@ -192,7 +192,7 @@ PLANTS: list[Plant] = [
 
 
 def caught_by() -> tuple[int, str] | None:
-    """Return the first seed that notices, and what it says."""
+    """Return the first seed that finds the bug, and its report."""
     for seed in SEEDS:
         try:
             Simulation(seed).run()
@@ -203,7 +203,7 @@ def caught_by() -> tuple[int, str] | None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation notices, and says under which seed and at which step, and what led to it."""
+    """The simulation finds the bug and reports the seed, the step and the trace."""
     plant(monkeypatch)
     caught = caught_by()
     assert caught is not None
@@ -215,7 +215,7 @@ def test_a_planted_bug_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) 
 def test_the_command_fails_where_a_promise_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The code is 1, and the trace is shown."""
+    """The exit code is 1, and the trace is printed."""
     forget_to_sync(monkeypatch)
     assert main(["--seed", "1"]) == 1
     assert "What led to it:" in capsys.readouterr().out

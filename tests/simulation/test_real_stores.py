@@ -1,4 +1,4 @@
-"""The simulation with a real store under the simulated disk: brokers recover from what PostgreSQL and S3 have."""
+"""The simulation with a real store below the simulated disk: brokers recover from PostgreSQL and S3."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def simulation_on(make: MakeStore) -> type[Simulation]:
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) -> None:
-    """Under this seed the auditor finds nothing to object to, with all that is durable in PostgreSQL."""
+    """With this seed and durable data in PostgreSQL the auditor finds no violation."""
     namespace = f"simulated-{next(_numbers)}"
     stores: list[PostgresStore] = []
 
@@ -90,7 +90,7 @@ def test_every_promise_holds_on_postgresql(postgres: PostgresServer, seed: int) 
 
 @pytest.mark.parametrize("seed", range(6, 9))
 def test_every_promise_holds_in_s3(s3: S3Server, seed: int) -> None:
-    """Under this seed the auditor finds nothing to object to, with all that is durable in S3, merged now and then."""
+    """With this seed and durable data in S3, merged from time to time, the auditor finds no violation."""
     prefix = f"{BUCKET}/simulated-{next(_numbers)}"
     merges = random.Random(seed)
 

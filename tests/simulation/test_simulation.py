@@ -1,4 +1,4 @@
-"""The whole broker under drawn workloads, faults, crashes and jumping clocks, with an auditor beside it."""
+"""The whole broker under random workloads, faults, crashes and jumping clocks, checked by an independent auditor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ SEEDS = range(1, 51)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds_and_everything_drains(seed: int) -> None:
-    """Under this seed the auditor finds nothing to object to, and after healing nothing is left."""
+    """With this seed the auditor finds no violation, and after healing no message is left."""
     summary = Simulation(seed).run()
     assert summary.deliveries > 0
 
 
 def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
-    """Over a few seeds every fault strikes, every death is died, the journal is cut, and batches go both ways."""
+    """Over a few seeds every kind of fault and crash happens, the journal is trimmed, and batches are staged and
+    claimed."""
     summaries = [Simulation(seed).run() for seed in range(101, 116)]
     struck = {fault for summary in summaries for fault in summary.faults}
     died = {point for summary in summaries for point in summary.crashes}
@@ -37,12 +38,12 @@ def test_the_seeds_reach_what_they_are_meant_to_reach() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_shares_stay_within_their_bound(seed: int) -> None:
-    """Keys that always have work are never further apart than the bound of deficit round robin, at every level."""
+    """Keys that always have work stay within the bound of deficit round robin, at every level."""
     assert FairnessSimulation(seed).run() > 0
 
 
 def test_a_seed_replays_exactly_in_another_process() -> None:
-    """What becomes durable is the same, byte by byte, whatever the process hashes by."""
+    """The durable data is the same, byte by byte, under any hash seed of the process."""
     digests = []
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-m", "tests.kit.simulate", "--seeds", "7-12"]
@@ -54,7 +55,7 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
 
 
 def test_the_command_tells_a_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each seed gives a line with what happened, and the code is 0."""
+    """It prints a line of counts per seed, and exits with 0."""
     assert main(["--seeds", "1-2", "--steps", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["seed=1", "seed=2", "2"]
@@ -62,6 +63,6 @@ def test_the_command_tells_a_line_a_seed(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_command_shows_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --verbose the trace follows."""
+    """With --verbose it also prints the trace."""
     assert main(["--seed", "3", "--steps", "5", "--verbose"]) == 0
     assert "lease 100 of" in capsys.readouterr().out

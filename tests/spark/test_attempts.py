@@ -14,7 +14,7 @@ from fairlane.spark.tables.events import JOURNAL_SCHEMA, events
 from fairlane.spark.whatif.attempts import ACKED, DEAD, EXPIRED, EXPIRED_DEAD, RETURNED, Leases
 from fairlane.spark.whatif.files import journal_files, read_events, survey
 from fairlane.spark.whatif.recording import is_of_message
-from fairlane.spark.whatif.rows import Parts, Rows
+from fairlane.spark.whatif.rows import MessageRows, Parts
 from tests.kit.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("small_data")
@@ -48,7 +48,7 @@ def in_numpy(files: list[Path]) -> set[Attempt]:
     """Return the attempts that what-if replays."""
     queues = tuple(survey(files))
     table = read_events(files, queues=queues)
-    rows = Rows(table.filter(is_of_message(table)), queues, 0)
+    rows = MessageRows(table.filter(is_of_message(table)), queues, 0)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     return {

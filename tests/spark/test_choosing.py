@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from fairlane.cli.main import cli
 from fairlane.client import Client
 from fairlane.errors import InvalidArgument
-from fairlane.spark.bulk.choosing import choose
+from fairlane.spark.bulk.dead_letters import choose
 from fairlane.spark.source.server_address import ServerAddress
 from tests.spark.queues import address
 from tests.system.server_process import ServerProcess

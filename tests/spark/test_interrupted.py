@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fairlane.spark.interrupting import interruptible
+from fairlane.spark.interrupts import interruptible
 from tests.spark.journals import make_journal
 from tests.spark.queues import until
 from tests.system.server_process import ROOT

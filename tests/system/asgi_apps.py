@@ -1,4 +1,4 @@
-"""The same small application in each framework, behind a fair queue, with a way to watch and steer it."""
+"""The same small application in each framework, behind a fair queue, which tests can observe and control."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IN_FLIGHT = 4
 
 
 class Stage:
-    """Records who starts, and lets a request finish for each permit that the test gives."""
+    """Records the requests that start, and finishes one request per permit of the test."""
 
     def __init__(self) -> None:
         self.gate = FairGate(

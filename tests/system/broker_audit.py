@@ -31,7 +31,7 @@ _ALLOWED = {
 
 @dataclass(eq=False)
 class Held:
-    """A lease somebody was told of."""
+    """A lease that a client has received."""
 
     message: Tracked
     queue: str
@@ -46,7 +46,7 @@ class Held:
 
 @dataclass(eq=False)
 class Write:
-    """A write of workflow state; without an etag while nobody knows whether it happened."""
+    """A write of workflow state; without an etag while its outcome is unknown."""
 
     value: str
     etag: str | None = None
@@ -63,7 +63,7 @@ class Tracked:
     writes: list[Write] = field(default_factory=list)
     acked_token: int | None = None
     gone_at: int = _NEVER
-    """Where in the log it was said to be gone."""
+    """The line of the log at which it was reported gone."""
     may_be_gone: bool = False
 
     def last_token(self) -> int:
@@ -73,7 +73,7 @@ class Tracked:
 
 @dataclass(eq=False)
 class Call:
-    """What was asked, until it is answered."""
+    """A request that has no answer yet."""
 
     asked: Fields
     at: int
@@ -81,7 +81,7 @@ class Call:
 
 
 class Auditor:
-    """Reads the logs of one life after the other, and notes every broken promise.
+    """Reads the logs of one process after the other, and records every broken promise.
 
     Where the store may fail, a call that was refused with ``store_failed`` is one without an answer.
     """
@@ -106,7 +106,7 @@ class Auditor:
     # ---------------------------------------------------------------------------------------------------------- reading
 
     def read_life(self, lines: list[bytes]) -> None:
-        """Read the log of one life. Only the very last line may be torn."""
+        """Read the log of one process. Only the last line may be incomplete."""
         for at, line in enumerate(lines):
             try:
                 fields = json.loads(line)
@@ -206,7 +206,7 @@ class Auditor:
             self._meet(name, message_id)
 
     def _meet(self, name: str, message_id: str) -> Tracked:
-        """Note that a message exists, and return what is known of it."""
+        """Record that a message exists, and return what is known about it."""
         if name not in self._asked_names:
             self._fault(f"message {message_id} is {name}, which nobody has enqueued")
         known = self.names.setdefault(name, message_id)
@@ -245,7 +245,7 @@ class Auditor:
         self._token_floor = max(self._token_floor, token)
 
     def _check_over(self, call: Call, held: Held, now_ms: int) -> None:
-        """Check that nobody has a message any more when another gets it."""
+        """Check that no client holds a message when another one gets it."""
         is_live = held.ended_at == _NEVER and not held.is_in_doubt and not held.open_calls
         if is_live and held.answered_at < call.at and now_ms < held.expires_ms:
             left_ms = held.expires_ms - now_ms
@@ -326,7 +326,7 @@ class Auditor:
                 write.etag, write.answered_at = etag, self._at
 
     def _check_state(self, message: Tracked, state: str | None, etag: str | None, *, before: int) -> None:
-        """Check that a state is the last that was answered, or a later one."""
+        """Check that a state is the last one that was answered, or a later one."""
         floor = max((write.etag or "" for write in message.writes if write.answered_at < before), default="")
         if etag is None or state is None:
             if floor or etag is not None or state is not None:
@@ -342,7 +342,7 @@ class Auditor:
     # --------------------------------------------------------------------------------------------------- looking around
 
     def _surveyed(self, call: Call, answered: Fields) -> None:
-        """Compare all there is with all there should be. Nothing else happens meanwhile, but time goes on."""
+        """Compare the content of the broker with the expected one, while nothing else happens."""
         self._survey_at = self._at
         self.counts["surveys"] += 1
         found: dict[str, tuple[str, int]] = {}
@@ -371,7 +371,7 @@ class Auditor:
             self._fault(f"message {message.id} is in {place} though lease {held.token} is live")
 
     def _check_forwards(self, found: dict[str, tuple[str, int]]) -> None:
-        """Check that what was acked and forwarded without an answer was either both or neither."""
+        """Check that a forward without an answer was carried out completely or not at all."""
         for message_id, names in self._forwards:
             is_acked = message_id not in found
             for name in names:
@@ -393,6 +393,6 @@ class Auditor:
     # ----------------------------------------------------------------------------------------------------- what is left
 
     def receipts(self) -> Iterator[tuple[str, str, int]]:
-        """Yield all receipts that were ever given out, the latest last: queue, id and token."""
+        """Yield all receipts ever given out, latest last: queue, id and token."""
         for (message_id, token), held in self._leases.items():
             yield held.queue, message_id, token

@@ -1,4 +1,4 @@
-"""One store, the processes that open it one after the other, and what becomes of it."""
+"""One store, and the processes that open it one after the other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lives:
-    """One store, the processes that open it one after the other, and what they leave in their logs."""
+    """One store, the processes that open it one after the other, and their logs."""
 
     def __init__(self, folder: Path, *, seed: int, store: str | None = None, may_fail: bool = False) -> None:
         self.store = store if store is not None else str(folder / "store")
@@ -39,7 +39,7 @@ class Lives:
         self.auditor = Auditor(may_fail=may_fail)
 
     def live(self, *, is_cut_short: bool = False, meanwhile: Callable[[IO[bytes]], None] | None = None) -> None:
-        """Let a process live, kill it, and audit its log.
+        """Run a process, kill it, and audit its log.
 
         Cut short it is killed while it opens the store. What is to happen meanwhile is handed its progress.
         """
@@ -63,7 +63,7 @@ class Lives:
         is_cut_short: bool,
         meanwhile: Callable[[IO[bytes]], None] | None,
     ) -> None:
-        """Wait until a process is so far that it may be killed, and then a little longer; or until it ends."""
+        """Wait until a process has reached the point where it may be killed, and a little longer, or until it ends."""
         assert process.stdout is not None
         if is_cut_short:
             read_past(process.stdout, b"o", 0)
@@ -87,7 +87,7 @@ class Lives:
 
 
 def read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:
-    """Read until a process says that it is so far, and then so many answers; or to the end."""
+    """Read until a process reports that point and then a number of answers, or to the end."""
     while progress.read(1) not in (mark, b""):
         pass
     while answers > 0 and (signs := progress.read(answers)):
@@ -95,7 +95,7 @@ def read_past(progress: IO[bytes], mark: bytes, answers: int) -> None:
 
 
 def drained(store: str) -> tuple[list[list[Any]], dict[str, str]]:
-    """Wait for every lease and delay to end, lease and ack everything, and return it as a survey does."""
+    """Wait for every lease and delay to end, lease and ack everything, and return it like a survey."""
     remains: list[list[Any]] = []
     broker = SteppedBroker(open_store(store), clock=FakeClock(SystemClock().now_ms() + HOUR_MS))
     try:
@@ -120,7 +120,7 @@ def line_of(delivery: Delivery) -> list[Any]:
 
 
 def audit_what_is_left(lives: Lives) -> int:
-    """Take everything out of the store, let the auditor see it, and return how much it was."""
+    """Drain the store, pass the messages to the auditor, and return how many there were."""
     remains, config = drained(lives.store)
     survey = {"n": 1, "do": "survey", "ms": LATEST_MS}
     answer = {"of": 1, "ms": LATEST_MS, "messages": remains, "config": config}

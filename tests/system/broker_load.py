@@ -46,7 +46,7 @@ POLICY = QueuePolicy(
 )
 SETTINGS = Settings(segment_events=1_000, journal_retention_ms=1_000)
 CARRY_FLOOR = 1_000
-"""Recovery is kept short from so many events on: far fewer than usual, so that many kills fall in the midst of that."""
+"""The base moves after this many events: far fewer than usual, so that many kills happen in the middle of it."""
 PRODUCERS = 3
 CONSUMERS = 4
 SURVEY_MAX = 10_000
@@ -55,24 +55,24 @@ RECEIPT_VERBS = ("ack", "nack", "extend", "state")
 
 
 def payload_of(name: str) -> bytes:
-    """Return the payload of the message of this name, so that a damaged one can be told."""
+    """Return the payload for a message name, so that damage can be detected."""
     digest = hashlib.sha256(name.encode()).digest()
     return name.encode() + b"|" + digest * (digest[0] % 60)
 
 
 def name_in(payload: bytes | None) -> str:
-    """Return the name of a message, or a text that is no name if its payload is not what it should be."""
+    """Return the name of a message, or an invalid name if its payload is damaged."""
     name = (payload or b"").partition(b"|")[0].decode(errors="replace")
     return name if payload == payload_of(name) else f"damaged {payload!r:.60}"
 
 
 def outcome_of(result: object) -> object:
-    """Return a result as it is logged: an error as its code behind an exclamation mark."""
+    """Return a result in its logged form: an error is its code after an exclamation mark."""
     return f"!{result.code}" if isinstance(result, FairlaneError) else result
 
 
 class CallLog:
-    """Says what is asked and what was answered, in whole lines, at once."""
+    """Logs requests and answers immediately, in whole lines."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -80,14 +80,14 @@ class CallLog:
         self._clock: Clock = SystemClock()
 
     def follow(self, clock: Clock) -> None:
-        """Go by another clock: leases end by the broker's time, which is ahead of a clock that was set back."""
+        """Use another clock: leases end by the broker's time, which is ahead of a clock that was set back."""
         self._clock = clock
 
     def _write(self, **fields: Any) -> None:
         os.write(self._file, json.dumps(fields | {"ms": self._clock.now_ms()}).encode() + b"\n")
 
     def call(self, verb: str, ask: Callable[[], Fields], **asked: Any) -> Fields:
-        """Ask for something, with a line before and one after; an error is an answer too."""
+        """Make a call, with a line before and one after; an error is an answer too."""
         number = next(self._numbers)
         self._write(n=number, do=verb, **asked)
         try:
@@ -99,12 +99,12 @@ class CallLog:
         return answered
 
     def panic(self) -> None:
-        """Say that something happened that should not."""
+        """Log an event that must not happen."""
         self._write(n=next(self._numbers), do="panic", text=traceback.format_exc())
 
 
 class Hand:
-    """One thread's way to the broker. Every call is logged."""
+    """The calls of one thread. Every call is logged."""
 
     def __init__(self, broker: Broker, log: CallLog, *, name: str, chance: random.Random) -> None:
         self._broker = broker
@@ -145,7 +145,7 @@ class Hand:
         return list(answered.get("ids", ()))
 
     def cancel(self, queue: str, ids: list[str]) -> None:
-        """Take messages out."""
+        """Cancel messages."""
         self._log.call(
             "cancel",
             lambda: {"results": [outcome_of(result) for result in self._broker.cancel_many(queue, ids)]},
@@ -185,7 +185,7 @@ class Hand:
         return list(answered.get("results", ()))
 
     def forward(self, delivery: Delivery, target: str) -> None:
-        """Ack a message and enqueue two others with that."""
+        """Ack a message and enqueue two others in the same commit."""
         names = [f"{self.new_name()}-of-{delivery.id}" for _ in range(2)]
         messages = [self.message(name, dedup_id=None) for name in names]
         self._log.call(
@@ -222,11 +222,11 @@ class Hand:
         self._log.call("config", ask, key=key, value=value)
 
     def redrive(self, queue: str) -> None:
-        """Start to move dead letters back."""
+        """Start a redrive."""
         self._log.call("redrive", lambda: {"status": self._broker.redrive(queue, count=20).status}, queue=queue)
 
     def survey(self) -> None:
-        """Write down everything there is."""
+        """Log the whole content of the broker."""
 
         def ask() -> Fields:
             found = [self._broker.peek(queue, SURVEY_MAX, with_body=True) for queue in ALL_QUEUES]
@@ -239,7 +239,7 @@ class Hand:
         self._log.call("survey", ask)
 
     def _state_of(self, view: MessageView) -> tuple[str | None, str | None]:
-        """Return the state of a message, which may have become a dead letter since it was seen."""
+        """Return the state of a message, which may have become a dead letter since."""
         try:
             state, etag = self._broker.get_state(view.queue, view.id)
         except MessageNotFound:
@@ -279,7 +279,7 @@ def _bare_delivery(queue: str, receipt: Receipt) -> Delivery:
 
 
 def produce(hand: Hand) -> None:
-    """Enqueue for ever: in batches, half of them with dedup ids, some of those twice, some delayed and taken out."""
+    """Enqueue forever: in batches, half of them with dedup ids, some of those twice, some delayed and cancelled."""
     chance = hand.chance
     while True:
         queue = "orders" if chance.random() < 0.8 else "shipping"
@@ -295,7 +295,7 @@ def produce(hand: Hand) -> None:
 
 
 def consume(hand: Hand) -> None:
-    """Lease for ever, and do with each message what comes to mind."""
+    """Lease forever, and do something random with each message."""
     chance = hand.chance
     while True:
         queue = chance.choices(("orders", "shipping", "orders.dlq"), (8, 4, 1))[0]
@@ -336,14 +336,14 @@ def _receipts(deliveries: list[Delivery]) -> list[Receipt]:
 
 
 def meddle(hand: Hand, life: str) -> None:
-    """Change config and move dead letters back, for ever."""
+    """Change config and redrive dead letters, forever."""
     for count in itertools.count(1):
         hand.configure(f"life:{life}", str(count))
         hand.redrive("orders.dlq")
 
 
 def run_errands(hand: Hand, errands: Fields) -> None:
-    """Try receipts of earlier lives, and send again what had a dedup id."""
+    """Try receipts of earlier processes, and repeat enqueues with a dedup id."""
     for queue, message_id, token in errands["receipts"]:
         verb = hand.chance.choice(RECEIPT_VERBS)
         receipt = Receipt(message_id, token)
@@ -356,7 +356,7 @@ def run_errands(hand: Hand, errands: Fields) -> None:
 
 
 def guarded(log: CallLog, work: Callable[[], None]) -> None:
-    """Work, and end the process if that goes wrong: with the parent gone, or with something worth a line."""
+    """Run a thread's work, and end the process if it fails or its parent is gone."""
     try:
         work()
     except BrokenPipeError:
@@ -367,7 +367,7 @@ def guarded(log: CallLog, work: Callable[[], None]) -> None:
 
 
 def opened(store: str, log: CallLog) -> Broker:
-    """Open a broker as ``open_broker`` does, but for the care it takes of its journal."""
+    """Open a broker like ``open_broker``, with other settings for its journal."""
     engine = Engine(
         open_store(store, durability="fsync"),
         hooks=LuaHooks(lambda _key: None),
@@ -382,7 +382,7 @@ def opened(store: str, log: CallLog) -> Broker:
 
 
 def begin(store: str, log: CallLog, errands: Fields, life: str) -> None:
-    """Open the store, look around, run errands, then set all threads to work."""
+    """Open the store, survey it, run the errands, then start all threads."""
     os.write(sys.stdout.fileno(), b"o")
     broker = opened(store, log)
 

@@ -19,7 +19,7 @@ Outcome = Literal["done", "refused", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An enqueue that was answered with an id; or without one, if nobody knows what became of it."""
+    """An enqueue that was answered with an id, or without one if its outcome is unknown."""
 
     queue: str
     name: str
@@ -30,7 +30,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A message that came, under a lease.
+    """A message that was delivered under a lease.
 
     Attributes:
         asked: when it was asked for; None on a stream, where it comes by itself.
@@ -49,7 +49,7 @@ class Got:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """An ack, and what came of it."""
+    """An ack and its outcome."""
 
     queue: str
     id: str
@@ -61,7 +61,7 @@ class Acked:
 
 @dataclass(slots=True)
 class Log:
-    """What the clients saw, in the order in which they wrote it down."""
+    """What the clients saw, in the order in which they logged it."""
 
     sent: list[Sent] = field(default_factory=list)
     got: list[Got] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """A throttle that was set before anything was enqueued: how often messages may be handed out."""
+    """A throttle that was set before anything was enqueued."""
 
     rate: float
     burst: float
@@ -78,14 +78,14 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an audit found: broken promises, and how much it looked at."""
+    """The result of an audit: broken promises, and how much it examined."""
 
     faults: list[str]
     counts: Counter[str]
 
 
 def audit(log: Log, *, throttles: dict[str, Throttle] | None = None, is_drained: bool = True) -> Findings:
-    """Look at everything the clients saw; if the queues were emptied in the end, nothing may be missing."""
+    """Check everything the clients saw; if the queues were drained at the end, nothing may be missing."""
     faults = [
         *_one_id_each(log),
         *_one_lease_each(log.got),
@@ -121,7 +121,7 @@ def _one_id_each(log: Log) -> Iterable[str]:
 
 
 def _one_lease_each(got: Sequence[Got]) -> Iterable[str]:
-    """No fencing token is given twice."""
+    """No fencing token is issued twice."""
     seen: dict[tuple[str, int], Got] = {}
     for each in got:
         if (other := seen.setdefault((each.queue, each.token), each)) is not each:
@@ -129,7 +129,7 @@ def _one_lease_each(got: Sequence[Got]) -> Iterable[str]:
 
 
 def _tokens_grow(got: Sequence[Got]) -> Iterable[str]:
-    """Whatever is asked for after a delivery was seen has a greater token than it, of the same journal."""
+    """A lease requested after a delivery was seen has a greater token, within the same journal."""
     for journal in {_journal(each.queue, each.token) for each in got}:
         mine = [each for each in got if _journal(each.queue, each.token) == journal]
         asked = sorted((each.asked, each.token) for each in mine if each.asked is not None)
@@ -137,7 +137,7 @@ def _tokens_grow(got: Sequence[Got]) -> Iterable[str]:
 
 
 def _ids_grow(sent: Sequence[Sent]) -> Iterable[str]:
-    """Whatever is enqueued after another enqueue was answered has a greater id than it, of the same journal."""
+    """A message enqueued after another enqueue was answered has a greater id, within the same journal."""
     known = [(each, int(each.id, 16)) for each in sent if each.id is not None]
     for journal in {_journal(each.queue, number) for each, number in known}:
         mine = [(each, number) for each, number in known if _journal(each.queue, number) == journal]
@@ -146,7 +146,7 @@ def _ids_grow(sent: Sequence[Sent]) -> Iterable[str]:
 
 
 def _journal(queue: str, number: int) -> str:
-    """Return the journal that a number is of: each partition of a queue has one, with numbers far from the others'."""
+    """Return the journal of a number: each partition of a queue has one, with numbers far from those of the others."""
     return f"{queue}~{number >> 47}"
 
 
@@ -162,7 +162,7 @@ def _grows(known: list[tuple[float, int]], asked: list[tuple[float, int]], what:
 
 
 def _acks_count_once(log: Log) -> Iterable[str]:
-    """An ack that is done ends a message for good: no lease after its own, and no second ack."""
+    """A successful ack ends a message: no later lease, and no second ack."""
     last: dict[tuple[str, str], int] = defaultdict(int)
     for got in log.got:
         last[got.queue, got.id] = max(last[got.queue, got.id], got.token)
@@ -179,7 +179,7 @@ def _acks_count_once(log: Log) -> Iterable[str]:
 
 
 def _nothing_is_lost(log: Log) -> Iterable[str]:
-    """What was answered with an id was acked, or may have been."""
+    """Every message that was answered with an id was acked, or may have been."""
     ended = {(ack.queue, ack.id) for ack in log.acked if ack.outcome != "refused"}
     came = {(got.queue, got.id) for got in log.got}
     for sent in log.sent:
@@ -189,7 +189,7 @@ def _nothing_is_lost(log: Log) -> Iterable[str]:
 
 
 def _throttle_holds(name: str, throttle: Throttle, got: Sequence[Got]) -> Iterable[str]:
-    """In no span of time is more handed out than what comes in that time and what may be saved up."""
+    """In no window is more handed out than rate times length plus burst."""
     slack = 1 + throttle.rate / 1_000  # instants are whole milliseconds
     level, before = throttle.burst, 0
     for leased_ms in sorted(each.leased_ms for each in got if each.throttle == name):

@@ -50,7 +50,7 @@ class Chaos:
         self.takeovers_s: list[float] = []
 
     async def kill_owner(self) -> None:
-        """Kill the owner of a queue, let the others go on with all it had, and start it again."""
+        """Kill the owner of a queue, wait until others have taken over all its groups, and restart it."""
         queue = self._chance.choice(self.load.queues)
         victim = await asyncio.to_thread(self.cluster.owner, queue)
         begun = asyncio.get_running_loop().time()
@@ -62,7 +62,7 @@ class Chaos:
         await self.load.goes_on(patience_s=60)
 
     async def stop_owner(self) -> None:
-        """Stop the owner of a queue until another owns it, fill its ears meanwhile, and wake it."""
+        """Suspend the owner of a queue until another node owns it, send it requests meanwhile, and resume it."""
         queue = self._chance.choice(self.load.queues)
         victim = await asyncio.to_thread(self.cluster.owner, queue)
         mine = [each for each, name in (await asyncio.to_thread(self.cluster.owners)).items() if name == victim.name]
@@ -78,7 +78,7 @@ class Chaos:
         await self.load.goes_on(patience_s=60)
 
     async def move_around(self) -> None:
-        """Let a queue go by hand from node to node while it is in use."""
+        """Move a queue from node to node while it is in use."""
         queue = self._chance.choice(self.load.queues)
         for node in self._chance.sample(self.cluster.nodes, len(self.cluster.nodes)):
             await self.load.move(queue, node.name)
@@ -86,7 +86,7 @@ class Chaos:
             await self.load.goes_on(queue)
 
     async def split_and_kill(self) -> None:
-        """Let a queue have more partitions, or fewer, while it is in use, and kill the owner of one of them."""
+        """Change the number of partitions of a queue while it is in use, and kill the owner of one of them."""
         queue = self._chance.choice(self.load.queues)
         await self.load.split(queue, self._chance.randint(1, PARTITIONS_MOST))
         await self.load.goes_on(queue)
@@ -97,7 +97,7 @@ class Chaos:
         await self.load.goes_on(patience_s=90)
 
     async def kill_move_and_roll(self) -> None:
-        """Do what those survive who know one node only: it must not stay away."""
+        """Do only what clients of a single node survive: their node must come back."""
         await self.move_around()
         victim = await asyncio.to_thread(self.cluster.owner, self._chance.choice(self.load.queues))
         victim.kill()
@@ -106,7 +106,7 @@ class Chaos:
         await self.restart_all()
 
     async def restart_all(self) -> None:
-        """Let one node after the other go down in good order, as for a new version, and start it again."""
+        """Shut one node after the other down cleanly, as for an upgrade, and restart it."""
         for node in self.cluster.nodes:
             node.signal(signal.SIGTERM)
             assert await asyncio.to_thread(node.wait) == 0, node.log[-2000:]
@@ -114,12 +114,12 @@ class Chaos:
             await self.load.goes_on(patience_s=60)
 
     async def mislead(self) -> None:
-        """Let a queue see all clocks, and kill the owner of one."""
+        """Move a queue to nodes with different clocks, and kill one owner."""
         await self.move_around()
         await self.kill_owner()
 
     def wait_for_another(self, queue: str, victim: Node) -> None:
-        """Wait until a queue has another owner than it had."""
+        """Wait until a queue has a new owner."""
 
         def is_so() -> bool:
             return self.cluster.owners().get(queue) not in (None, victim.name)
@@ -128,14 +128,14 @@ class Chaos:
 
 
 async def kill_postgres(chaos: Chaos, server: PostgresServer) -> None:
-    """Kill PostgreSQL under all nodes, and start it again."""
+    """Kill PostgreSQL under all nodes, and restart it."""
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
     await chaos.load.goes_on(patience_s=60)
 
 
 async def cut_off(chaos: Chaos, cut: Cut, node: Node) -> None:
-    """Cut a node off from PostgreSQL until others have what it had, and let it back."""
+    """Cut a node off from PostgreSQL until others have taken over its groups, and reconnect it."""
     await asyncio.to_thread(wait_until, lambda: node.name in chaos.cluster.owners().values(), what="it owns a queue")
     mine = [queue for queue, name in (await asyncio.to_thread(chaos.cluster.owners)).items() if name == node.name]
     cut.cut()
@@ -157,7 +157,7 @@ async def under_load(
     padding_bytes: int = 0,
     follows: bool = True,
 ) -> AsyncIterator[Chaos]:
-    """Put load on a cluster for as long as the context lasts, and then let the queues run empty."""
+    """Put load on a cluster while the context lasts, and then drain the queues."""
     throttled = THROTTLED if is_throttled else ()
     load = Load(
         cluster.addresses,
@@ -189,7 +189,7 @@ def run(
     follows: bool = True,
     on_time: Callable[[int, float, Chaos], None] = lambda _number, _seconds, _chaos: None,
 ) -> Findings:
-    """Let something happen so many times to a cluster under load, and audit what the clients saw."""
+    """Repeat an action on a cluster under load, and audit what the clients saw."""
 
     async def main() -> Findings:
         async with under_load(
@@ -214,7 +214,7 @@ def run(
 
 
 def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findings:
-    """Do what a command line says, with servers of its own."""
+    """Run the actions of a command line, on servers of its own."""
     if what in ("s3", "s3-stop"):
         s3 = stack.enter_context(S3Server())
         s3.make_bucket("chaos")
@@ -251,7 +251,7 @@ def chaos_of(what: str, folder: Path, stack: ExitStack, *, times: int) -> Findin
 
 
 def cluster_of(count: int, store: str, folder: Path) -> Cluster:
-    """Return nodes that are soon taken for dead."""
+    """Return nodes with a short heartbeat timeout."""
     return Cluster.of(count, store, folder, flags=LEASE)
 
 
@@ -263,7 +263,7 @@ def cluster_cut_at(server: PostgresServer, cut: Cut, folder: Path) -> Cluster:
 
 
 def skewed(server: PostgresServer, folder: Path) -> Cluster:
-    """Return a cluster of which one node's clock is ahead and another's behind."""
+    """Return a cluster in which one node's clock is ahead and another's is behind."""
     cluster = cluster_of(1, server.url, folder)
     for name, skew_ms in (("n2", SKEW_MS), ("n3", -SKEW_MS)):
         cluster.nodes.append(Node(name, server.url, folder, flags=LEASE, program=(str(SKEWED), str(skew_ms))))
@@ -271,7 +271,7 @@ def skewed(server: PostgresServer, folder: Path) -> Cluster:
 
 
 def unfenced(server: PostgresServer, folder: Path) -> Cluster:
-    """Return a cluster whose nodes believe that they own what they once owned."""
+    """Return a cluster without fencing: its nodes keep writing to groups they once owned."""
     nodes = [Node(name, server.url, folder, flags=LEASE, program=(str(UNFENCED),)) for name in ("n1", "n2", "n3")]
     return Cluster(nodes)
 
@@ -286,7 +286,7 @@ def _tell(number: int, seconds: float, chaos: Chaos) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says, and print what came of it."""
+    """Run the command line, and print the result."""
     what, times = arguments[0], int(arguments[1])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlane-chaos-")))

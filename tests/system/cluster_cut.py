@@ -1,4 +1,4 @@
-"""A way to PostgreSQL that can be cut: what is sent vanishes, and no connection is ever closed."""
+"""A proxy to PostgreSQL that can be cut: data vanishes, and no connection is ever closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 class Cut:
-    """A socket like that of a server, behind which everything is passed on until it is cut."""
+    """A server socket that passes everything on until it is cut."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -31,15 +31,15 @@ class Cut:
 
     @property
     def url(self) -> str:
-        """The address of the database by this way."""
+        """The address of the database through the proxy."""
         return self._server.url.replace(str(self._server.folder), self._folder.name)
 
     def cut(self) -> None:
-        """Let everything vanish from now on."""
+        """Drop all data from now on."""
         self._is_cut.set()
 
     def heal(self) -> None:
-        """Let what is new pass again; connections from before the cut stay dead."""
+        """Pass new connections again; connections from before the cut stay dead."""
         sockets, self._sockets = self._sockets, []
         threads, self._threads = self._threads, []
         self._is_cut = threading.Event()
@@ -80,7 +80,7 @@ class Cut:
 
 
 def _pass_on(source: socket.socket, target: socket.socket, is_cut: threading.Event) -> None:
-    """Pass on what comes until there is no more; after a cut take it and say nothing, not even that it ended."""
+    """Pass data on until the end; after a cut swallow it, including the end."""
     try:
         while data := source.recv(_CHUNK):
             if not is_cut.is_set():

@@ -1,4 +1,4 @@
-"""Clients of a cluster that enqueue, lease, stream and ack all the time, and write down what they see."""
+"""Clients of a cluster that enqueue, lease, stream and ack continuously, and log what they see."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ BATCH, THROTTLED_BATCH = 10, 3
 PAUSE_S: Final = 0.05
 """Paces the clients, so that a cluster on one machine is busy and not saturated."""
 FORGOTTEN: Final = 0.05
-"""Which part of the messages is not acked in time, so that it comes again and the ack is stale."""
+"""The fraction of messages that are not acked in time, so that they are redelivered and the ack is stale."""
 _REFUSED: Final = (LeaseMismatch, MessageNotFound, QueueMoving, QueueElsewhere)
-"""Errors that say that nothing was done."""
+"""Errors that guarantee that nothing was done."""
 _WAIT_MS: Final = 500
 _END_OF_NAME: Final = b"\n"
 
@@ -83,7 +83,7 @@ class Load:
     # ------------------------------------------------------------------------------------------------ beginning, ending
 
     async def start(self) -> None:
-        """Make the queues, and begin."""
+        """Create the queues, and start."""
         operator = await self._client()
         await operator.set_config(f"throttle:{THROTTLE}:rate", str(LIMIT.rate))
         await operator.set_config(f"throttle:{THROTTLE}:burst", str(LIMIT.burst))
@@ -97,14 +97,14 @@ class Load:
         self._begin(self._ack_late(await self._client()))
 
     async def drain(self, *, patience_s: float = 60.0) -> None:
-        """Produce no more, and wait until nothing is left in the queues."""
+        """Stop producing, and wait until the queues are empty."""
         self._is_producing = False
         operator = await self._client()
         for queue in self.queues:
             await until_answered(partial(self._is_empty, operator, queue), f"{queue} is empty", patience_s=patience_s)
 
     async def stop(self) -> None:
-        """End, whatever is left."""
+        """Stop, whatever is left in the queues."""
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,7 +115,7 @@ class Load:
             raise ExceptionGroup("Clients broke down", faults)
 
     async def until(self, is_so: Callable[[], bool], *, what: str, patience_s: float = 30.0) -> None:
-        """Wait for something, for a limited time; a client that breaks down is told at once."""
+        """Wait for a condition for a limited time; raise at once if a client fails."""
 
         def is_so_or_broken() -> bool:
             for task in self._tasks:
@@ -126,7 +126,7 @@ class Load:
         await until(is_so_or_broken, what, patience_s=patience_s)
 
     async def goes_on(self, *queues: str, acks: int = 30, patience_s: float = 30.0) -> None:
-        """Wait until so much of what is enqueued from now on is acked in each queue, all of them by default."""
+        """Wait until a number of messages enqueued from now on is acked in each queue, by default all queues."""
         begun = _now()
 
         def is_so() -> bool:
@@ -137,15 +137,15 @@ class Load:
         await self.until(is_so, what=f"{queues or self.queues} go on", patience_s=patience_s)
 
     async def move(self, queue: str, node: str) -> None:
-        """Let a queue go to a node by hand."""
+        """Move a queue to a node."""
         await self._clients[0].move_queue(queue, node)
 
     async def split(self, queue: str, partitions: int) -> None:
-        """Let so many partitions of a queue take new messages."""
+        """Split a queue into a number of partitions."""
         await self._clients[0].split_queue(queue, partitions)
 
     async def is_served_by_others(self, queue: str, *, without: str) -> None:
-        """Wait until a node other than that at an address answers for a queue."""
+        """Wait until another node than the one at an address owns a queue."""
         others = ",".join(address for address in self._addresses.split(",") if address != without)
         async with AsyncClient(others, timeout=15, retries=Retries(longest_s=0.1)) as client:
             await client.queue(queue)
@@ -248,7 +248,7 @@ class Load:
                     await self._ack(client, queue, [message])
 
     async def _ack_late(self, client: AsyncClient) -> None:
-        """Ack what was forgotten, after its lease has ended; mostly somebody else has it then."""
+        """Ack forgotten messages after their lease has ended; mostly another consumer has them by then."""
         while True:
             await asyncio.sleep(PAUSE_S)
             now = _now()

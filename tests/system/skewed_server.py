@@ -9,7 +9,7 @@ from fairlane.server.__main__ import main
 
 
 def skew(by_ms: int) -> None:
-    """Let every system clock of this process be ahead by so much, or behind."""
+    """Shift every system clock of this process by a number of milliseconds."""
     now_ms = SystemClock.now_ms
 
     def skewed(self: SystemClock) -> int:

@@ -24,7 +24,7 @@ State = dict[str, Any]
 
 @pytest.fixture(scope="module", params=sorted(BUILDERS))
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Start a server on a socket that already listens, so that whoever connects is served once it is ready."""
+    """Start a server on a socket that already listens, so that early clients are served once it is ready."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         port = listener.getsockname()[1]
         command = [sys.executable, "-m", "tests.system.asgi_server", request.param, str(listener.fileno())]
@@ -37,7 +37,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class Client:
-    """A client that can also watch and steer the application."""
+    """A client that can also observe and control the application."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -51,7 +51,7 @@ class Client:
         return _json(await self.http.post("/control/allow", params={"count": count}))
 
     async def state(self, is_reached: Callable[[State], bool] = lambda _: True) -> State:
-        """Return the state once it is as wanted."""
+        """Return the state once it meets a condition."""
         while True:
             state = _json(await self.http.get("/control/state"))
             if is_reached(state):
@@ -111,7 +111,7 @@ def test_a_quiet_tenant_is_served_within_its_turns_in_a_flood(server: str) -> No
 
 
 def test_a_tenant_that_sends_one_at_a_time_never_waits_for_the_backlog(server: str) -> None:
-    """Each request of a quiet tenant starts at most two turns after it came, however many of another wait."""
+    """Each request of a quiet tenant starts at most two turns after it came, however many of another tenant wait."""
 
     async def scenario() -> None:
         async with connect(server) as client:
@@ -223,7 +223,7 @@ def test_a_cap_holds_in_a_real_server(server: str) -> None:
 
 @pytest.mark.parametrize("size", [10, 70_000, 1_000_000])
 def test_bodies_sent_while_waiting_arrive_whole(server: str, size: int) -> None:
-    """Small and large bodies of requests that had to wait reach the application byte by byte."""
+    """Small and large bodies of requests that had to wait reach the application unchanged."""
     body = bytes(at % 251 for at in range(size))
 
     async def scenario() -> None:

@@ -33,7 +33,8 @@ def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 
 def test_a_broker_killed_under_load_keeps_its_word(kind: str, store: str, tmp_path: Path) -> None:
-    """Over many kills under load, and some while opening, nothing answered is lost, undone, or done by stale hands."""
+    """Over many kills under load, and some while opening, nothing answered is lost, undone, or done by a stale
+    lease."""
     kills = KILLS[kind]
     lives = Lives(tmp_path, seed=3, store=store)
     for kill in range(1, kills + 1):
@@ -134,7 +135,7 @@ def test_the_auditor_notices(lie: str) -> None:
 
 
 def test_the_auditor_notices_half_a_forward() -> None:
-    """A message that is gone by an ack whose forwarded message never came is a fault, also without an answer."""
+    """A message that was acked by a forward whose new message never came is a fault, also without an answer."""
     auditor = Auditor()
     forward = asked(5, "forward", queue="orders", receipts=[["01", 5]], target="shipping", names=["f"])
     auditor.read_life(life(*ENQUEUED, *LEASED, forward))
@@ -144,7 +145,7 @@ def test_the_auditor_notices_half_a_forward() -> None:
 
 
 def test_the_auditor_allows_for_what_was_not_answered() -> None:
-    """An ack without an answer may have happened or not; either is right, and the rest of an honest log is."""
+    """An ack without an answer may have happened or not; both are correct, and so is the rest of an honest log."""
     ack, _ = ACKED
     for found in ([], [THERE]):
         auditor = Auditor()
@@ -154,7 +155,7 @@ def test_the_auditor_allows_for_what_was_not_answered() -> None:
 
 
 def test_the_auditor_allows_for_an_answer_that_was_written_down_late() -> None:
-    """A lease that another overtook, expired and unseen, is no second delivery when its line comes after the ack."""
+    """An expired lease that was logged late, after the ack of a newer one, is no second delivery."""
     auditor = Auditor()
     late = answered(5, got=[["01", 4, 500, "a", 1, None, None]], ms=1_100)
     auditor.read_life(life(*ENQUEUED, asked(5, "lease", queue="orders"), *LEASED, *ACKED, late))

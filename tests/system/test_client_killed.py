@@ -25,13 +25,13 @@ HASTY = Retries(patience_s=0.05, first_s=0.01)
 
 
 def freeze(server: ServerProcess) -> None:
-    """Stop a server, so that requests stay unanswered."""
+    """Suspend a server, so that requests stay unanswered."""
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
 
 
 async def handle_until(stream: AsyncStream, wanted: set[bytes]) -> dict[bytes, str]:
-    """Ack all that comes until all that is wanted has come; return the ids by payload."""
+    """Ack deliveries until all expected ones have come; return the ids by payload."""
     seen: dict[bytes, str] = {}
     while not wanted <= seen.keys():
         message = await anext(stream)
@@ -153,7 +153,7 @@ def test_patience_ends() -> None:
 
 
 def test_no_answer_in_time_is_an_error() -> None:
-    """A server that does not answer is given up after the timeout, although the connection stands."""
+    """A call to a server that does not answer fails after the timeout, although the connection stands."""
 
     async def main(server: ServerProcess) -> None:
         async with AsyncClient(server.url, retries=HASTY, timeout=0.1) as client:
@@ -168,7 +168,7 @@ def test_no_answer_in_time_is_an_error() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://host", "ws:///path", ""])
 def test_an_address_must_be_one(url: str) -> None:
-    """What is no address of a server is refused before anything is sent."""
+    """An invalid server address is refused before anything is sent."""
     with pytest.raises(InvalidArgument):
         Client(url)
 
@@ -180,7 +180,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
 
 
 def test_keys_let_in(tmp_path: Path) -> None:
-    """A server that asks for keys lets in who has one, and tells who has none."""
+    """A server with authentication accepts a client with an API key, and refuses one without."""
     with ServerProcess(tmp_path, "--auth", "true") as server:
         key = (tmp_path / "admin.key").read_text().strip()
         with Client(server.url, api_key=key) as client:
@@ -205,11 +205,11 @@ def test_a_closed_client_answers_nothing() -> None:
         asyncio.run(main(server))
 
 
-def test_a_request_too_large_for_the_server_is_refused() -> None:
-    """A batch of more bytes than a request may have is refused at once, and the connection stays."""
+def test_a_request_too_large_for_the_server_harms_nobody_else() -> None:
+    """A batch larger than a request may be is refused at once, and the connection stays open."""
     with ServerProcess() as server, Client(server.url) as client:
         client.create_queue("jobs")
-        with pytest.raises(PayloadTooLarge, match="The request has [0-9]+ bytes"):
+        with pytest.raises(PayloadTooLarge, match=r"The request has \d+ bytes"):
             client.enqueue_many("jobs", [NewMessage(payload=bytes(1 << 20))] * 30)
         assert client.queue("jobs").waiting == 0
 

@@ -38,7 +38,7 @@ def cluster_in(server: PostgresServer, folder: Path) -> Cluster:
 
 
 def clean(found: Findings) -> Findings:
-    """Tell what was found, and demand that nothing is wrong."""
+    """Print the findings, and assert that there are no violations."""
     print("\n" + "\n".join(f"{count:8,} {kind}" for kind, count in found.counts.most_common()))
     assert found.faults == [], found.faults[:5]
     assert found.counts["acks done"] > 300
@@ -48,13 +48,13 @@ def clean(found: Findings) -> Findings:
 def test_an_owner_that_is_stopped_changes_nothing_when_it_wakes(
     durable_postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """Woken after another has taken over, with its ears full of requests, an owner does nothing that counts."""
+    """An owner that resumes after a takeover, with pending requests, commits nothing."""
     found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.stop_owner, times=STOPS_A_DAY))
     assert found.counts["moves"] >= STOPS_A_DAY
 
 
 def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Nothing is lost, doubled or overtaken when an owner is killed, and then PostgreSQL itself."""
+    """Nothing is lost, duplicated or reordered when an owner is killed, and then PostgreSQL itself."""
 
     async def both(chaos: Chaos) -> None:
         await chaos.kill_owner()
@@ -65,7 +65,7 @@ def test_queues_of_a_killed_node_go_on_elsewhere(own_postgres: PostgresServer, t
 
 
 def test_a_queue_that_is_split_while_it_is_in_use(durable_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Nothing is lost, doubled or stuck while queues get more and fewer partitions, whose owners are killed."""
+    """Nothing is lost, duplicated or stuck while queues get more and fewer partitions, whose owners are killed."""
     clean(run(cluster_in(durable_postgres, tmp_path), Chaos.split_and_kill, times=2))
 
 
@@ -75,7 +75,7 @@ def test_a_queue_that_is_split_while_it_is_in_use(durable_postgres: PostgresServ
 def test_queues_that_are_split_again_and_again(
     durable_postgres: PostgresServer, tmp_path: Path, *, follows: bool
 ) -> None:
-    """However often queues are split otherwise, all clients lose nothing, those that know one node each included."""
+    """However often the number of partitions changes, no client loses anything, including clients of a single node."""
     clean(run(cluster_in(durable_postgres, tmp_path), Chaos.split_and_kill, times=6, seed=3, follows=follows))
 
 
@@ -85,7 +85,7 @@ def test_queues_that_are_split_again_and_again(
 def test_owners_that_are_stopped_many_times(
     durable_postgres: PostgresServer, tmp_path: Path, times: int, padding_bytes: int
 ) -> None:
-    """Owners that are stopped, replaced and woken leave nothing behind that a client could see, nor a lock."""
+    """Owners that are suspended, replaced and resumed leave no trace that a client could see, and no lock."""
     cluster = cluster_in(durable_postgres, tmp_path)
     found = clean(run(cluster, Chaos.stop_owner, times=times, seed=2, padding_bytes=padding_bytes))
     assert found.counts["moves"] >= times
@@ -94,7 +94,7 @@ def test_owners_that_are_stopped_many_times(
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_auditor_finds_out_owners_that_are_not_fenced(own_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Where stopped owners go on as if nothing had happened, clients see ids that are given twice."""
+    """Without fencing, resumed owners continue, and clients see ids that were issued twice."""
     found = run(unfenced(own_postgres, tmp_path), Chaos.stop_owner, times=2, is_drained=False)
     assert any("the same id" in fault for fault in found.faults)
 
@@ -102,7 +102,7 @@ def test_the_auditor_finds_out_owners_that_are_not_fenced(own_postgres: Postgres
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_nodes_that_are_restarted_in_turn(durable_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Nodes that go down in good order hand over what they have, and no enqueue goes without an answer."""
+    """Nodes that shut down cleanly hand over their groups, and every enqueue is answered."""
     found = clean(run(cluster_in(durable_postgres, tmp_path), Chaos.restart_all, times=1))
     assert found.counts["enqueues without an answer"] == 0
 
@@ -110,14 +110,14 @@ def test_nodes_that_are_restarted_in_turn(durable_postgres: PostgresServer, tmp_
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_postgres_that_is_killed_again_and_again(own_postgres: PostgresServer, tmp_path: Path) -> None:
-    """All nodes come back by themselves, and nothing that was answered is lost."""
+    """All nodes recover by themselves, and nothing that was answered is lost."""
     clean(run(cluster_in(own_postgres, tmp_path), lambda chaos: kill_postgres(chaos, own_postgres), times=4))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_node_that_is_cut_off_from_its_store(own_postgres: PostgresServer, tmp_path: Path) -> None:
-    """While what a node sends to PostgreSQL vanishes, others take over; it comes back and does no harm."""
+    """While a node is cut off from PostgreSQL, others take over; it comes back and does no harm."""
     with Cut(own_postgres) as cut:
         cluster = cluster_cut_at(own_postgres, cut, tmp_path)
         clean(run(cluster, lambda chaos: cut_off(chaos, cut, cluster.nodes[-1]), times=2))
@@ -126,14 +126,14 @@ def test_a_node_that_is_cut_off_from_its_store(own_postgres: PostgresServer, tmp
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_clocks_that_are_wrong_by_half_a_minute(own_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Queues that go from a clock that is ahead to one that is behind, and back, lose and double nothing."""
+    """Queues that move between nodes with clocks ahead and behind lose and duplicate nothing."""
     clean(run(skewed(own_postgres, tmp_path), Chaos.mislead, times=3, is_throttled=False))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_requests_that_nodes_ask_each_other(durable_postgres: PostgresServer, tmp_path: Path) -> None:
-    """Clients that ask one node each over plain HTTP lose nothing when queues move and nodes die or are restarted."""
+    """Clients of a single node over plain HTTP lose nothing when queues move and nodes die or restart."""
     clean(run(cluster_in(durable_postgres, tmp_path), Chaos.kill_move_and_roll, times=1, follows=False))
 
 
@@ -141,7 +141,7 @@ def test_requests_that_nodes_ask_each_other(durable_postgres: PostgresServer, tm
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", [Chaos.kill_owner, Chaos.stop_owner])
 def test_two_nodes_over_s3(s3: S3Server, tmp_path: Path, step: Callable[[Chaos], Awaitable[None]]) -> None:
-    """Over S3, too, the queues of a node that is killed or stopped go on at the other, and nothing is amiss."""
+    """Over S3, too, the queues of a killed or suspended node continue on the other, without violations."""
     cluster = cluster_of(2, s3.url(BUCKET, tmp_path.name) + "&window_ms=5", tmp_path)
     found = clean(run(cluster, step, times=2, is_throttled=False))
     assert found.counts["moves"] >= 1

@@ -131,7 +131,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
 def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> None:
     """Select dead letters with Spark, print what was selected, and redrive them by id in batches."""
     place, spark = server_address_of(session), begin_spark(options["master"])
-    from fairlane.spark.bulk.choosing import choose
+    from fairlane.spark.bulk.dead_letters import choose
 
     chosen = on_spark(spark, partial(choose, spark, place, queue, options["where"]))
     for reason, error, count in chosen.by_error[:_ERRORS_SHOWN]:

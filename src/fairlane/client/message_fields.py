@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlane.model.message import DeadLetter, Delivery, FailedAttempt, Key, PriorityName
+from fairlane.model.message import DeadLetterOrigin, Delivery, FailedAttempt, Key, PriorityName
 
 
 class MessageFields:
@@ -82,6 +82,6 @@ class MessageFields:
         return self.delivery.errors
 
     @property
-    def dead(self) -> DeadLetter | None:
+    def dead(self) -> DeadLetterOrigin | None:
         """Why the message died and its original queue, if it was leased from a dead-letter queue."""
         return self.delivery.dead

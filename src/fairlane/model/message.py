@@ -83,7 +83,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, array_like=True):
     error: str
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a dead letter: its queue, and why and when it died."""
 
     origin: str
@@ -123,7 +123,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: bytes | None = None
     state_etag: str | None = None
     errors: tuple[FailedAttempt, ...] = ()
-    dead: DeadLetter | None = None
+    dead: DeadLetterOrigin | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -161,7 +161,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     failures: int
     errors: tuple[FailedAttempt, ...] = ()
-    dead: DeadLetter | None = None
+    dead: DeadLetterOrigin | None = None
     token: int | None = None
     owner: str | None = None
     expires_ms: int | None = None

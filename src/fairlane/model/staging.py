@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class StageResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of staging: how many messages the part has now."""
 
     count: int
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of publishing a batch.
 
     Attributes:

@@ -14,9 +14,9 @@ import msgspec
 
 from fairlane.errors import InvalidArgument
 from fairlane.report.figures import Figure, figures_of
+from fairlane.report.formatting import shown
 from fairlane.report.sections import Cell, Heading, Report, Section
 from fairlane.report.summary import findings_of
-from fairlane.report.wording import shown
 
 ROWS_MAX = 50
 """The number of rows of a section on the page; CSV and JSON have all of them."""

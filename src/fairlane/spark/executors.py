@@ -32,7 +32,7 @@ def versions() -> Versions:
 
 
 def check_versions(driver: Versions) -> None:
-    """Refuse to work for a driver that runs on something else.
+    """Refuse to work for a driver with other versions.
 
     Raises:
         ExecutorMismatch: a version differs.
@@ -42,7 +42,7 @@ def check_versions(driver: Versions) -> None:
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Ask the executors what they run on; takes a small job, and sees those that take part in it.
+    """Check the versions of the executors with a small job; it sees those that take part in it.
 
     Raises:
         ExecutorMismatch: one has no Fairlane, or other versions than the driver.
@@ -67,7 +67,7 @@ def _told(found: Versions) -> str:
 
 
 def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what executors run: a function that travels whole, since they may have no Fairlane to find it in."""
+    """Return the function for executors. It is sent as a whole, because they may lack Fairlane."""
 
     def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own if it is new enough, otherwise the one from PyPI."""
+"""Finds a Java for Spark: the machine's own if it is new enough, otherwise the one from PyPI."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def version_of(java: Path) -> int:
 
 
 def make_java_home(folder: Path, *, java: Path) -> Path:
-    """Make a JAVA_HOME in a folder whose ``java`` starts the given one, without the module that not all have."""
+    """Create a JAVA_HOME in a folder whose ``java`` starts the given one, without a module that some lack."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     quoted = str(java.resolve()).replace("'", "'\\''")

@@ -1,4 +1,4 @@
-"""A Spark session that starts in seconds, keeps quiet and finds its Java and its Python."""
+"""Creates a Spark session that starts in seconds, logs errors only, and finds Java and Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What any session is set to: without the first, a Python data source that takes filters can't be read at all."""
+"""Settings of every session. Without the first, a Python data source with filter pushdown cannot be read."""
 
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -42,7 +42,7 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
 }
-"""What a session on this machine is set to as well."""
+"""Further settings of a local session."""
 
 
 def spark_session(
@@ -52,7 +52,7 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     log_level: str = "error",
 ) -> SparkSession:
-    """Return the session of this process, made if there is none yet.
+    """Return the session of this process, created if there is none.
 
     A variable of the environment that is set (JAVA_HOME, PYSPARK_PYTHON, SPARK_CONF_DIR, SPARK_LOCAL_IP) is kept as it
     is; otherwise workers run this very Python, and Spark says nothing below ``log_level``. On a cluster the executors
@@ -93,7 +93,7 @@ def _with_settings(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession
 
 
 def _threads(master: str) -> int:
-    """Return how many threads a local master has, at least two: as many parts has a shuffle."""
+    """Return the number of threads of a local master, at least two; also the number of shuffle partitions."""
     number = master.removeprefix("local").strip("[]").split(",")[0]
     if number == "*":
         return max(2, os.cpu_count() or 2)
@@ -107,7 +107,7 @@ def _temporary_folder() -> Path:
 
 
 def _variables(folder: Path, *, log_level: str, is_local: bool) -> dict[str, str]:
-    """Return what the JVM is to find in its environment."""
+    """Return the environment of the JVM."""
     logging = folder / "conf" / "log4j2.properties"
     logging.parent.mkdir()
     logging.write_text(_LOGGING.replace("{level}", log_level))
@@ -120,7 +120,7 @@ def _variables(folder: Path, *, log_level: str, is_local: bool) -> dict[str, str
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while the JVM is started, which keeps them; this process has its own back afterwards."""
+    """Set environment variables while the JVM starts, and restore those of this process afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -7,7 +7,7 @@ from typing import Final
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
-from fairlane.model.staging import Published, SinkView, Staged
+from fairlane.model.staging import PublishResult, SinkView, StageResult
 from fairlane.verbs.queues import MessageCount
 from fairlane.verbs.verb import Request, Shape, Verb
 
@@ -135,7 +135,7 @@ CONSUMERS: Final = Verb(
 # ---------------------------------------------------------------------------------------------------------------- sinks
 
 
-class Stage(Request[Staged], frozen=True, kw_only=True):
+class Stage(Request[StageResult], frozen=True, kw_only=True):
     """Append messages to a part of a batch, all of them or none.
 
     Attributes:
@@ -163,7 +163,7 @@ STAGE: Final = Verb(
 )
 
 
-class Publish(Request[Published], frozen=True, kw_only=True):
+class Publish(Request[PublishResult], frozen=True, kw_only=True):
     """Publish staged parts of a batch to the queue, in this order and only once."""
 
     queue: str

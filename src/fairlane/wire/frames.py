@@ -1,13 +1,12 @@
-"""The stream: msgpack frames over one WebSocket, many requests in flight at once, and deliveries as they come.
+"""The stream: msgpack frames over one WebSocket, with many calls in flight and deliveries pushed as they come.
 
 A client sends ``Call`` frames, each with a number of its own choosing that is not in use, and gets an ``Answer`` or a
-``Refused`` with that number, in any order. ``consume`` opens a channel: the call's number then names the channel, and
-``Deliver`` frames come on it as long as there is credit, that is as long as fewer messages than that are neither acked,
-nacked nor expired. ``stop`` closes a channel. When the connection goes, its channels are closed and what they had in
-flight goes back to its queue.
+``Refused`` with that number, in any order. ``consume`` opens a channel: the number of the call then names the channel,
+and ``Deliver`` frames come on it while fewer messages than its credit are in flight. ``stop`` closes a channel. When
+the connection is lost, its channels are closed and their messages in flight go back to the queue.
 
-Frames are arrays, told apart by their first element. A WebSocket message holds one frame, or an array of frames, which
-costs less where many are small. A server sends arrays of frames only on a connection on which the client has sent one.
+Frames are arrays with an integer as the first element. A WebSocket message holds one frame, or an array of frames,
+which costs less if many are small. A server sends arrays of frames only after the client has sent one.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from fairlane.wire.trace import TraceContext
 
 VERSION = 1
 SUBPROTOCOL = "fairlane.v1"
-"""The name of the stream in the handshake of the WebSocket, at ``/v1/stream``."""
+"""The subprotocol of the WebSocket at ``/v1/stream``."""
 CONSUME, STOP, WITHDRAW = "consume", "stop", "withdraw"
-"""The verbs that only the stream has."""
+"""The verbs that exist only on the stream."""
 
 
 class Consume(Shape, frozen=True, kw_only=True):
@@ -39,11 +38,11 @@ class Consume(Shape, frozen=True, kw_only=True):
 
 
 class Stop(Shape, frozen=True, kw_only=True):
-    """Close a channel. What it had in flight goes back: as deferred what nobody has seen, the rest as failed attempts.
+    """Close a channel. Its messages in flight go back: unseen ones as deferred, the others as failed attempts.
 
     Attributes:
-        unseen: messages that have come but were not looked at.
-        received: how many messages have come on the channel in all; those sent after them are unseen too.
+        unseen: messages that arrived and were not processed.
+        received: how many messages have arrived on the channel in total; those sent after them are unseen too.
     """
 
     channel: int
@@ -62,13 +61,13 @@ class Withdraw(Shape, frozen=True, kw_only=True):
 
 
 class WatchQueue(Shape, frozen=True, kw_only=True):
-    """Ask for an event whenever messages have come to a queue; over HTTP only."""
+    """Ask for an event whenever messages arrive in a queue; over HTTP only."""
 
     queue: str
 
 
 class Call(msgspec.Struct, array_like=True, tag=0, gc=False):
-    """A request: its number, the name of the verb, the verb's own request, and the span under which it is made."""
+    """A call: its number, the name of the verb, the request, and the trace context."""
 
     number: int
     verb: str
@@ -98,7 +97,7 @@ class Deliver(msgspec.Struct, array_like=True, tag=3, gc=False):
 
 
 class Ended(msgspec.Struct, array_like=True, tag=4, gc=False):
-    """A channel on which nothing will come any more, because its queue is gone or the server goes down."""
+    """The end of a channel, because its queue was deleted or the server shuts down."""
 
     channel: int
     error: ErrorBody
@@ -107,12 +106,12 @@ class Ended(msgspec.Struct, array_like=True, tag=4, gc=False):
 FromServer: TypeAlias = Answer | Refused | Deliver | Ended
 
 _FIRST_OF_ARRAY = 0x80
-"""The first byte of a frame's tag is below this, that of a frame within an array of frames is not."""
+"""The first byte of the tag of a frame is below this; the first byte of a frame in an array of frames is not."""
 _ARRAY_16, _ARRAY_32 = 0xDC, 0xDD
 
 
 def is_many(data: bytes) -> bool:
-    """Tell whether a message holds an array of frames rather than one frame."""
+    """Return whether a message holds an array of frames instead of one frame."""
     if len(data) < 2:  # noqa: PLR2004 - the head of an array and something in it
         return False
     head = data[0]
@@ -129,7 +128,7 @@ def calls_of(data: bytes) -> list[Call]:
     """Return the calls in a message from a client.
 
     Raises:
-        msgspec.DecodeError: it holds none.
+        msgspec.DecodeError: the message is malformed.
     """
     return _calls.decode(data) if is_many(data) else [_call.decode(data)]
 
@@ -138,11 +137,11 @@ def frames_of(data: bytes) -> list[FromServer]:
     """Return the frames in a message from a server.
 
     Raises:
-        msgspec.DecodeError: it holds none.
+        msgspec.DecodeError: the message is malformed.
     """
     return _frames.decode(data) if is_many(data) else [_frame.decode(data)]
 
 
 def message_of(frames: list[Call] | list[FromServer]) -> bytes:
-    """Return the message that holds these frames, as an array of them."""
+    """Encode frames as one message."""
     return _encoder.encode(frames)

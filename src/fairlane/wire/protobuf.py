@@ -1,7 +1,7 @@
-"""Between shapes of the wire and messages of protobuf, by the names of their fields; and which method is which verb.
+"""Convert between requests and answers and protobuf messages, field by field.
 
-A message and its shape have the same names, so what is set in one is what is said of the other. What differs is told
-here: a fairness key is a list of names, and a list or map that is empty is not there at all.
+A message has the same field names as its struct, so the conversion is generic. The differences are here: a fairness key
+is a list of names, and protobuf does not distinguish an empty list or map from a missing one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _KEYS: Final = frozenset(("fairness_key", "fairness_key_from", "key"))
 _KEY: Final = "fairlane.v1.Key"
 _GRANT: Final = "fairlane.v1.Grant"
 _FAILED_ATTEMPT: Final = "fairlane.v1.FailedAttempt"
-"""It is an array in all other encodings, so its fields have an order."""
+"""An array in all other encodings, so the order of its fields matters."""
 
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
 def said(message: Message) -> dict[str, Any]:
-    """Return what is set in a message, by name."""
+    """Return the fields that are set in a message, by name."""
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
 
@@ -41,7 +41,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - depends
 
 
 def told(message: Message) -> dict[str, Any]:
-    """Return all fields of an answer, by name: None for what is not there, and what is empty as it is."""
+    """Return all fields of an answer by name: None for those that are not set, and empty ones as they are."""
     return {field.name: _told_field(field, message) for field in message.DESCRIPTOR.fields}
 
 
@@ -76,7 +76,7 @@ def _key(names: Any) -> Any:  # noqa: ANN401 - as _value
 
 
 def write(shape: msgspec.Struct, message: Message) -> None:
-    """Set in a message what a shape says."""
+    """Set the fields of a message from a struct."""
     for field in message.DESCRIPTOR.fields:
         value = getattr(shape, field.name, None)
         if value is not None:
@@ -115,10 +115,10 @@ def _write_map(kind: Any, value: Mapping[str, Any], target: Any) -> None:  # noq
 
 
 def _is_of_messages(kind: Any) -> bool:  # noqa: ANN401 - as FastField, whose types know nothing of it
-    """Tell whether a map holds messages, rather than numbers or texts."""
+    """Return whether a map holds messages instead of numbers or texts."""
     return kind.fields_by_name["value"].message_type is not None
 
 
 def names_of(value: str | Iterable[str]) -> Iterable[str]:
-    """Return the names in a key, which may be one alone."""
+    """Return the names of a fairness key."""
     return (value,) if isinstance(value, str) else value

@@ -60,12 +60,12 @@ def trace_of(traceparent: str | None, tracestate: str | None = None) -> TraceCon
 
 
 def trace_in(headers: Mapping[str, str]) -> TraceContext | None:
-    """Return the trace context that a message brings along in its headers."""
+    """Return the trace context in the headers of a message."""
     return trace_of(headers.get(TRACEPARENT), headers.get(TRACESTATE)) if headers else None
 
 
 def with_trace(messages: Sequence[NewMessage], trace: TraceContext) -> list[NewMessage]:
-    """Return messages with a trace context in the headers of each that has none of its own."""
+    """Return messages with a trace context in the headers of each that has none."""
     traced, replace = trace.headers(), msgspec.structs.replace
     return [
         replace(message, headers={**message.headers, **traced}) if _has_room(message.headers, traced) else message
@@ -74,7 +74,7 @@ def with_trace(messages: Sequence[NewMessage], trace: TraceContext) -> list[NewM
 
 
 def _has_room(headers: Mapping[str, str], traced: Mapping[str, str]) -> bool:
-    """Tell whether headers have no trace yet and take one without breaking a limit: tracing refuses nothing."""
+    """Return whether headers have no trace yet and can take one within the limits: tracing never refuses a message."""
     if not headers:
         return True
     if TRACEPARENT in headers:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from fairlane.errors import StageMismatch
 from fairlane.journal import records as r
 from fairlane.model.limits import SINK_SILENCE_MS_MAX
-from fairlane.model.staging import Published, Staged
+from fairlane.model.staging import PublishResult, StageResult
 from tests.kit.auditor.books import Books, QueueBook, SinkBook, path_of, violated
 
 Known: TypeAlias = tuple[SinkBook | None, int]
@@ -106,7 +106,7 @@ def told_staged(books: Books, asked: tuple[str, str, int, str], count: int, outc
     queue, name, batch, part = asked
     book = books.queues.get(queue)
     sink = None if book is None else book.sinks.get(name)
-    if not isinstance(outcome, Staged) or book is None:
+    if not isinstance(outcome, StageResult) or book is None:
         return
     if outcome.count != count:
         violated(f"staging {asked} was answered {outcome}, not {count}")
@@ -129,7 +129,7 @@ def told_published(book: QueueBook | None, asked: tuple[str, int], known: Known,
     sink = None if book is None else book.sinks.get(name)
     if sink is None:
         return
-    if isinstance(outcome, Published):
+    if isinstance(outcome, PublishResult):
         sink.answered = max(sink.answered, batch)
         is_wrong = sink.batch is None or sink.batch < batch or (sink.batch == batch and sink.messages != outcome.count)
         if is_wrong:

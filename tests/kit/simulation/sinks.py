@@ -9,7 +9,7 @@ import msgspec
 
 from fairlane.errors import FairlaneError, StageMismatch, StoreFailed
 from fairlane.model.message import NewMessage
-from fairlane.model.staging import Published, Staged
+from fairlane.model.staging import PublishResult, StageResult
 from fairlane.verbs.batches import DropSink, Publish, Stage
 from tests.kit.auditor.books import violated
 from tests.kit.auditor.sinks import known_of, told_published, told_staged
@@ -63,7 +63,7 @@ class BatchWriters(Claimants):
         def judge(outcome: Any) -> None:
             auditor.told_missing(task.queue, outcome)
             told_staged(auditor.books, place, at + len(messages), outcome)
-            if isinstance(outcome, Staged) and task.unsure == messages and at == task.staged:
+            if isinstance(outcome, StageResult) and task.unsure == messages and at == task.staged:
                 task.staged, task.unsure = at + len(messages), []
             elif isinstance(outcome, StageMismatch) and at == task.staged:
                 self._give_up(task)  # what it had staged is gone: the batch was published without it
@@ -101,11 +101,11 @@ class BatchWriters(Claimants):
         def judge(outcome: Any) -> None:
             self.world.auditor.told_missing(queue, outcome)
             told_published(books.queues.get(queue), (sink, batch), known, outcome)
-            if isinstance(outcome, Published) and batch == self.batches[queue, sink]:
+            if isinstance(outcome, PublishResult) and batch == self.batches[queue, sink]:
                 self.batches[queue, sink] = batch + 1
             if isinstance(outcome, FairlaneError) and not isinstance(outcome, StoreFailed):
                 self.tasks[queue, sink] = []
-            elif isinstance(outcome, Published):
+            elif isinstance(outcome, PublishResult):
                 self.tasks[queue, sink] = [task for task in self.tasks.get((queue, sink), []) if task.batch > batch]
             if isinstance(outcome, FairlaneError) and outcome.code == "invalid_argument":
                 violated(f"publishing {parts} was refused: {outcome!r}")

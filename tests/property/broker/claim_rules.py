@@ -16,7 +16,7 @@ names = st.sampled_from(("c1", "c2"))
 
 
 class ClaimRules(MessageRules):
-    """Registers, claims, reads and releases, and knows what should come of it."""
+    """Registers, claims, reads and releases, and knows the expected result."""
 
     @rule(queue=queues, name=names, idle_ms=st.sampled_from((None, None, 500, 40_000)))
     def register(self, queue: str, name: str, idle_ms: int | None) -> None:

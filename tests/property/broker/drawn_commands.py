@@ -1,4 +1,4 @@
-"""Commands of every kind, sensible or not, about what is in a ledger."""
+"""Commands of every kind, valid or not, about the content of a ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Drawn: TypeAlias = tuple[Command[Any] | Request[Any], Given]
 
 
 def commands_about(ledger: Ledger, queue: str) -> st.SearchStrategy[Drawn]:
-    """Return requests and commands about one queue of a ledger and the messages in it, with what is given for them."""
+    """Return requests about one queue of a ledger and its messages, with the inputs of their decisions."""
     messages = list(ledger.queues[queue].messages.values())
     numbers = [message.number for message in messages] or [1]
     waiting = [message.number for message in messages if not message.token]

@@ -20,7 +20,7 @@ from tests.property.broker.sink_rules import SinkRules
 
 
 class BrokerMachine(SinkRules):
-    """Asks for what may not be, administers, lets time pass, and checks all after each step."""
+    """Makes illegal requests, administers queues, advances time, and checks everything after each step."""
 
     # ------------------------------------------------------------------------------------------- illegal transitions
 

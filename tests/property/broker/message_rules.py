@@ -55,7 +55,7 @@ def anything_held(machine: MessageRules) -> bool:
 
 
 class MessageRules(RuleBasedStateMachine):
-    """Asks the broker for whatever can be asked of messages, and knows what should come of it."""
+    """Calls every verb about messages, and knows the expected result."""
 
     @initialize(carry_floor=st.sampled_from((5, 40, 500_000)))
     def open(self, carry_floor: int) -> None:

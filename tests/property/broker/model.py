@@ -1,4 +1,4 @@
-"""A naive broker: a dict of messages, and rules written down a second time, slowly."""
+"""A naive broker: a dict of messages, and a second, slow implementation of the rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUES = ("a", "b", "a.dlq", "b.dlq")
 
 @dataclass
 class Known:
-    """A message that is there."""
+    """A message in the broker."""
 
     queue: str
     payload: bytes
@@ -62,7 +62,7 @@ class KnownSink:
 
 @dataclass
 class Model:
-    """What there should be."""
+    """The expected content of the broker."""
 
     now_ms: int
     messages: dict[str, Known] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Model:
     # --------------------------------------------------------------------------------------------------------- time
 
     def pass_time(self, to_ms: int, *, asleep: bool = False) -> None:
-        """Let leases and deadlines end; if nobody was awake, leases are found ended only now."""
+        """End leases and deadlines; if the broker was closed meanwhile, leases end only now."""
         self.now_ms = to_ms
         for consumer in self.consumers.values():
             if asleep:

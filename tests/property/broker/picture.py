@@ -1,4 +1,4 @@
-"""A ledger as plain values, to be compared: nothing here is asked of the ledger but its fields."""
+"""A ledger as plain values for comparison; it reads only the fields of the ledger."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def queue_picture(queue: Queue, at_ms: int) -> dict[str, Any]:
 
 
 def contents(ledger: Ledger) -> dict[str, Any]:
-    """Return what matters to users: queues with their messages, and config."""
+    """Return what users see: queues with their messages, and config."""
     return {
         "queues": {name: queue_picture(queue, ledger.at_ms) for name, queue in ledger.queues.items()},
         "config": dict(ledger.config),
@@ -71,7 +71,7 @@ def contents(ledger: Ledger) -> dict[str, Any]:
 
 
 def picture(ledger: Ledger) -> dict[str, Any]:
-    """Return everything that the journal says, its own affairs included."""
+    """Return everything that the journal determines, including its own state."""
     homes = [home for home in ledger.dedup_homes if home.until_ms > ledger.at_ms]
     return {
         **contents(ledger),
@@ -85,7 +85,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
 
 
 def folded(store: Store, base: int, limits: Limits) -> Ledger:
-    """Return what the journal from the base on adds up to, from an empty ledger."""
+    """Return the fold of the journal from the base on, starting with an empty ledger."""
     ledger = Ledger(limits)
     ledger.next_sequence = ledger.base = base
     for stored in store.pages(base - 1):

@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 from fairlane.errors import FairlaneError
 from fairlane.model.message import NewMessage
 from fairlane.model.names import id_of
-from fairlane.model.staging import Published, Staged
+from fairlane.model.staging import PublishResult, StageResult
 from tests.property.broker.claim_rules import ClaimRules
 from tests.property.broker.message_rules import batches, own_queues
 from tests.property.broker.model import KnownSink
@@ -23,7 +23,7 @@ offs = st.sampled_from((0, 0, 0, -1, 1))
 
 
 class SinkRules(ClaimRules):
-    """Stages, publishes and drops, and knows what should come of it."""
+    """Stages, publishes and drops, and knows the expected result."""
 
     @rule(
         queue=own_queues, name=sinks, batch=numbers, part=parts, batch_of=batches, off=st.sampled_from((0, 0, 0, -1, 1))
@@ -42,7 +42,7 @@ class SinkRules(ClaimRules):
             assert contents(self.broker.engine.ledger) == before
             return
         staged = self.broker.stage(queue, name, batch=batch, part=part, at=at, messages=news)
-        assert staged == Staged(count=at + len(news))
+        assert staged == StageResult(count=at + len(news))
         if batch > sink.batch and at + len(news) > len(there):
             sink.parts.setdefault((batch, part), []).extend(news)
             sink.heard_ms = self.model.now_ms
@@ -72,7 +72,7 @@ class SinkRules(ClaimRules):
         sink = self.model.sinks.get((queue, name), KnownSink())
         if batch <= sink.batch:
             count = sink.count if batch == sink.batch else 0
-            assert self.broker.publish(queue, name, batch=batch, parts=named) == Published(
+            assert self.broker.publish(queue, name, batch=batch, parts=named) == PublishResult(
                 count=count, was_published=True
             )
             return
@@ -88,7 +88,7 @@ class SinkRules(ClaimRules):
         ids = [id_of(number) for part in named if held for number in held.parts[batch, part].numbers()]
         news = [message for part in named for message in sink.parts[batch, part]]
         published = self.broker.publish(queue, name, batch=batch, parts=named)
-        assert published == Published(count=len(news), was_published=False)
+        assert published == PublishResult(count=len(news), was_published=False)
         sink.batch, sink.count, sink.heard_ms = batch, len(news), self.model.now_ms
         sink.parts = {place: part for place, part in sink.parts.items() if place[0] > batch}
         self.model.sinks[queue, name] = sink

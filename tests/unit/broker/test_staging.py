@@ -22,7 +22,7 @@ from fairlane.errors import (
 )
 from fairlane.journal.events import rows
 from fairlane.model.limits import PARTS_MAX, SINK_SILENCE_MS_MAX, SINKS_MAX
-from fairlane.model.staging import Published, Staged
+from fairlane.model.staging import PublishResult, StageResult
 from fairlane.testing.faulty_store import FaultyStore
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Stage
@@ -35,11 +35,11 @@ def stage(broker: SteppedBroker, *bodies: bytes, part: str = "p", batch: int = 1
     return broker.stage("q", "s", batch=batch, part=part, at=at, messages=news, **more).count
 
 
-def publish(broker: SteppedBroker, *parts: str, batch: int = 1) -> Published:
+def publish(broker: SteppedBroker, *parts: str, batch: int = 1) -> PublishResult:
     return broker.publish("q", "s", batch=batch, parts=parts)
 
 
-def start_stage(broker: SteppedBroker, *bodies: bytes, part: str, batch: int = 1) -> Pending[Staged]:
+def start_stage(broker: SteppedBroker, *bodies: bytes, part: str, batch: int = 1) -> Pending[StageResult]:
     """Stage messages, without waiting for it."""
     news = [message(body) for body in bodies]
     pending = broker.start(Stage(queue="q", sink="s", batch=batch, part=part, at=0, messages=news, wait_ms=10_000))
@@ -57,7 +57,7 @@ def test_what_is_staged_is_nowhere_until_it_is_published() -> None:
     assert (view.waiting, view.leased, view.size, view.staged) == (0, 0, 0, 4)
     assert (broker.lease("q", 10), broker.peek("q"), broker.purge("q")) == ([], [], 0)
     broker.reopen()
-    assert publish(broker, "a", "b") == Published(count=4, was_published=False)
+    assert publish(broker, "a", "b") == PublishResult(count=4, was_published=False)
     assert payloads(broker.lease("q", 10)) == [b"0", b"1", b"2", b"3"]
     assert (broker.queue("q").staged, broker.queue("q").size) == (0, 4)
 
@@ -71,8 +71,8 @@ def test_a_repeated_request_changes_nothing() -> None:
     assert broker.engine.ledger.next_sequence == before
     assert publish(broker, "p").count == 2
     before = broker.engine.ledger.next_sequence
-    assert publish(broker, "p") == Published(count=2, was_published=True)
-    assert publish(broker, "gone", batch=0) == Published(count=0, was_published=True)
+    assert publish(broker, "p") == PublishResult(count=2, was_published=True)
+    assert publish(broker, "gone", batch=0) == PublishResult(count=0, was_published=True)
     assert stage(broker, b"9", b"9", b"9") == 3
     assert (broker.engine.ledger.next_sequence, broker.queue("q").waiting) == (before, 2)
 
@@ -112,9 +112,9 @@ def test_publishing_drops_what_is_left_behind() -> None:
 def test_an_empty_batch_is_published_too() -> None:
     """It has no messages, is durable, and counts as published."""
     broker = broker_with()
-    assert publish(broker, batch=7) == Published(count=0, was_published=False)
+    assert publish(broker, batch=7) == PublishResult(count=0, was_published=False)
     broker.reopen()
-    assert publish(broker, batch=7) == Published(count=0, was_published=True)
+    assert publish(broker, batch=7) == PublishResult(count=0, was_published=True)
     assert broker.sinks("q")[0].batch == 7
 
 
@@ -157,13 +157,13 @@ def test_staging_waits_for_room() -> None:
     broker.ack(lease_one(broker))
     assert (large.done(), small.done()) == (False, False)
     broker.ack(lease_one(broker))
-    assert (large.get(), small.done()) == (Staged(count=2), False)
+    assert (large.get(), small.done()) == (StageResult(count=2), False)
     broker.advance(10_000)
     with pytest.raises(QueueFull):
         small.get()
     waiting = start_stage(broker, b"6", part="other")
     publish(broker, batch=1)  # everything staged is dropped
-    assert waiting.get() == Staged(count=1)
+    assert waiting.get() == StageResult(count=1)
     full = start_stage(broker, b"7", b"8", b"9", part="never", batch=2)
     broker.close()
     with pytest.raises(QueueFull):

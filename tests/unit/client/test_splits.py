@@ -20,7 +20,7 @@ from fairlane.errors import (
     QueueNotFound,
     QueueSplit,
 )
-from fairlane.model.message import DeadLetter, Delivery, NewMessage, Receipt
+from fairlane.model.message import DeadLetterOrigin, Delivery, NewMessage, Receipt
 from fairlane.model.names import id_of
 from fairlane.model.partitions import NUMBER_BITS, Split, partition_of_key
 from fairlane.verbs.leases import Ack, Lease, LeasedMessages
@@ -186,7 +186,7 @@ def test_nothing_is_asked_for_nothing() -> None:
     assert partitions.asked == []
 
 
-def delivery(at: int, queue: str, dead: DeadLetter | None = None) -> Delivery:
+def delivery(at: int, queue: str, dead: DeadLetterOrigin | None = None) -> Delivery:
     """Return a leased message of a partition."""
     return Delivery(
         id=id_in(at),
@@ -234,7 +234,7 @@ def test_a_lease_passes_over_partitions_that_are_away() -> None:
 
 def test_deliveries_name_the_whole_queue() -> None:
     """What comes from a partition is named after its queue, also where it died."""
-    dead = DeadLetter(origin="orders~2", reason="requested", at_ms=1)
+    dead = DeadLetterOrigin(origin="orders~2", reason="requested", at_ms=1)
     [plain] = of_whole("orders", [delivery(0, "orders")])
     [second] = of_whole("orders.dlq", [delivery(2, "orders~2.dlq", dead)])
     assert (plain.queue, second.queue) == ("orders", "orders.dlq")

@@ -9,7 +9,7 @@ import msgspec
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.requests import HandOut
 from fairlane.core.ledger import Message
-from fairlane.model.message import PRIORITY_NAMES, DeadLetter, Delivery
+from fairlane.model.message import PRIORITY_NAMES, DeadLetterOrigin, Delivery
 from fairlane.model.names import id_of, ids_of
 from fairlane.scheduler.item import Priority
 
@@ -64,9 +64,9 @@ def _with_rarities(delivery: Delivery, message: Message, state: bytes | None) ->
     )
 
 
-def dead_letter_of(message: Message) -> DeadLetter | None:
+def dead_letter_of(message: Message) -> DeadLetterOrigin | None:
     """Return why a message is a dead letter, None if it is not."""
     after = message.after
     if after is None or after.origin is None:
         return None
-    return DeadLetter(origin=after.origin, reason=after.dead_reason or "", at_ms=after.dead_ms)
+    return DeadLetterOrigin(origin=after.origin, reason=after.dead_reason or "", at_ms=after.dead_ms)

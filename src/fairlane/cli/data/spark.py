@@ -52,7 +52,7 @@ def on_spark(spark: SparkSession | None, work: Callable[[], T]) -> T:
     """Run work on Spark so that an interrupt stops it without a Java stack trace; without a session, just run it."""
     if spark is None:
         return work()
-    from fairlane.spark.interrupting import interruptible
+    from fairlane.spark.interrupts import interruptible
 
     return interruptible(spark, work)
 

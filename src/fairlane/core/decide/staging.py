@@ -19,8 +19,9 @@ from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
 from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
-from fairlane.model import limits, staging
+from fairlane.model import limits
 from fairlane.model.message import NewMessage
+from fairlane.model.staging import PublishResult, StageResult
 from fairlane.verbs.batches import DropSink, Publish, Stage
 from fairlane.verbs.queues import MessageCount
 
@@ -30,7 +31,7 @@ _BATCH_MOST = 1 << 53
 # ------------------------------------------------------------------------------------------------------------- staging
 
 
-def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision[staging.Staged]:
+def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision[StageResult]:
     """Append messages to a part, unless they are there already. The outcome is how many it has then."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
@@ -40,7 +41,7 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     sink = queue.sinks.get(request.sink)
     part = None if sink is None else sink.parts.get((request.batch, request.part))
     there, messages = (0 if part is None else part.count), request.messages
-    answer = staging.Staged(count=request.at + len(messages))
+    answer = StageResult(count=request.at + len(messages))
     if _is_published(sink, request.batch) or answer.count <= there:
         return Decision([], answer)
     if request.at != there:
@@ -113,7 +114,7 @@ def _correlation_ids(messages: Sequence[NewMessage]) -> list[str | None] | None:
 # ---------------------------------------------------------------------------------------------------------- publishing
 
 
-def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[staging.Published]:
+def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Decision[PublishResult]:
     """Publish the named parts of a batch, and drop everything else that is staged up to this batch."""
     queue = known_queue(ledger, request.queue)
     if isinstance(queue, FairlaneError):
@@ -123,7 +124,7 @@ def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Dec
     sink = queue.sinks.get(request.sink) or SinkState(request.sink)
     if _is_published(sink, request.batch):
         count = sink.messages if request.batch == sink.batch else 0
-        return Decision([], staging.Published(count=count, was_published=True))
+        return Decision([], PublishResult(count=count, was_published=True))
     missing = [part for part in request.parts if (request.batch, part) not in sink.parts]
     if missing:
         cause = f"Of batch {request.batch} of sink {sink.name!r} nothing is staged as part {missing[0]!r:.150}."
@@ -137,7 +138,7 @@ def publish(ledger: Ledger, request: Publish, now_ms: int, _given: Given) -> Dec
         found.append(records.Published(sequence, queue.name, numbers, sink.name, request.batch, sizes, terms))
         sequence += len(numbers)
     found.append(SinkSet(sequence, queue.name, sink.name, request.batch, len(numbers), request.batch))
-    return Decision(found, staging.Published(count=len(numbers), was_published=False))
+    return Decision(found, PublishResult(count=len(numbers), was_published=False))
 
 
 def _publish_fault(queue: Queue, request: Publish) -> str | None:

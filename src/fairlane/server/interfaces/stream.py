@@ -140,6 +140,7 @@ class _Connection:
         self._looks = 0
         self._pending: deque[Call] = deque()
         self._is_starting = False
+        self._is_held = False
 
     async def run(self) -> None:
         """Read and answer until the connection ends; then let go of everything it had."""
@@ -204,6 +205,7 @@ class _Connection:
             self.is_over = True
             self._start(self._close(*refusal))  # that ends the reading
         elif self._pending or self._is_full():
+            self._is_held = True
             self._socket.hold()
 
     def _is_full(self) -> bool:
@@ -215,7 +217,8 @@ class _Connection:
         """Start pending calls and read on, if a limit was what stopped that."""
         if self._pending:
             self._start_pending()
-        if not self._pending and not self._is_full():
+        if self._is_held and not self._pending and not self._is_full():
+            self._is_held = False
             self._socket.resume()
 
     def _take(self, data: bytes) -> tuple[int, str] | None:
@@ -336,7 +339,8 @@ class _Connection:
             self._waits -= 1
             self._waiting.pop(reply.number, None)
         self._looks -= reply.is_look
-        self._go_on()
+        if self._is_held:
+            self._go_on()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._keep(asyncio.create_task(work))

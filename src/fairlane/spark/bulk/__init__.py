@@ -1,1 +1,1 @@
-"""Work on very many messages at once: filling a queue from tables, archiving, choosing dead letters with SQL."""
+"""Bulk work with Spark: backfill a queue from tables, archive, select dead letters with SQL."""

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.pipeline.reading import read_table
+from fairlane.spark.pipeline.tables import read_table
 
 ARCHIVED = ("events", "acked")
-"""What is archived: the journal, and the messages that were acked, each on the day it happened."""
+"""The archived tables: the journal, and the acknowledged messages, each by day."""
 _ROWS_PER_FILE = 1_000_000
 _SOURCE = "_source"
 _ASIDE = ".aside"
@@ -28,7 +28,7 @@ _ASIDE = ".aside"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """What a run did: days written, days removed because they were older than wanted, and days there are now."""
+    """The result of a run: days written, old days deleted, and all days in the archive."""
 
     written: tuple[date, ...]
     removed: tuple[date, ...]
@@ -43,7 +43,7 @@ def archive(
     keep_days: int | None = None,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> ArchiveReport:
-    """Bring an archive up to the tables of the pipeline, and remove what is older than wanted.
+    """Update an archive from the tables of the pipeline, and delete old days.
 
     The newest day of the tables is not over and not archived. ``keep_days`` counts back from it; None keeps all.
 
@@ -99,13 +99,13 @@ def _days(table: Path) -> Iterator[date]:
 
 
 def _fingerprint(tables: Path, day: date) -> str:
-    """Return what tells whether the tables have another day than the one that was archived: their files."""
+    """Return a fingerprint of a day in the tables: its files. It changes when a late segment changes the day."""
     places = (tables / "events" / f"day={day}", tables / "messages" / "is_open=false" / f"day={day}")
     return "\n".join(sorted(str(file.relative_to(tables)) for place in places for file in place.glob("[!._]*.parquet")))
 
 
 def _archived_from(target: Path, day: date) -> str | None:
-    """Return what an archived day was made from; None for a day that is not wholly there."""
+    """Return the fingerprint of an archived day; None for an incomplete day."""
     found = {_read(target / table / f"day={day}" / _SOURCE) for table in ARCHIVED}
     return found.pop() if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Backfill: the rows of any table into a queue, each once, at a rate, and resumable.
+"""Backfill: enqueues the rows of any table, each once, at a limited rate, and resumable.
 
 The rows are first written to a work folder, in files of a fixed size: so a run that is repeated sends the very same
 rows in the very same order, whatever becomes of their source meanwhile. Then they are sent, some files at a time, as
@@ -30,10 +30,10 @@ _ROWS = "rows"
 
 
 class Pace(Protocol):
-    """A clock that can be waited for."""
+    """A clock that can wait."""
 
     def now_s(self) -> float:
-        """Return the present instant."""
+        """Return the current time."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -49,7 +49,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the rows in a work folder are, and how they are sent: the same in every run."""
+    """The description of the rows in a work folder, the same in every run."""
 
     queue: str
     source: str
@@ -57,13 +57,13 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(batch.rows for batch in self.batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What is to be sent, and where to.
+    """What to send, and where.
 
     Attributes:
         place: the server.
@@ -89,7 +89,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a backfill is."""
+    """The progress of a backfill."""
 
     sent: int
     total: int
@@ -98,7 +98,7 @@ class Progress:
 def run_backfill(
     spark: SparkSession, rows: Callable[[], DataFrame], backfill: Backfill, *, pace: Pace
 ) -> Iterator[Progress]:
-    """Send all rows of a frame that have not been sent yet, and yield how far it is, at the start and after each batch.
+    """Send all rows of a frame that have not been sent yet, and yield the progress at the start and after each batch.
 
     A row is sent once, however often this is interrupted and run again, as long as the work folder and the broker's
     memory of the sink are there. ``rows`` is asked only if the folder has none yet.
@@ -121,12 +121,12 @@ def run_backfill(
 
 
 def forget_rows(backfill: Backfill) -> None:
-    """Remove the work folder of a backfill that is done."""
+    """Delete the work folder of a finished backfill."""
     shutil.rmtree(backfill.work, ignore_errors=True)
 
 
 def _snapshot(rows: Callable[[], DataFrame], backfill: Backfill) -> About:
-    """Return what is in the work folder; written now if nothing is."""
+    """Return the content of the work folder, writing it first if it is empty."""
     path = backfill.work / _ABOUT
     if path.exists():
         about = msgspec.json.decode(path.read_bytes(), type=About)

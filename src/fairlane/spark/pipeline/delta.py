@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlane.spark.pipeline.folder import CARRIED, move_files, staged
 from fairlane.spark.pipeline.manifest import Swap
-from fairlane.spark.tables import TABLES, Table
+from fairlane.spark.tables import TABLES, TableDefinition
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -50,7 +50,7 @@ class DeltaTables:
             self._commit(table, swap)
         move_files(self._folder, swap, (CARRIED,))
 
-    def _commit(self, table: Table, swap: Swap) -> None:
+    def _commit(self, table: TableDefinition, swap: Swap) -> None:
         where = str(self._folder / table.name)
         rows = _staged_rows(staged(self._folder, swap.run) / table.name, table)
         if DeltaTable.is_deltatable(where):
@@ -68,12 +68,12 @@ class DeltaTables:
         write_deltalake(where, rows, mode="overwrite", predicate=replaced, partition_by=folders, commit_properties=mark)
 
 
-def _replaced(table: Table, first_day: date) -> str:
+def _replaced(table: TableDefinition, first_day: date) -> str:
     days = f"day >= '{first_day}'"
     return f"({days} OR is_open = true)" if "is_open" in table.partitions else days
 
 
-def _staged_rows(root: Path, table: Table) -> pa.RecordBatchReader:
+def _staged_rows(root: Path, table: TableDefinition) -> pa.RecordBatchReader:
     """Return what a run staged of a table; nothing, if it staged nothing."""
     schema = to_arrow_schema(table.schema)
     files = [str(path) for path in sorted(root.glob("*=*/**/[!._]*.parquet"))]
@@ -82,7 +82,7 @@ def _staged_rows(root: Path, table: Table) -> pa.RecordBatchReader:
     return data.scanner().to_reader()
 
 
-def read_delta(spark: SparkSession, where: Path, table: Table) -> DataFrame:
+def read_delta(spark: SparkSession, where: Path, table: TableDefinition) -> DataFrame:
     """Return a Delta table as its latest version is, read natively."""
     files = DeltaTable(str(where)).file_uris() if DeltaTable.is_deltatable(str(where)) else []
     if not files:

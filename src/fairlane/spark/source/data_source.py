@@ -1,4 +1,4 @@
-"""``format("fairlane")``: what Spark finds when it looks for us."""
+"""``format("fairlane")``: the entry point for Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FairlaneDataSource(DataSource):
         return "fairlane"
 
     def schema(self) -> StructType:
-        """Return the columns of what is read.
+        """Return the columns of the source.
 
         Raises:
             InvalidArgument: the options make no sense.
@@ -43,7 +43,7 @@ class FairlaneDataSource(DataSource):
         return spark_schema(self._columns())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch."""
+        """Return the reader of a batch."""
         asked = layout(schema, self._columns())
         match kind_of(self.options):
             case "journal":
@@ -57,7 +57,7 @@ class FairlaneDataSource(DataSource):
         return (FilteringPeekReader if looking.pushdown else PeekReader)(looking, asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what follows a stream."""
+        """Return the reader of a stream."""
         asked = layout(schema, self._columns())
         match kind := kind_of(self.options):
             case "journal":
@@ -67,7 +67,7 @@ class FairlaneDataSource(DataSource):
         raise InvalidArgument(f"kind={kind} cannot be streamed; use spark.read, or kind=queue to consume messages.")
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
-        """Return what writes a frame to a queue."""
+        """Return the writer of a frame to a queue."""
         if overwrite:
             raise InvalidArgument("Queues support only mode append. Use purge to empty a queue.")
         options = sink_options(self.options, is_stream=False)
@@ -77,7 +77,7 @@ class FairlaneDataSource(DataSource):
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001 - Spark's own
-        """Return what writes a stream to a queue."""
+        """Return the writer of a stream to a queue."""
         if overwrite:
             raise InvalidArgument("Queues support only output mode append.")
         options = sink_options(self.options, is_stream=True)

@@ -27,13 +27,13 @@ from fairlane.spark.source.journal_files import JournalFiles
 from fairlane.spark.source.journal_server import ServerJournal
 from fairlane.spark.source.layout import laid_out
 from fairlane.spark.source.options import BEGINNING, END, JournalOptions
-from fairlane.spark.source.pushing import Wanted, pushed
+from fairlane.spark.source.pushdown import Wanted, pushed
 from fairlane.spark.source.ranges import JournalBounds, ReadRange
 
 SEQUENCE: Final = "sequence"
 _FOR_EVER: Final = 2**63 - 1
 _IDLE_S: Final = 0.1
-"""While there is nothing new Spark asks forty times a second; it is made to wait a little."""
+"""A pause for an idle stream: without new events Spark asks forty times a second."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class JournalPartition(InputPartition):
 
 
 class _JournalReading:
-    """What batch and streaming share."""
+    """The base of the batch and streaming readers."""
 
     def __init__(self, options: JournalOptions, layout: pa.Schema) -> None:
         self._options = options
@@ -76,7 +76,7 @@ class _JournalReading:
         return [JournalPartition(part, selection, versions()) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a partition; any number of times, anywhere, always the same."""
+        """Yield the events of a partition. Repeated calls, anywhere, give the same events."""
         if not isinstance(partition, JournalPartition):  # Spark's way to say that there are none
             return
         check_versions(partition.driver)
@@ -100,7 +100,7 @@ class JournalReader(_JournalReading, DataSourceReader):
         )
 
     def partitions(self) -> list[InputPartition]:
-        """Return the range in parts. Without ``after`` it is all that is there."""
+        """Return the range in parts; without ``after`` the whole journal."""
         span = self._journal.span()
         wanted = self._wanted
         after = max(wanted.after, span.beginning) if self._options.after in (None, BEGINNING) else wanted.after
@@ -108,14 +108,14 @@ class JournalReader(_JournalReading, DataSourceReader):
 
 
 class FilteringJournalReader(JournalReader):
-    """Reads a range of the journal once, and has filters applied where the events are.
+    """Reads a range of the journal once, with filters pushed down.
 
     For a frame that is used once only: Spark (seen in 4.3) keeps the filters of one use for the next uses of the frame,
     and for the other uses in the same query, which then lack rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that save something; return the others."""
+        """Push down the filters that save work; return the others."""
         self._wanted, left = pushed(self._wanted, filters)
         return left
 
@@ -134,7 +134,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
     def initialOffset(self) -> dict[str, int]:
-        """Return where a new query begins: where it is told to, where its reader is, or at the beginning."""
+        """Return the start of a new query: the option ``after``, the reader's position, or the beginning."""
         after = self._options.after
         if isinstance(after, int):
             return _offset(after)
@@ -147,15 +147,15 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         return _offset(position)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much one batch takes."""
+        """Return the limit of one batch."""
         return ReadAllAvailable() if self._options.rows_max is None else ReadMaxRows(self._options.rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is there now for the end."""
+        """Use the current end of the journal as the end of the stream."""
         self._goal = self._journal.span().end
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return how far the next batch reaches. All before ``start`` is done."""
+        """Return the end of the next batch. Everything before ``start`` is done."""
         position = start[SEQUENCE]
         self._tell(position)
         end = self._next_end(position, limit)
@@ -165,7 +165,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         return _offset(end)
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """Return how far the journal reaches."""
+        """Return the end of the journal."""
         return _offset(self._journal.span().end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -179,7 +179,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         self._tell(end[SEQUENCE])
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             with suppress(FairlaneError):
@@ -216,7 +216,7 @@ class JournalStreamReader(_JournalReading, DataSourceStreamReader, SupportsTrigg
         self._told = position
 
     def _connected(self) -> Client:
-        """Return the client of the driver; it is not made before it is needed, since executors have this object too."""
+        """Return the driver's client, created on first use, since executors have a copy of this object."""
         if self._client is None:
             if self._options.place is None:
                 raise InvalidArgument("Option reader needs the option server.")

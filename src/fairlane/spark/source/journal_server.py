@@ -16,14 +16,14 @@ import pyarrow as pa
 from fairlane.client import Retries
 from fairlane.errors import Disconnected, FairlaneError, InvalidArgument, QueueMoving
 from fairlane.journal.selection import Selection
-from fairlane.spark.source.patience import Patience, is_of_the_moment
 from fairlane.spark.source.ranges import JournalBounds, ReadRange, first_of, split
+from fairlane.spark.source.retries import Patience, is_of_the_moment
 from fairlane.spark.source.server_address import ServerAddress
 
 _PATH: Final = "/v1/journal"
 _OWN: Final = "reader_set"
 _TAIL: Final = 1_000
-"""So much of the journal's end is looked through for something other than readers that have moved on."""
+"""How many sequences at the journal's end are searched for events other than ``reader_set``."""
 
 
 class ServerJournal:
@@ -59,7 +59,7 @@ class ServerJournal:
         self._has_answered = False
 
     def span(self, near: int = 0) -> JournalBounds:
-        """Return how far the journal reaches. It is looked up at a position, best at one where little has to be read.
+        """Return the bounds of the journal. The lookup reads at a position, ideally near the end.
 
         Raises:
             InvalidArgument: the journal does not reach to that position; it was, say, restored from a backup.
@@ -89,11 +89,11 @@ class ServerJournal:
         return any(kind != _OWN for batch in batches for kind in batch.column("kind").to_pylist())
 
     def parts(self, after: int, until: int, *, least: int) -> list[ReadRange]:
-        """Return a range in parts, for as many tasks, each with the address where the journal is now."""
+        """Split a range into parts for tasks, each with the present address of the journal."""
         return [replace(part, at=self.at) for part in split(after, until, least=least)]
 
     def read(self, part: ReadRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield the events of a part; when the connection is lost it goes on after what has come, here or elsewhere.
+        """Yield the events of a part. After a lost connection it continues where it was, at this or another node.
 
         Raises:
             JournalTrimmed: they are gone.
@@ -115,7 +115,7 @@ class ServerJournal:
                 self._seek(error, patience)
 
     def _seek(self, error: FairlaneError, patience: Patience) -> None:
-        """Find out where to ask after a failure, and wait a little; or raise it, if that won't help."""
+        """Wait and look up the address again after a failure; raise the failure if a retry cannot help."""
         if not is_of_the_moment(error):
             raise error
         is_found = self._has_answered
@@ -130,7 +130,7 @@ class ServerJournal:
         patience.wait(error)
 
     def _short(self, reached: int, until: int) -> FairlaneError:
-        """Return the error for a journal that ends before a position up to which it was there."""
+        """Return the error for a journal that is shorter than it was."""
         if self._queue is not None:
             return QueueMoving(f"{self.at} has the journal up to {reached} only, not up to {until}.")
         return InvalidArgument(
@@ -153,7 +153,7 @@ class ServerJournal:
 
 
 def _batches(answer: object) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream, which must come to its end mark."""
+    """Yield the batches of a stream, which must end with its end mark."""
     try:
         with closing(pa.ipc.open_stream(answer)) as stream:
             yield from stream

@@ -30,14 +30,14 @@ _IDS_MAX: Final = 2_000
 
 @dataclass(frozen=True)
 class IdsPartition(InputPartition):
-    """Messages by id, and what the task that reads them must run on."""
+    """Messages by id, and the versions that the task must run."""
 
     ids: tuple[str, ...]
     driver: Versions
 
 
 class PeekReader(DataSourceReader):
-    """Looks at messages once."""
+    """Reads messages without leasing them."""
 
     def __init__(self, options: PeekOptions, layout: pa.Schema) -> None:
         self._options = options
@@ -50,14 +50,14 @@ class PeekReader(DataSourceReader):
         )
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ids of what is wanted, in parts."""
+        """Return the ids of the messages, in parts."""
         with self._options.place.client() as client:
             ids = tuple(self._ids(client))
         least = max(self._options.partitions, -(-len(ids) // _IDS_MAX))
         return [IdsPartition(ids[part.after : part.until], versions()) for part in split(0, len(ids), least=least)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield messages, with their bodies only if a column asks for them."""
+        """Yield messages, with payload and headers only if a column needs them."""
         if not isinstance(partition, IdsPartition):  # Spark's way to say that there are none
             return
         check_versions(partition.driver)
@@ -71,7 +71,7 @@ class PeekReader(DataSourceReader):
                     ids = tuple(each for each in ids if each not in seen)
 
     def _some_of(self, client: Client, ids: tuple[str, ...], *, with_body: bool) -> list[MessageView]:
-        """Return as many of the messages with these ids as go in one answer; none when none of them is left."""
+        """Return as many of these messages as fit into one answer; none if none of them is left."""
         if not ids:
             return []
         wanted = msgspec.structs.replace(self._wanted, ids=ids)
@@ -88,10 +88,10 @@ class PeekReader(DataSourceReader):
 
 
 class FilteringPeekReader(PeekReader):
-    """Looks at messages once, and has filters applied by the broker; for a frame that is used once only."""
+    """Reads messages with filters pushed down to the broker, for a frame that is used only once."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that the broker knows: an id or some, a fairness key, why a letter is dead."""
+        """Push down the filters that the broker supports: ids, a fairness key, the reason of a dead letter."""
         for one in filters:
             if isinstance(one, EqualTo) and one.attribute == ("reason",) and self._wanted.reason is None:
                 self._wanted = msgspec.structs.replace(self._wanted, reason=one.value)

@@ -34,12 +34,12 @@ _FIRST_PAGE: Final = 200
 _PAGE_BYTES: Final = 4 << 20
 _PAGE_MAX: Final = 5_000
 _BEATS: Final = 3
-"""So often within ``idle_ms`` the broker hears of a consumer that works on a long batch."""
+"""How many times within ``idle_ms`` the driver of a long batch contacts the broker."""
 
 
 @dataclass(frozen=True)
 class ClaimPartition(InputPartition):
-    """Some places of a claim, how many of them to read at first, where, and what the task must run on."""
+    """A part of a claim, how many messages to read first, the address, and the versions the task must run."""
 
     claim: int
     start: int
@@ -57,26 +57,26 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._layout = layout
         self._seat: _Seat | None = None
         self._left: int | None = None
-        """With ``availableNow``: how many messages are still to be claimed."""
+        """With ``availableNow``: how many messages remain to be claimed."""
         self._last = Claim(number=0, count=0, size_bytes=0)
 
     # ----------------------------------------------------------------------------------------------- what Spark calls
 
     def initialOffset(self) -> dict[str, int]:
-        """Return where a new query begins, which must never change: with the claim that was left open, or a new one."""
+        """Return the start of a new query, which must never change: the open claim, or a new one."""
         return {CLAIM: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much one batch takes."""
+        """Return the limit of one batch."""
         return ReadMaxRows(self._options.rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what waits now for all there is."""
+        """Limit the stream to the messages that wait now."""
         seat = self._seated()
         self._left = seat.client.queue(self._options.queue).waiting + seat.open_messages
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Ack everything up to ``start``, which is done, and claim the next batch."""
+        """Acknowledge everything up to ``start``, which is done, and claim the next batch."""
         number = self._claim(start[CLAIM], limit)
         if number == start[CLAIM] and self._left is None:
             threading.Event().wait(_IDLE_S)
@@ -103,7 +103,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ClaimPartition(number, part.after, part.until, page, at, versions()) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of some places of a claim; any number of times, anywhere, always the same."""
+        """Yield the messages of a part of a claim. Repeated calls, anywhere, give the same messages."""
         if not isinstance(partition, ClaimPartition):
             return
         check_versions(partition.driver)
@@ -119,10 +119,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 start += count
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: what is done was acked when Spark asked for what comes next, which is before it says so."""
+        """Do nothing: the batch was acknowledged when Spark asked for the next one, which is earlier."""
 
     def stop(self) -> None:
-        """Hang up. What is claimed stays claimed, for the query that comes next."""
+        """Close the connection. The claim stays open for the next query."""
         seat, self._seat = self._seat, None
         if seat is not None:
             seat.leave()
@@ -130,7 +130,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------------------------------------------------- claims
 
     def _claim(self, done: int, limit: ReadLimit) -> int:
-        """Ack what is done, and return the number of the open or of a new claim, or ``done`` if there is nothing."""
+        """Acknowledge what is done, and return the number of the open or a new claim; ``done`` without messages."""
         seat, options = self._seated(), self._options
         seat.check(done)
         most = min(options.rows_max, limit.max_rows) if isinstance(limit, ReadMaxRows) else options.rows_max
@@ -150,7 +150,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return claim.number if claim.count else done
 
     def _seated(self) -> _Seat:
-        """Return this driver's registration; made when it is first needed, since executors have this object too."""
+        """Return the driver's registration, created on first use, since executors have a copy of this object."""
         if self._seat is None:
             self._seat = _Seat(self._options)
         return self._seat
@@ -160,7 +160,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _page(size_bytes: int) -> int:
-    """Return how many messages of such a size are read at once."""
+    """Return how many messages of a size to read at once."""
     return max(1, min(_PAGE_MAX, _PAGE_BYTES // (size_bytes + 200)))
 
 
@@ -194,7 +194,7 @@ class _Seat:
         self._open_claim = claim
 
     def leave(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._left.set()
         with suppress(FairlaneError):
             self.client.close()

@@ -1,4 +1,4 @@
-"""Rows of a frame as messages: which columns there may be, and what they become."""
+"""Converts the rows of a frame into messages."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "deadline_ms": ("a whole number", _is_whole),
     "correlation_id": ("string", _is_text),
 }
-"""The columns that a message can be made of: fields of ``NewMessage``, and ``due_ms`` as an instant.
+"""The columns of a message: fields of ``NewMessage``, and ``due_ms`` as an instant.
 
 A dedup id is none of them: what is staged and published once needs none, and the broker takes none for it.
 """
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuse a frame that no messages can be made of, before any task has run.
+    """Refuse a frame whose columns don't fit, before any task runs.
 
     Raises:
         InvalidArgument: a column is missing, unknown, there twice, or of a wrong type.
@@ -85,7 +85,7 @@ def check_columns(schema: StructType) -> None:
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
-    """Yield the messages of a batch whose columns are known to be right. A null is what was not said.
+    """Yield the messages of a batch with checked columns. A null is the default.
 
     Raises:
         InvalidArgument: a payload is null.

@@ -1,4 +1,4 @@
-"""Where a server is, or the nodes of a cluster, as it travels from the driver to the executors, and the ways to it."""
+"""The address of a server or cluster, which the driver sends to executors, and connections to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlane.client import Client, Retries
 from fairlane.client.cluster_transport import addresses_of
 from fairlane.client.transport.websocket import FOLLOWS
 from fairlane.errors import Disconnected, InvalidArgument
-from fairlane.spark.source.patience import Patience
+from fairlane.spark.source.retries import Patience
 from fairlane.verbs.errors import error_of
 from fairlane.wire.errors import ErrorAnswer
 from fairlane.wire.tls import client_context
@@ -24,14 +24,14 @@ from fairlane.wire.tls import client_context
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _OK: Final = 200
 _CONNECT_S, _ANSWER_S = 3.0, 10.0
-"""How long one of several nodes may take to let us in, and to say something, until others are asked."""
+"""How long one of several nodes may take to connect, and to answer, before the next one is tried."""
 _FIND_S: Final = 1.0
 """The timeout of one search for a queue's owner. Callers repeat the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """A server, or some nodes of a cluster, and who we are to it.
+    """A server, or some nodes of a cluster, and the credentials for it.
 
     It can be pickled; connections are made where they are used.
     """
@@ -45,7 +45,7 @@ class ServerAddress:
 
     @property
     def addresses(self) -> list[str]:
-        """The address of the server, or of each node that was named.
+        """The addresses of the server or the nodes.
 
         Raises:
             InvalidArgument: there is none.
@@ -53,16 +53,16 @@ class ServerAddress:
         return addresses_of(self.server)
 
     def near(self, at: str | None) -> ServerAddress:
-        """Return this place, with a node that has answered before as the first to be asked."""
+        """Return this address with a node that has answered before as the first to try."""
         return self if at is None else replace(self, server=",".join(dict.fromkeys([at, *self.addresses])))
 
     def client(self, *, retries: Retries | None = None) -> Client:
-        """Return a client, to be used as a context manager. It goes itself to the node that owns a queue."""
+        """Return a client, to be used as a context manager. It finds the node that owns a queue."""
         return Client(self.server, api_key=self.api_key, tls=self._tls(), timeout=self.timeout_s, retries=retries)
 
     @contextmanager
     def working(self) -> Iterator[Client]:
-        """Return a connected client for work that has begun: it waits for a server that is away just now.
+        """Return a connected client; it retries while the server is unreachable.
 
         Raises:
             Disconnected: it was away for longer than a client has patience.
@@ -91,7 +91,7 @@ class ServerAddress:
 
     @contextmanager
     def arrow(self, path: str, query: Mapping[str, str], *, at: str | None = None) -> Iterator[HTTPResponse]:
-        """Ask for an Arrow stream with GET, at an address, by default the first.
+        """Request an Arrow stream with GET, from an address, by default the first.
 
         Raises:
             FairlaneError: what the server answers instead.
@@ -116,7 +116,7 @@ class ServerAddress:
             connection.close()
 
     def _connection(self, address: str) -> tuple[HTTPConnection, str]:
-        """Return a connection to be made, and what paths begin with there."""
+        """Return an unopened connection, and the prefix of paths there."""
         parts = urlsplit(address)
         if parts.hostname is None or parts.scheme not in ("http", "https", "ws", "wss"):
             raise InvalidArgument(f"Invalid server address {address!r:.100}. Use a URL such as http://127.0.0.1:7420.")

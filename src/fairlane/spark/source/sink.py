@@ -35,7 +35,7 @@ _WAIT_MS: Final = 1_000
 
 @dataclass(frozen=True)
 class StagedPart(WriterCommitMessage):
-    """What one task has staged, and at which node."""
+    """What one task has staged, and the node."""
 
     sink: str
     batch: int
@@ -62,11 +62,11 @@ class BatchWriter(DataSourceArrowWriter):
         _publish(messages, self._options, is_last=self._options.sink is None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was staged: some of it may be published. The broker drops it in time."""
+        """Keep what was staged: some of it may be published. The broker drops the rest later."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream to a queue: every batch once, whatever dies."""
+    """Writes a stream to a queue: every batch once, whatever fails."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -90,7 +90,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _publish(messages, self._options, is_last=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave what was staged: Spark calls this even after a commit that has published it."""
+        """Keep what was staged: Spark calls this even after a commit that published it."""
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks
@@ -126,7 +126,7 @@ def _staged(
 
 
 def _chunks(messages: Iterator[NewMessage]) -> Iterator[list[NewMessage]]:
-    """Yield messages as requests: not too many, and not too many bytes, in one."""
+    """Yield messages in requests of limited number and size."""
     while chunk := list(islice(messages, _CHUNK)):
         start = size = 0
         for at, message in enumerate(chunk):
@@ -148,7 +148,7 @@ class _Staging:
     part: str
 
     def send(self, messages: Sequence[NewMessage], *, at: int) -> None:
-        """Stage messages, and wait for room while the queue is full.
+        """Stage messages, and wait while the queue is full.
 
         Raises:
             QueueFull, KeyFull, GlobalFull, WaitTimedOut: there was none within the sink's patience.

@@ -1,4 +1,4 @@
-"""The tables of the pipeline: what the journal says about usage, waiting, fairness and failure.
+"""The tables of the pipeline: usage, waits, fairness and failures.
 
 Each table is a pure function from frames to a frame, in a file of its own; ``schemas`` has the columns of all of them.
 """
@@ -6,6 +6,6 @@ Each table is a pure function from frames to a frame, in a file of its own; ``sc
 from __future__ import annotations
 
 from fairlane.spark.tables.schemas import TABLES
-from fairlane.spark.tables.table import Table
+from fairlane.spark.tables.table import TableDefinition
 
-__all__ = ["TABLES", "Table"]
+__all__ = ["TABLES", "TableDefinition"]

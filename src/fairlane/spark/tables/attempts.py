@@ -1,11 +1,11 @@
-"""Attempts: one row for each time a message waited, with the hand-out that ended the wait and how that ended.
+"""Attempts: one row for each time a message waited, with the lease that ended the wait and how the lease ended.
 
-All tables but ``events`` are made of them. A wait begins when a message is enqueued or published, comes back, dies
-(it then waits in the dead-letter queue) or is redriven. It ends with a hand-out, or because the message leaves. What is
-not known, since the journal at hand begins later, is null.
+All tables but ``events`` are built from them. A wait begins when a message is enqueued, published, returned,
+dead-lettered (it then waits in the dead-letter queue) or redriven. It ends with a lease, or because the message leaves.
+What is unknown, because the journal begins later, is null.
 
-Everything is found in one pass over the events of each message in order, so the frame needs one shuffle by message and
-keeps that partitioning.
+One pass over the events of each message in order finds everything, so the frame needs one shuffle by message and keeps
+that partitioning.
 
 Columns besides those of the terms (``fairness_key`` to ``deadline_ms``) and of the enqueue (``size_bytes`` to
 ``cause_id``):
@@ -37,17 +37,17 @@ BEGINS = ("enqueued", "published", "returned", "dead", "redriven")
 TELLS_TERMS = ("enqueued", "staged", "published", "redriven")
 DONE = ("acked", "removed")
 STORY = (*BEGINS, "staged", "leased", *DONE)
-"""The kinds of events that make the story of a message; others, such as ``extended``, change nothing of it."""
+"""The kinds of events that matter for attempts; others, such as ``extended``, change nothing."""
 
 _TERMS = (*("fairness_key", "weight", "cost", "priority", "throttles", "deadline_ms"),)
 _ORIGIN = ("size_bytes", "dedup_id", "correlation_id", "cause_id")
 _STEP = (*("sequence", "at_ms", "kind", "reason", "ended", "error", "cost", "owner"), *HOLDS)
 TOLD_IN = tuple(dict.fromkeys(("message_id", "queue", "target", "due_ms", *_STEP, *_TERMS, *_ORIGIN)))
-"""The columns of events that the story of a message is told in."""
+"""The columns of events that attempts are computed from."""
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """Return the attempts that events tell of."""
+    """Return the attempts in events."""
     in_order = Window.partitionBy("message").orderBy("sequence")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
     story = _steps(events).select(
@@ -65,7 +65,7 @@ def attempts(events: DataFrame) -> DataFrame:
 
 
 def _steps(events: DataFrame) -> DataFrame:
-    """Return the events of messages with nothing told twice: these rows are what is shuffled and sorted."""
+    """Return the events of messages without redundant columns: these rows are shuffled and sorted."""
     known = events.where(F.col("kind").isin(*STORY) & F.col("message_id").isNotNull())
     return known.select(
         number_of("message_id").alias("message"),
@@ -79,7 +79,7 @@ def _steps(events: DataFrame) -> DataFrame:
 
 
 def _spans(story: DataFrame) -> DataFrame:
-    """Return a row for each wait. A message whose beginning is not known begins with whatever is."""
+    """Return a row for each wait. A message whose enqueue is unknown starts with its first known event."""
     here, following = F.col("here"), F.col("next")
     is_wait = here.kind.isin(*BEGINS, "staged")
     leased = F.when(here.kind == "leased", here).when(is_wait & (following.kind == "leased"), following)
@@ -104,7 +104,7 @@ def _spans(story: DataFrame) -> DataFrame:
 
 
 def _removals(events: DataFrame) -> DataFrame:
-    """Return when each queue was removed: its messages have no event of their own for that."""
+    """Return when each queue was removed: its messages get no event for that."""
     gone = events.where(F.col("kind") == "queue_removed")
     return gone.groupBy("queue").agg(F.array_sort(F.collect_list(F.struct("sequence", "at_ms"))).alias("removals"))
 
@@ -173,6 +173,6 @@ def _with_waits(frame: DataFrame) -> DataFrame:
 
 
 def in_queues(frame: DataFrame) -> DataFrame:
-    """Return the attempts in queues proper, of messages whose terms are known: not those of dead or staged ones."""
+    """Return the attempts of messages with known terms in ordinary queues: no dead letters, nothing staged."""
     is_proper = ~F.col("is_dlq") & (F.col("begun_by") != "staged") & F.col("fairness_key").isNotNull()
     return frame.where(is_proper)

@@ -1,4 +1,4 @@
-"""The table ``dead_letters``: deaths, clustered by what their errors have in common."""
+"""The table ``dead_letters``: dead letters, grouped by what their errors have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLACED = (
 
 
 def signature_of(error: Column) -> Column:
-    """Return an error text with all that varies from case to case replaced."""
+    """Return an error text with its variable parts replaced."""
     found = F.substring(F.coalesce(error, F.lit("")), 1, 4 * SIGNATURE_LENGTH_MAX)
     for pattern, replacement in _REPLACED:
         found = F.regexp_replace(found, pattern, replacement)
@@ -32,7 +32,7 @@ def signature_of(error: Column) -> Column:
 
 
 def dead_letters(attempts: DataFrame) -> DataFrame:
-    """Return deaths by day, queue, reason and signature."""
+    """Return dead letters by day, queue, reason and signature."""
     deaths = _deaths(attempts)
     first = F.row_number().over(Window.partitionBy("day", "signature_id").orderBy("number"))
     kinds = (
@@ -55,7 +55,7 @@ def dead_letters(attempts: DataFrame) -> DataFrame:
 
 
 def _deaths(attempts: DataFrame) -> DataFrame:
-    """Return each death with its cause, and whether the letter was redriven on the day it died."""
+    """Return each dead letter with its cause, and whether it was redriven on the same day."""
     died = attempts.where((F.col("ended_by") == "dead") & ~F.col("is_dlq"))
     back = attempts.where((F.col("ended_by") == "redriven") & F.col("is_dlq")).select(
         F.col("number").alias("death"), day_of("end_ms").alias("redriven_on")
@@ -78,7 +78,7 @@ def _deaths(attempts: DataFrame) -> DataFrame:
 
 
 def merged(dead_letters: DataFrame) -> DataFrame:
-    """Return the kinds of deaths over all days of the table, in the same columns without the day."""
+    """Return the kinds of dead letters over all days of the table, in the same columns without the day."""
     return dead_letters.groupBy("queue", "reason", "signature", "signature_id").agg(
         F.sum("count").alias("count"),
         F.min("first_seen_ms").alias("first_seen_ms"),

@@ -1,4 +1,4 @@
-"""The table ``events``: the journal as it is, each sequence once, in folders by day; and what must be carried on."""
+"""The table ``events``: the journal in folders by day; and what one day carries over to the next."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fairlane.spark.tables.table import day_of, id_of
 from fairlane.spark.tables.weights import TOLD, told_weights
 
 SETTINGS = ("queue_set", "queue_removed", "queue_paused", "config_set", TOLD)
-"""The kinds of events that later days need to know of, whenever they happened."""
+"""The kinds of events that all later days need."""
 
 _CARRIED = (*TOLD_IN, "policy_json", "name", "value", "is_paused", "day")
 """The columns that later days need."""
 
 JOURNAL_SCHEMA = StructType([field for field in EVENTS.schema if field.name != "day"])
-"""What is read of the journal's files. A column that a file does not have, since an older version wrote it, is null."""
+"""The columns that are read from the journal's files. A column that an older file lacks is null."""
 
 
 def events(journal: DataFrame) -> DataFrame:
-    """Return events of the journal in the columns of the table, whatever version wrote them.
+    """Return events of the journal in the columns of the table, of any version.
 
-    A column that the journal does not have is null, one that the table does not know is left out.
+    A missing column is null, an unknown one is dropped.
     """
     known = set(journal.columns)
     told = [
@@ -52,8 +52,7 @@ def open_messages(attempts: DataFrame, *, days: Sequence[date]) -> DataFrame:
 def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]) -> DataFrame:
     """Return for each of some days the events that later days need, with the day in the column ``carried_on``.
 
-    That are the stories of the messages still open at its end, and the settings made until then, in the columns that
-    matter. ``events`` hold the whole stories of these messages.
+    These are all events of the messages that are open at its end, and the settings and pauses up to then.
     """
     ends, told = _list(days), events.select(*_CARRIED)
     stories = told.where(F.col("kind").isin(*STORY)).join(open_messages, "message_id")
@@ -63,7 +62,7 @@ def carried(events: DataFrame, open_messages: DataFrame, *, days: Sequence[date]
 
 
 def _told(events: DataFrame, ends: Column) -> DataFrame:
-    """Return as events the weights that messages had brought by the ends of days."""
+    """Return the weights that messages had brought by the ends of days, as events."""
     by_day = _each_day(told_weights(events, F.col("day")), ends)
     last = by_day.groupBy("queue", "top_key", "carried_on").agg(
         F.max(F.struct("sequence", "at_ms", "weight", "day")).alias("last")
@@ -77,6 +76,6 @@ def _list(days: Sequence[date]) -> Column:
 
 
 def _each_day(frame: DataFrame, ends: Column) -> DataFrame:
-    """Return each event once for each of its days' ends that it was there before."""
+    """Return each event once for each end of a day after it."""
     past = F.filter(ends, lambda end: F.col("day") <= end)
     return frame.withColumn("carried_on", F.explode(past))

@@ -1,9 +1,10 @@
-"""The tables ``fairness_keys`` and ``fairness``: what each top key got in each window, against what it was entitled to.
+"""The tables ``fairness_keys`` and ``fairness``: what each top key was served in each window, and its entitled share.
 
-Entitlement is found by filling up. Let T be the cost served in a window, and let each key i with work have weight w and
-the cost d of its work. Then key i is entitled to min(d, w * L), with the level L such that the sum over all keys is T.
-In order of d/w, with D the work and W the weight of the keys before i, the level is the greatest (T - D) / (W_all - W):
-it rises as long as keys get all they have, and falls from the first on that does not.
+``fairlane.model.shares`` defines the entitled share; this is the same in SQL. With T the cost served in a window, let
+each key i with work have weight w and the cost d of its work. Then key i is entitled to min(d, w * L), with the level L
+such that the sum over all keys is T. In order of d/w, with D the work and W the weight of the keys before i, the level
+is the greatest (T - D) / (W_all - W): it rises as long as keys get all they have, and falls from the first on that does
+not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PLACE = ("queue", "window_ms")
 
 
 def fairness_keys(weighted: DataFrame, starvation: DataFrame, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
-    """Return the shares of keys, of windows with weights and the episodes of starvation on the same days."""
+    """Return the shares of keys, from windows with weights and the episodes of starvation on the same days."""
     work, weight, served = F.col("waiting_cost"), F.col("weight"), F.col("served_cost")
     by_need = Window.partitionBy(*_PLACE).orderBy(work / weight, "top_key")
     before = by_need.rowsBetween(Window.unboundedPreceding, -1)
@@ -41,7 +42,7 @@ def fairness_keys(weighted: DataFrame, starvation: DataFrame, *, window_length_m
 
 
 def _starved(starvation: DataFrame, length_ms: int) -> DataFrame:
-    """Return how long keys were starving in each window."""
+    """Return how long keys starved in each window."""
     day_ms = start_of("day")
     from_ms, until_ms = F.greatest(day_ms, F.col("from_ms")), F.col("from_ms") + F.col("lasted_ms")
     first = from_ms - F.pmod(from_ms, F.lit(length_ms))
@@ -57,7 +58,7 @@ def _starved(starvation: DataFrame, length_ms: int) -> DataFrame:
 
 
 def fairness(keys: DataFrame, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
-    """Return the fairness of each queue and window, of the rows of ``fairness_keys``."""
+    """Return the fairness of each queue and window, from the rows of ``fairness_keys``."""
     ratio = F.when(F.col("entitled_share") > 0, F.col("share") / F.col("entitled_share"))
     lag = F.col("lag_cost")
     jain = F.try_divide(F.pow(F.sum(ratio), F.lit(2)), F.count(ratio) * F.sum(ratio * ratio))
@@ -76,4 +77,4 @@ def fairness(keys: DataFrame, *, window_length_ms: int = WINDOW_LENGTH_MS) -> Da
 
 
 _NOTHING = 1e-6
-"""What is less than this is rounding."""
+"""A lag below this is rounding."""

@@ -1,4 +1,4 @@
-"""The table ``latency``: how long messages waited and were worked on, per queue, key and hour."""
+"""The table ``latency``: wait and service times, per queue, key and hour."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fairlane.spark.tables.table import HOUR_MS, day_of, shaped
 
 _MEASURES = ("wait", "service")
 _BUCKETS = 4096
-"""More than there are: the longest span in milliseconds has a bucket below."""
+"""An upper bound on buckets: even the longest duration in milliseconds is below."""
 _PLACE = ("queue", "key", "top_key", "hour_ms")
 
 
 def latency(attempts: DataFrame) -> DataFrame:
-    """Return waits by the hour of the hand-out, and service times by the hour in which the lease ended."""
+    """Return waits by the hour of the lease, and service times by the hour in which the lease ended."""
     place, code, span = ("queue", "key", "top_key"), F.col("code"), F.col("span_ms")
     known = _spans(in_queues(attempts)).where(span.isNotNull())
     counted = known.groupBy(*place, _code().alias("code")).agg(
@@ -36,7 +36,7 @@ def latency(attempts: DataFrame) -> DataFrame:
 
 
 def _spans(attempts: DataFrame) -> DataFrame:
-    """Return each measure of each attempt: how long, and when that was known; plain columns are quicker than lists."""
+    """Return each measure of each attempt, and when it was known. Plain columns are faster than lists."""
     each = attempts.withColumn("measure", F.explode(F.array(*[F.lit(at) for at in range(len(_MEASURES))])))
     is_wait = F.col("measure") == _MEASURES.index("wait")
     wait = F.greatest(F.col("leased_ms") - F.col("ready_ms"), F.lit(0))
@@ -51,13 +51,13 @@ def _spans(attempts: DataFrame) -> DataFrame:
 
 
 def _code() -> Column:
-    """Return in one number the hour, measure and bucket of a span: millions are grouped by it, and one is quick."""
+    """Return hour, measure and bucket as one number: grouping millions of rows by one number is fast."""
     hour = F.floor(F.col("known_ms") / HOUR_MS) * len(_MEASURES) + F.col("measure")
     return hour * _BUCKETS + bucket_of(F.col("span_ms"))
 
 
 def _aggregates(measure: str, count: str) -> list[Column]:
-    """Return the columns of one measure, of the one row there is of it."""
+    """Return the columns of one measure, from its only row."""
 
     def only(name: str) -> Column:
         return F.first(F.when(F.col("measure") == _MEASURES.index(measure), F.col(name)), ignorenulls=True)

@@ -1,4 +1,4 @@
-"""The table ``messages``: one row a message, the sum of its attempts."""
+"""The table ``messages``: one row for each message, the sum of its attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITS = ("delayed_ms", "backoff_ms", "throttled_ms", "capped_ms", "paused_ms", 
 
 
 def messages(attempts: DataFrame, *, newest_day: date) -> DataFrame:
-    """Return the messages that attempts tell of; open ones go to the newest day."""
+    """Return the messages of attempts; open ones belong to the newest day."""
     queued = ~F.col("is_dlq")
     by_age = F.col("number")
     sums = [F.coalesce(F.sum(F.when(queued, F.col(name))), F.lit(0)).alias(name) for name in _WAITS]

@@ -1,4 +1,4 @@
-"""The table ``noisy_neighbours``: whose messages were served while whose waited.
+"""The table ``noisy_neighbours``: which keys were served while others waited.
 
 In each window a victim's waiting, in message-milliseconds, is divided among the keys that were served in it, by cost.
 Only the keys that waited most and those that were served most take part, so a window has a bounded number of pairs.
@@ -13,16 +13,16 @@ from fairlane.spark.tables.schemas import NOISY_NEIGHBOURS
 from fairlane.spark.tables.table import day_of, hour_of, shaped
 
 KEYS_MAX = 8
-"""How many victims, and how many neighbours, are looked at in each window."""
+"""The number of victims, and of neighbours, that take part in each window."""
 PAIRS_MAX = 20
-"""How many pairs of each queue and hour are kept."""
+"""The number of pairs that are kept for each queue and hour."""
 
 _WINDOW = ("queue", "window_ms")
 _HOUR = ("queue", "hour_ms")
 
 
 def noisy_neighbours(windows: DataFrame) -> DataFrame:
-    """Return the worst pairs of each queue and hour, of the windows that ``turns.windows`` makes."""
+    """Return the worst pairs of each queue and hour, from the windows of ``turns.windows``."""
     victims = _most(windows, "waited_ms").select(*_WINDOW, F.col("top_key").alias("victim"), "waited_ms")
     neighbours = _most(windows, "served_cost").select(
         *_WINDOW, F.col("top_key").alias("neighbour"), "served_cost", "in_all"
@@ -51,7 +51,7 @@ def noisy_neighbours(windows: DataFrame) -> DataFrame:
 
 
 def _worst(pairs: DataFrame) -> DataFrame:
-    """Return the worst pairs of each queue and hour, and what their victims did to themselves."""
+    """Return the worst pairs of each queue and hour, and the own part of their victims."""
     by_delay = Window.partitionBy(*_HOUR, "is_own").orderBy(F.desc("delay"), "victim", "neighbour")
     is_worst = ~F.col("is_own") & (F.col("place") <= PAIRS_MAX)
     is_victim = F.max("is_worst").over(Window.partitionBy(*_HOUR, "victim"))
@@ -65,7 +65,7 @@ def _worst(pairs: DataFrame) -> DataFrame:
 
 
 def _most(windows: DataFrame, column: str) -> DataFrame:
-    """Return the keys of each window with the most of something, and how much all of its keys have."""
+    """Return the keys of each window with the highest values in a column, and the sum over all keys."""
     place = F.row_number().over(Window.partitionBy(*_WINDOW).orderBy(F.desc(column), "top_key"))
     in_all = F.sum(column).over(Window.partitionBy(*_WINDOW))
     some = windows.where(F.col(column) > 0).select("*", place.alias("place"), in_all.alias("in_all"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql.types import DataType
 
 from fairlane.journal.schema import COLUMNS, ColumnType
-from fairlane.spark.tables.table import DAY, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS, Table, columns
+from fairlane.spark.tables.table import DAY, FLAG, HISTOGRAM, INT, LONG, REAL, TEXT, TEXTS, TableDefinition, columns
 
 _EVENT_TYPES: dict[ColumnType, DataType] = {
     "int64": LONG,
@@ -18,7 +18,7 @@ _EVENT_TYPES: dict[ColumnType, DataType] = {
     "bool": FLAG,
 }
 
-EVENTS = Table(
+EVENTS = TableDefinition(
     name="events",
     meaning="One event of the journal. Each sequence occurs once.",
     schema=columns(
@@ -27,7 +27,7 @@ EVENTS = Table(
     ),
 )
 
-MESSAGES = Table(
+MESSAGES = TableDefinition(
     name="messages",
     meaning="One message.",
     partitions=("is_open", "day"),
@@ -81,7 +81,7 @@ _PLACE = (
 )
 _HOUR = ("hour_ms", LONG, "the start of the hour")
 
-TENANT_USAGE = Table(
+TENANT_USAGE = TableDefinition(
     name="tenant_usage",
     meaning="Activity of one key in one queue in one hour. Each event counts in the hour in which it happened.",
     schema=columns(
@@ -104,7 +104,7 @@ TENANT_USAGE = Table(
     ),
 )
 
-LATENCY = Table(
+LATENCY = TableDefinition(
     name="latency",
     meaning="Wait and service times of one key in one queue in one hour.",
     schema=columns(
@@ -130,7 +130,7 @@ LATENCY = Table(
 
 _WINDOW = ("window_ms", LONG, "the start of the window")
 
-FAIRNESS = Table(
+FAIRNESS = TableDefinition(
     name="fairness",
     meaning="One queue in one window in which a message waited for its turn or was leased.",
     schema=columns(
@@ -153,7 +153,7 @@ FAIRNESS = Table(
     ),
 )
 
-FAIRNESS_KEYS = Table(
+FAIRNESS_KEYS = TableDefinition(
     name="fairness_keys",
     meaning="One top key of one queue in one window in which it had work.",
     schema=columns(
@@ -177,7 +177,7 @@ FAIRNESS_KEYS = Table(
     ),
 )
 
-STARVATION = Table(
+STARVATION = TableDefinition(
     name="starvation",
     meaning="One episode in which a top key had work, was not paused, and got no lease for longer than the threshold.",
     schema=columns(
@@ -191,7 +191,7 @@ STARVATION = Table(
     ),
 )
 
-NOISY_NEIGHBOURS = Table(
+NOISY_NEIGHBOURS = TableDefinition(
     name="noisy_neighbours",
     meaning="How much of one top key's waiting in a queue and hour is attributed to another; the worst pairs.",
     schema=columns(
@@ -212,7 +212,7 @@ NOISY_NEIGHBOURS = Table(
     ),
 )
 
-THROTTLE_WAITS = Table(
+THROTTLE_WAITS = TableDefinition(
     name="throttle_waits",
     meaning="Waits of one key for one throttle in one queue and hour. A message with several counts for each.",
     schema=columns(
@@ -231,7 +231,7 @@ THROTTLE_WAITS = Table(
     ),
 )
 
-DEAD_LETTERS = Table(
+DEAD_LETTERS = TableDefinition(
     name="dead_letters",
     meaning="One kind of dead letter in one queue on one day: errors that differ only in numbers, names and paths.",
     schema=columns(
@@ -251,7 +251,7 @@ DEAD_LETTERS = Table(
     ),
 )
 
-SLA = Table(
+SLA = TableDefinition(
     name="sla",
     meaning="Outcome of one key's messages with a deadline in one queue, by the hour in which it was decided.",
     schema=columns(
@@ -266,7 +266,7 @@ SLA = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {
+TABLES: dict[str, TableDefinition] = {
     table.name: table
     for table in (
         *(EVENTS, MESSAGES, TENANT_USAGE, LATENCY, FAIRNESS, FAIRNESS_KEYS, STARVATION),

@@ -11,7 +11,7 @@ from fairlane.spark.tables.table import day_of, hour_of, shaped
 
 
 def sla(attempts: DataFrame) -> DataFrame:
-    """Return what became of messages with a deadline, by the hour in which it was decided."""
+    """Return the outcome of messages with a deadline, by the hour in which it was decided."""
     decided = in_queues(attempts).where(
         F.col("deadline_ms").isNotNull() & F.col("ended_by").isin("acked", "removed", "dead")
     )

@@ -1,7 +1,7 @@
-"""The table ``starvation``: episodes in which a top key had work waiting and was handed nothing for long.
+"""The table ``starvation``: episodes in which a top key had work and got nothing for long.
 
-Between two hand-outs of a key it starves from the later of the first of them and the instant since which something
-waits that is still there at the second. What is removed while it waits ends an episode, too, if that was the longest.
+Between two leases of a key it starves from the later of two instants: the first lease, and the beginning of the longest
+wait that lasts until the second. A wait that ends without a lease, by a removal or a pause, ends an episode, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlane.spark.tables.turns import WINDOW_LENGTH_MS, Days
 THRESHOLD_MS = 60_000
 _KEY_DAY = ("queue", "top_key", "day")
 _STEP_MS = 1_000
-"""Hand-outs closer than this are one: it must be shorter than the threshold."""
+"""Leases closer than this are merged. It must be shorter than the threshold."""
 
 
 def starvation(
@@ -27,14 +27,14 @@ def starvation(
     threshold_ms: int = THRESHOLD_MS,
     window_length_ms: int = WINDOW_LENGTH_MS,
 ) -> DataFrame:
-    """Return the episodes on each day, of pieces and of the windows that were made of them."""
+    """Return the episodes of each day, from pieces and the windows built from them."""
     episodes = _episodes(_ends(_of_starvable(pieces, span, threshold_ms), span), threshold_ms)
     told = episodes.join(_served_meanwhile(episodes, windows, window_length_ms), [*_KEY_DAY, "from_ms"], "left")
     return shaped(told.withColumn("served_meanwhile", F.coalesce("others", F.lit(0))), STARVATION)
 
 
 def _of_starvable(pieces: DataFrame, span: Days, threshold_ms: int) -> DataFrame:
-    """Leave out the keys of which nothing waited for as long as an episode lasts: most of them, on a good day."""
+    """Drop the keys without a wait as long as the threshold: usually most of them."""
     waited_ms = F.coalesce("until_ms", _day_end(span)) - F.col("since_ms")
     starvable = pieces.where(waited_ms > threshold_ms).select(*_KEY_DAY).distinct()
     return pieces.join(F.broadcast(starvable), list(_KEY_DAY), "left_semi")
@@ -45,7 +45,7 @@ def _day_end(span: Days) -> Column:
 
 
 def _ends(pieces: DataFrame, span: Days) -> DataFrame:
-    """Return when waits of a key ended, a second a row: the first and the last of them, and the earliest beginning."""
+    """Return when waits of a key ended, one row for each second: the first and last end, and the earliest beginning."""
     step = F.floor(F.col("until_ms") / _STEP_MS)
     return pieces.groupBy(*_KEY_DAY, step.alias("step"), "is_served").agg(
         F.coalesce(F.min("until_ms"), F.min(_day_end(span))).alias("until_ms"),
@@ -78,7 +78,7 @@ def _episodes(ends: DataFrame, threshold_ms: int) -> DataFrame:
 
 
 def _served_meanwhile(episodes: DataFrame, windows: DataFrame, length_ms: int) -> DataFrame:
-    """Return how much a queue handed out in the windows that lie wholly inside each episode."""
+    """Return the leases of a queue in the windows that lie completely inside each episode."""
     in_all = windows.groupBy("queue", "day", "window_ms").agg(F.sum("handed_out").alias("handed_out"))
     day_ms = start_of("day")
     begins = F.greatest(day_ms, F.col("from_ms"))

@@ -29,7 +29,7 @@ DAY = ("day", DATE, "the UTC day; also the folder")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableDefinition:
     """One table of the pipeline.
 
     Attributes:
@@ -50,7 +50,7 @@ def columns(*told: tuple[str, DataType, str]) -> StructType:
     return StructType([StructField(name, kind, metadata={"comment": meaning}) for name, kind, meaning in told])
 
 
-def shaped(frame: DataFrame, table: Table) -> DataFrame:
+def shaped(frame: DataFrame, table: TableDefinition) -> DataFrame:
     """Return a frame with exactly the columns of a table, in order and with their types."""
     return frame.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in table.schema])
 

@@ -14,7 +14,7 @@ _COUNTS = tuple(field.name for field in TENANT_USAGE.schema if field.name not in
 
 
 def tenant_usage(attempts: DataFrame) -> DataFrame:
-    """Return usage; each thing counts in the hour in which it happened."""
+    """Return usage; each event counts in the hour in which it happened."""
     facts = F.explode(F.filter(F.array(_begun(), _leased(), _ended()), lambda fact: fact.isNotNull()))
     told = _alike(in_queues(attempts)).select(*_PLACE, facts.alias("fact")).select(*_PLACE, "fact.*")
     sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS]
@@ -23,7 +23,7 @@ def tenant_usage(attempts: DataFrame) -> DataFrame:
 
 
 def _alike(attempts: DataFrame) -> DataFrame:
-    """Sum up attempts that began, were leased and ended in the same hours and ways: few are left to be told apart."""
+    """Group attempts that began, were leased and ended in the same hours and ways, which leaves few rows."""
     hours = [hour_of(f"{moment}_ms").alias(f"{moment}_hour_ms") for moment in ("begun", "leased", "end")]
     return attempts.groupBy(*_PLACE, *hours, "begun_by", "ended_by").agg(
         F.count("*").alias("count"),
@@ -68,6 +68,6 @@ def _ended() -> Column:
 
 
 def _fact(moment: str, is_so: Column, **counts: Column) -> Column:
-    """Return what attempts count for in the hour of one of their moments."""
+    """Return what attempts contribute to the hour of one of their instants."""
     values = [counts.get(name, F.lit(None)).cast("long").alias(name) for name in _COUNTS]
     return F.when(is_so, F.struct(F.col(f"{moment}_hour_ms").alias("hour_ms"), *values))

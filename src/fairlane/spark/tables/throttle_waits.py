@@ -1,4 +1,4 @@
-"""The table ``throttle_waits``: what throttles cost, per queue, throttle, key and hour."""
+"""The table ``throttle_waits``: waits for throttles, per queue, throttle, key and hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = ("queue", "throttle", "key", "top_key", "hour_ms")
 
 
 def throttle_waits(attempts: DataFrame) -> DataFrame:
-    """Return throttle waits by the hour of the hand-out; a message with several throttles counts under each."""
+    """Return throttle waits by the hour of the lease; a message with several throttles counts for each."""
     taken = in_queues(attempts).where(F.col("leased_ms").isNotNull() & (F.size("throttles") > 0))
     each = taken.select(
         *("queue", "key", "top_key", "throttled_ms"),

@@ -1,10 +1,11 @@
-"""Waiting for a turn: what each top key of a queue had to hand out in each window, and what was handed out.
+"""Waiting for a turn: the work of each top key in each window, and what was leased.
 
-``pieces`` cuts the time a message waits for its turn into days, each as it was known at the day's end: so a day's
-tables don't depend on what happened later, and are the same whether days are made one by one or all at once.
+``pieces`` cuts the time that a message waits for its turn into days, without the time in which it was paused. A piece
+is as it was known at the day's end, so a day's tables don't depend on later days, and are the same whether days are
+built one by one or all at once.
 
-``windows`` adds the pieces up. It never multiplies waits by windows: arrivals and departures are summed where they
-happen, and what waits in between follows from running sums, so its size is that of keys times windows with work.
+``windows`` sums the pieces. It never multiplies waits by windows: arrivals and departures are summed where they happen,
+and what waits in between follows from running sums. So its size is the number of keys times windows with work.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KEY_DAY = ("queue", "top_key", "day")
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days that are looked at.
+    """The days to build.
 
     Attributes:
         first_day: the first of them.
@@ -114,7 +115,7 @@ def _turn(since_ms: Column, until_ms: Column, before_ms: Column) -> Column:
 
 
 def windows(pieces: DataFrame, span: Days, *, window_length_ms: int = WINDOW_LENGTH_MS) -> DataFrame:
-    """Return for each queue, top key and window with work: its cost, what of it was served, and the waiting in it."""
+    """Return for each queue, top key and window with work: its cost, the served cost, and the waiting in it."""
     summed = _moves(pieces, span, window_length_ms)
     earlier = Window.partitionBy(*_KEY_DAY).orderBy("window_ms")
     before = earlier.rowsBetween(Window.unboundedPreceding, -1)
@@ -134,7 +135,7 @@ _ROW = (*_KEY_DAY, "window_ms", "served_cost", "handed_out")
 
 
 def _busy(span: Days, length_ms: int) -> list[Column]:
-    """Return the columns of windows in which something of a key begins to wait or stops."""
+    """Return the columns of windows in which messages of a key begin or end to wait."""
     length = _end(F.col("window_ms"), span, length_ms) - F.col("window_ms")
     return [
         (F.col("had_cost") + F.col("came_cost")).alias("waiting_cost"),
@@ -143,7 +144,7 @@ def _busy(span: Days, length_ms: int) -> list[Column]:
 
 
 def _quiet(known: DataFrame, span: Days, length_ms: int) -> DataFrame:
-    """Return windows in which messages of a key wait and nothing else happens to it."""
+    """Return the windows in which messages of a key wait and nothing changes."""
     ends_ms = F.least(
         start_of(F.date_add("day", 1)) - length_ms,
         F.lit(span.horizon_ms - span.horizon_ms % length_ms),
@@ -169,7 +170,7 @@ def _quiet(known: DataFrame, span: Days, length_ms: int) -> DataFrame:
 
 
 def _moves(pieces: DataFrame, span: Days, length_ms: int) -> DataFrame:
-    """Return what came and went in each window; ``area_ms`` is what arrivals wait in it, less what departures don't."""
+    """Return arrivals and departures in each window; ``area_ms`` is their effect on the waiting time in it."""
     sign = F.col("sign")
     is_arrival = sign > 0
     moves = pieces.select(
@@ -194,5 +195,5 @@ def _moves(pieces: DataFrame, span: Days, length_ms: int) -> DataFrame:
 
 
 def _end(window: Column, span: Days, length_ms: int) -> Column:
-    """Return where a window ends; the last one ends with the journal."""
+    """Return the end of a window; the last one ends with the journal."""
     return F.least(window + length_ms, F.lit(span.horizon_ms))

@@ -1,4 +1,4 @@
-"""The weights of top keys over time, found as the broker finds them: config, else policy, else what messages say."""
+"""The weights of top keys over time, found as in the broker: config, else policy, else what messages brought."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fairlane.model.partitions import MARK
 from fairlane.spark.tables.attempts import TELLS_TERMS
 
 TOLD = "weight_told"
-"""The kind of an event that is in no journal: the weight that messages had brought for a key, carried on."""
+"""A kind of event that is in no journal: the weight that messages brought for a key, carried over."""
 
 _CONFIG = r"^weight:([^:]+):(.+)$"
 _PARTITION = rf"{MARK}\d+$"
-"""What the name of a partition ends with. Config speaks of the whole queue, as for the broker."""
+"""The end of a partition's name. Config names the whole queue."""
 
 
 def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) -> DataFrame:
-    """Give each row of queue, top key and window the column ``weight``: that of the window's end."""
+    """Add the column ``weight`` to rows of queue, top key and window: the weight at the window's end."""
     end_ms = F.col("window_ms") + window_length_ms
     joined = (
         _with_told(frame, events, window_length_ms)
@@ -32,7 +32,7 @@ def with_weights(frame: DataFrame, events: DataFrame, *, window_length_ms: int) 
 
 
 def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
-    """Return the last weight that messages brought for each top key, and when; ``also_by`` parts it further."""
+    """Return the last weight that messages brought for each top key, and when, grouped also by ``also_by``."""
     brings = F.col("kind").isin(*TELLS_TERMS, TOLD) & F.col("weight").isNotNull() & (F.size("fairness_key") == 1)
     queue = F.when(F.col("kind") == "redriven", F.col("target")).otherwise(F.col("queue"))
     last = events.where(brings).groupBy(queue.alias("queue"), F.col("fairness_key")[0].alias("top_key"), *also_by)
@@ -44,7 +44,7 @@ def told_weights(events: DataFrame, *also_by: Column) -> DataFrame:
 
 
 def _with_told(frame: DataFrame, events: DataFrame, length_ms: int) -> DataFrame:
-    """Give rows the column ``told``: what messages up to the end of the window brought."""
+    """Add the column ``told``: the weight that messages up to the end of the window brought."""
     window = (F.col("at_ms") - F.pmod("at_ms", F.lit(length_ms))).alias("window_ms")
     told = told_weights(events, window).select("queue", "top_key", "window_ms", F.col("weight").alias("told"))
     both = frame.unionByName(told, allowMissingColumns=True)
@@ -70,10 +70,10 @@ def _by_config(events: DataFrame) -> DataFrame:
 
 
 def _by_sequence(one: Column, other: Column) -> Column:
-    """Compare two settings; a map in them can't be compared, so their numbers must do."""
+    """Compare two settings by sequence, because maps cannot be compared."""
     return F.when(one["sequence"] < other["sequence"], -1).when(one["sequence"] > other["sequence"], 1).otherwise(0)
 
 
 def _latest(settings: Column, end_ms: Column) -> Column:
-    """Return the last of some settings that was made before an instant."""
+    """Return the last setting before an instant."""
     return F.try_element_at(F.filter(settings, lambda each: each["at_ms"] < end_ms), F.lit(-1))

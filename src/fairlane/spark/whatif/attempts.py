@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlane.model.message import Key
-from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, Parts, Rows, flags
+from fairlane.spark.whatif.rows import ACK, DEATH, LEASE, NEVER, REMOVAL, RETURN, Flags, Ints, MessageRows, Parts, flags
 
 ACKED, RETURNED, DEAD, EXPIRED, EXPIRED_DEAD = range(5)
 """How an attempt ended; the last two because the lease expired, with its consumer gone."""
@@ -42,7 +42,7 @@ class Attempts:
 class Leases:
     """The leases of all parts, in the order of messages, each with the row that ends it, if any."""
 
-    def __init__(self, rows: Rows, parts: Parts) -> None:
+    def __init__(self, rows: MessageRows, parts: Parts) -> None:
         self._rows, self._parts = rows, parts
         self.row: Ints = np.flatnonzero((rows.code == LEASE) & ~parts.unknown)
         self.part: Ints = parts.of_row[self.row]
@@ -117,7 +117,7 @@ class Leases:
         return at_ms[order], steps[order], np.concatenate([shows, np.zeros(ends.size, dtype=np.bool_)])[order]
 
 
-def removals(rows: Rows, parts: Parts) -> Ints:
+def removals(rows: MessageRows, parts: Parts) -> Ints:
     """Return the rows of parts that were purged, cancelled or dropped. Deadlines need no row: the replay has them."""
     is_taken = flags(pc.is_in(rows.reason, pa.array(["purged", "cancelled", "dropped"])))
     return np.flatnonzero((rows.code == REMOVAL) & ~parts.unknown & is_taken)

@@ -22,7 +22,7 @@ from fairlane.spark.whatif.attempts import Leases, removals
 from fairlane.spark.whatif.consumers import slots_over_time
 from fairlane.spark.whatif.files import CHANGE_KINDS, MESSAGE_KINDS, read_events
 from fairlane.spark.whatif.records import records_of
-from fairlane.spark.whatif.rows import NEVER, Ints, Parts, Rows
+from fairlane.spark.whatif.rows import NEVER, Ints, MessageRows, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def recording_of(table: pa.Table, queues: tuple[str, ...]) -> Recording:
     """Return the recording of a group of queues from events."""
     is_change = pc.is_in(table["kind"], pa.array(CHANGE_KINDS))
     first_ms = int(table["at_ms"][0].as_py()) if table.num_rows else 0
-    rows = Rows(table.filter(is_of_message(table)), queues, first_ms)
+    rows = MessageRows(table.filter(is_of_message(table)), queues, first_ms)
     parts = Parts(rows)
     leases = Leases(rows, parts)
     terms = rows.terms(parts.start)
@@ -167,7 +167,7 @@ def _changes(table: pa.Table, first_ms: int, parts: Parts) -> list[Change]:
     ]
 
 
-def _removals(rows: Rows, parts: Parts) -> list[Change]:
+def _removals(rows: MessageRows, parts: Parts) -> list[Change]:
     return [
         Change(
             sequence=int(rows.sequence[row]),

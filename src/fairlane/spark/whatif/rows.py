@@ -22,7 +22,7 @@ _JOINT = "\x1f"
 _NORMAL = PRIORITY_NAMES.index("normal")
 
 
-class Rows:
+class MessageRows:
     """Events of messages as arrays, in the order of messages and then of sequences."""
 
     def __init__(self, table: pa.Table, queues: tuple[str, ...], first_ms: int) -> None:
@@ -66,7 +66,7 @@ class Rows:
 class Parts:
     """Which rows begin parts, and to which part each row belongs."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: MessageRows) -> None:
         is_start = (rows.code == START) & (rows.queue != NEVER)
         starts = np.flatnonzero(is_start)
         ranks = np.argsort(rows.sequence[starts], kind="stable")

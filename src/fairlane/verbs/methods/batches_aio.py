@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairlane.model.claims import Claim, Claimed, ConsumerView
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import NewMessage
-from fairlane.model.staging import Published, SinkView, Staged
+from fairlane.model.staging import PublishResult, SinkView, StageResult
 from fairlane.verbs.batches import (
     STAGE_WAIT_MS,
     DropSink,
@@ -106,7 +106,7 @@ class AsyncBatchVerbs(AsyncVerbs):
         at: int,
         messages: Sequence[NewMessage],
         wait_ms: int = STAGE_WAIT_MS,
-    ) -> Staged:
+    ) -> StageResult:
         """Append messages to a part of a batch, durably: all of them or none. They enter the queue when published.
 
         ``at`` is how many messages of the part were staged before. Messages that are staged already are not staged
@@ -123,7 +123,7 @@ class AsyncBatchVerbs(AsyncVerbs):
         )
         return await self.call(request)
 
-    async def publish(self, queue: str, sink: str, *, batch: int, parts: Sequence[str]) -> Published:
+    async def publish(self, queue: str, sink: str, *, batch: int, parts: Sequence[str]) -> PublishResult:
         """Publish the staged parts of a batch to the queue, in this order and in one commit.
 
         Everything else that is staged for the sink up to this batch is deleted. A batch is published once: one that is

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down, as what a journal is asked for."""
+"""Converts filters that Spark pushes down into selections of the journal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pyspark.sql.datasource import (
 from fairlane.journal.selection import Selection
 
 IDS_MAX: Final = 200
-"""As many ids of messages go into one request; Spark looks for more by itself."""
+"""The maximum number of message ids in one request; Spark filters by more ids itself."""
 _SETS: Final = {"kind": "kinds", "queue": "queues", "message_id": "message_ids"}
 _Comparison = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A range of the journal, and which of its events: those after one position and up to another."""
+    """A range of the journal, after one position and up to another, and a selection of its events."""
 
     after: int
     until: int
@@ -35,7 +35,7 @@ class Wanted:
 
 
 def pushed(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """Return what is wanted when filters hold too, and those filters that Spark still has to look after."""
+    """Return the selection narrowed by filters, and the filters that Spark still has to apply."""
     left: list[Filter] = []
     for one in filters:
         narrowed = _narrowed(wanted, one)
@@ -65,7 +65,7 @@ def _narrowed(wanted: Wanted, one: Filter) -> Wanted | None:
 
 
 def _bounds(one: _Comparison) -> tuple[int, int]:
-    """Return the least and the greatest value that a comparison lets pass."""
+    """Return the least and the greatest value that satisfies a comparison."""
     match one:
         case GreaterThan():
             return one.value + 1, _FOR_EVER

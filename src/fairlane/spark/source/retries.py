@@ -11,7 +11,7 @@ from fairlane.errors import Closed, FairlaneError, StoreFenced
 
 
 class Patience:
-    """Waits between repetitions, a little more each time, and gives up in the end. It begins with the first failure."""
+    """Waits between retries, longer each time, up to a time limit that starts with the first failure."""
 
     def __init__(self, retries: Retries | None = None) -> None:
         self._retries = retries or Retries()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlane.model.histogram import LogHistogram
-from fairlane.report.reading import Tables
 from fairlane.report.sections import Cell, Heading, Report, Section
+from fairlane.report.tables import Tables
 
 QUEUE, KEY = Heading("queue", "Queue", "text"), Heading("key", "Tenant", "text")
 WAITS = ("turn_ms", "throttled_ms", "capped_ms", "paused_ms", "backoff_ms", "delayed_ms")

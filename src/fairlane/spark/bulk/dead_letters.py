@@ -1,4 +1,4 @@
-"""Choosing dead letters with SQL: Spark picks, the broker moves."""
+"""Selects dead letters with SQL; the broker moves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlane.spark.source.server_address import ServerAddress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Dead letters that a condition holds for.
+    """Dead letters that satisfy a condition.
 
     Attributes:
         total: how many dead letters were looked at.
@@ -27,7 +27,7 @@ class Chosen:
 
 
 def choose(spark: SparkSession, place: ServerAddress, queue: str, where: str) -> Chosen:
-    """Return the dead letters of a queue that an SQL condition over their columns holds for, in the order they died.
+    """Return the dead letters of a queue that satisfy an SQL condition, in the order in which they were dead-lettered.
 
     The columns are those of the kind ``dead_letters`` of the data source, with ``error`` for the last error text and
     ``payload_text`` for the payload read as UTF-8, null where it is none.

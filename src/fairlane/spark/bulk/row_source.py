@@ -1,4 +1,4 @@
-"""Rows from files or from a table that Spark knows, as a person asks for them."""
+"""Reads rows from files or from a table in Spark's catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlane.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Which rows are wanted, and as which columns.
+    """Which rows to read, and as which columns.
 
     Attributes:
         path: files or folders, as Spark names them; or

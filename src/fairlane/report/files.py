@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from fairlane.errors import InvalidArgument
-from fairlane.report.finding import report_of
+from fairlane.report.analysis import report_of
 from fairlane.report.page import page_data, page_of
 from fairlane.report.period import Period
-from fairlane.report.reading import Tables
 from fairlane.report.sections import Report, Section
 from fairlane.report.summary import summary_of
+from fairlane.report.tables import Tables
 
 FORMATS = ("html", "md", "json", "csv")
 

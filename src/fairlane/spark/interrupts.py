@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 T = TypeVar("T")
 
 _AGAIN_S: Final = 0.2
-"""How soon jobs are cancelled again, while work that was interrupted still begins some."""
+"""The interval at which jobs of interrupted work are cancelled, while it still starts some."""
 _TIMES: Final = 50
 """How often to wait; then give up on work that waits for something else than Spark."""
 
 
 def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
-    """Do work on Spark in a thread of its own, and return what it returns.
+    """Run work on Spark in its own thread, and return its result.
 
     A thread that waits for an answer of the JVM can't be interrupted without leaving the answer unread, and whatever
     it asks next, to tidy up for instance, would get that one. So the caller's thread waits here instead. When it is
