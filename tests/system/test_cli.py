@@ -1,4 +1,4 @@
-"""The command ``fairlane`` as a process of its own, as people and their shells run it."""
+"""The command ``fairlane`` as a process, as users and shells run it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def fairlane(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> str:
-    """Run a command that is to end with an exit code, and return what it printed."""
+    """Run a command that must end with an exit code, and return its output."""
     result = subprocess.run(
         [*FAIRLANE, *arguments], input=feed, capture_output=True, timeout=60, check=False, env=environment(**more)
     )
@@ -37,7 +37,7 @@ def fairlane(*arguments: str, feed: bytes = b"", code: int = 0, **more: str) -> 
 
 
 def in_shell(script: str, cwd: Path, **more: str) -> str:
-    """Run a script as people write them, with the command named ``fairlane``."""
+    """Run a shell script that uses the command ``fairlane``."""
     command = " ".join(FAIRLANE)
     text = f'fairlane() {{ {command} "$@"; }}\n{script}'
     result = subprocess.run(
@@ -49,7 +49,7 @@ def in_shell(script: str, cwd: Path, **more: str) -> str:
 
 @contextmanager
 def serving(data: Path, *options: str) -> Iterator[str]:
-    """Yield the address of a server of its own, which ends in good order."""
+    """Yield the address of a new server, which is shut down cleanly at the end."""
     arguments = [*FAIRLANE, "serve", "--port", "0", "--data", str(data), "--log-level", "error", *options]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None
@@ -126,7 +126,7 @@ def test_the_quick_start(server: str) -> None:
 
 
 def test_many_messages_through_a_server(server: str) -> None:
-    """Thousands of lines come out as they went in, in their order."""
+    """Thousands of lines are consumed unchanged and in order."""
     lines = b"".join(b"%d\n" % number for number in range(5_000))
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     said = fairlane("-o", "json", "enqueue", "orders", "--lines", feed=lines, FAIRLANE_SERVER=server)
@@ -136,7 +136,7 @@ def test_many_messages_through_a_server(server: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_following_ends_when_interrupted(server: str, number: signal.Signals) -> None:
-    """What comes is printed as it comes; a signal ends it with exit code 130, and nothing is lost."""
+    """Messages are printed as they come; a signal ends the command with exit code 130, and nothing is lost."""
     fairlane("queue", "create", "orders", FAIRLANE_SERVER=server)
     command = [*FAIRLANE, "--server", server, "consume", "orders", "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
@@ -205,7 +205,7 @@ def test_a_reader_that_goes_away_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_keys_over_a_server(server: str) -> None:
-    """Keys are made, listed and revoked over HTTP, and refusals come back as they are."""
+    """API keys are created, listed and revoked over HTTP, and refusals are passed on unchanged."""
     said = json.loads(fairlane("-o", "json", "key", "create", "ci", "--grant", "consume:jobs", FAIRLANE_SERVER=server))
     (key,) = json.loads(fairlane("-o", "json", "key", "list", FAIRLANE_SERVER=server))
     assert (key["id"], key["name"], "key" in key) == (said["id"], "ci", False)
@@ -215,7 +215,7 @@ def test_keys_over_a_server(server: str) -> None:
 
 
 def test_exit_codes(tmp_path: Path) -> None:
-    """Refused is 1, wrong usage 2, unavailable 3, nothing there 4."""
+    """The exit code is 1 for refused, 2 for wrong usage, 3 for unavailable, 4 for nothing found."""
     on = ["--data", str(tmp_path)]
     fairlane(*on, "queue", "create", "jobs")
     fairlane(*on, "queue", "create", "jobs", code=1)
@@ -248,7 +248,7 @@ def test_tables_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_a_servers_journal_is_exported_bit_by_bit(server: str, tmp_path: Path) -> None:
-    """Each run adds what is new in a file of its own, and without gaps; one with nothing new adds nothing."""
+    """Each run adds the new events in a file of its own, without gaps; a run without new events adds nothing."""
     folder = tmp_path / "journal"
     for count in (3, 2):
         fairlane("--server", server, "queue", "create", f"orders-{count}")

@@ -23,7 +23,7 @@ def test_a_clean_log_has_no_faults() -> None:
 
 
 def test_a_late_line_is_no_fault() -> None:
-    """A delivery that is seen long after a later one, because its thread or its frame was late, proves nothing."""
+    """A delivery logged long after a later one, because its thread or frame was late, is no violation."""
     late = replace(FIRST, asked=3.0, seen=20.0)
     assert audit(Log([SENT], [AGAIN, late], [DONE])).faults == []
 
@@ -58,7 +58,7 @@ def test_an_ack_without_an_answer_may_have_been_done() -> None:
 
 @pytest.mark.parametrize(("count", "faults"), [(15, 0), (25, 1)])
 def test_a_throttle_that_lets_too_many_go_is_found(count: int, faults: int) -> None:
-    """In half a second a throttle of ten a second that saves ten up lets fifteen go, and not twenty-five."""
+    """In half a second a throttle with rate 10 and burst 10 lets fifteen messages go, not twenty-five."""
     got = [replace(FIRST, token=at, leased_ms=1_000 + 500 * at // count, throttle="t") for at in range(count)]
     found = audit(Log([], got, []), throttles={"t": Throttle(10, 10)}, is_drained=False)
     assert len([fault for fault in found.faults if "throttle" in fault]) == faults

@@ -1,6 +1,6 @@
 """A server whose store in PostgreSQL does not fence: ``python unfenced_server.py [--name value ...]``.
 
-An owner that was replaced believes that what it commits is durable. It is there to show that the auditor finds out.
+A replaced owner believes that its commits are durable. It exists to show that the auditor finds the violation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairlane.server.__main__ import main
 
 
 def believe() -> None:
-    """Let every commit and every sign of life in this process seem to have worked."""
+    """Make every commit and every heartbeat in this process appear successful."""
     commit, renew = PostgresLog.commit, PostgresLog.renew
 
     def believing_commit(self: PostgresLog, *arguments: Any, **options: Any) -> bool:

@@ -321,7 +321,7 @@ def _check_node(settings: ServerSettings) -> None:
     if settings.store is None:
         raise InvalidArgument("node requires store: the nodes of a cluster share a store.")
     if (fault := queue_name_fault(settings.node)) is not None:
-        raise InvalidArgument(fault.replace("A queue's name", "The name of a node"))
+        raise InvalidArgument(fault.replace("queue name", "node name"))
     if not _TIMEOUT_MS_MIN <= settings.heartbeat_timeout_ms <= _TIMEOUT_MS_MAX:
         raise InvalidArgument(
             f"heartbeat_timeout_ms must be {_TIMEOUT_MS_MIN} to {_TIMEOUT_MS_MAX}, got {settings.heartbeat_timeout_ms}."

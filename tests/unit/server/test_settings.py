@@ -94,7 +94,7 @@ def test_other_addresses_than_loopback_require_api_keys_and_tls_unless_insecure(
     ("flags", "word"),
     [
         ({"node": "a"}, "share a store"),
-        ({"node": "a b", "store": "postgresql://db"}, "The name of a node"),
+        ({"node": "a b", "store": "postgresql://db"}, "Invalid node name"),
         ({"advertise": "http://a:1"}, "set node to the name"),
         ({"node": "a", "store": "postgresql://db", "advertise": "a:1"}, "advertise must be a URL"),
         ({"node": "a", "store": "postgresql://db", "advertise": "http://a:1/path"}, "advertise must be a URL"),

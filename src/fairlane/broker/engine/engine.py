@@ -120,7 +120,9 @@ class Engine(EngineLife):
             consumers.serve(self, cycle, queues)
         if cycle.claims:
             serve_claims(self, cycle, handed_out_max=self.settings.cycle_events_max)
-        self._housekeeper.tend(self, cycle)
+        housekeeper = self._housekeeper
+        if self.ledger.next_sequence >= housekeeper.due_sequence or cycle.now_ms >= housekeeper.due_ms:
+            housekeeper.tend(self, cycle)
         cycle.dropped, self.ledger.dropped = self.ledger.dropped, []
         self._due_ms = self.schedule.settle_events()
 

@@ -31,6 +31,8 @@ class Housekeeper:
 
     Attributes:
         trim_to: the position up to which the next commit deletes pages.
+        due_sequence, due_ms: ``tend`` has nothing to do before the journal reaches the one or time the other. They
+            may be too early, never too late.
         segment_size: the bytes of the pages of the present segment, as far as they were written since opening.
     """
 
@@ -42,9 +44,10 @@ class Housekeeper:
         self._next_count = 0
         self.segment_size = 0
         self.trim_to = ledger.trimmed
+        self.due_sequence = self.due_ms = 0
 
     def tend(self, executor: Executor, cycle: Cycle) -> None:
-        """Do what is due, a little of it. Most cycles pass through here with four comparisons."""
+        """Do what is due, a little of it."""
         ledger, settings, now_ms = self._ledger, self._settings, cycle.now_ms
         events, first_ms = ledger.next_sequence - ledger.segment_first, ledger.segment_first_ms
         is_old = events > 1 and first_ms and now_ms >= first_ms + settings.segment_ms
@@ -66,6 +69,18 @@ class Housekeeper:
             if to > ledger.trimmed:
                 executor.execute(Trim(to=to, passed=passed), cycle)
             self.trim_to = ledger.trimmed
+        self._set_due()
+
+    def _set_due(self) -> None:
+        ledger, settings = self._ledger, self._settings
+        if ledger.base != ledger.baseline or not ledger.segment_first_ms:
+            self.due_sequence = self.due_ms = 0  # there is more to carry, or the first event of a segment is to come
+            return
+        # Messages alive only push the end of the allowance further away, so leaving them out is early, never late.
+        self.due_sequence = min(ledger.segment_first + settings.segment_events, ledger.base + self._carry_floor + 1)
+        self.due_ms = ledger.segment_first_ms + settings.segment_ms
+        if ledger.segments:
+            self.due_ms = min(self.due_ms, self._next_look_ms)
 
     def next_seal_at(self) -> int | None:
         """Return when the present segment is old enough to be sealed; None while it has no events."""

@@ -116,6 +116,8 @@ def carry(ledger: Ledger, command: Carry, now_ms: int, _given: Given) -> Decisio
     """Write down again the oldest chunks' messages and dedup ids that have a home before the latest baseline."""
     chunks: list[int] = []
     count = 0
+    # Chunks are kept in the order of their homes, and carrying one moves it to the end: so the oldest are in front, and
+    # the first with a home after the baseline ends the work. Whole chunks only: a chunk has one home.
     for chunk in ledger.chunks.values():
         if chunk.home >= ledger.baseline or count >= command.count:
             break

@@ -56,7 +56,8 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
     request = await exchange.request(Lease, LEASE.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
-    server.limits.check_wait(request)
+    if request.wait_ms:
+        server.limits.check_wait(request)
     is_raw = raw_payload.wants_raw(exchange, request)
     leasing = server.call(request, caller, exchange.context())
     if request.wait_ms:
