@@ -148,12 +148,12 @@ def test_processes_share_the_work_and_are_started_again(server: ServerProcess, s
     """A message that kills its process is handled by another; SIGTERM ends all of them with 0."""
     shift = start("--processes", "2")
     with Client(server.url) as client:
-        shift.until("Consuming quick", count=2)
+        shift.until("Consuming queue quick", count=2)
         client.enqueue("deadly", b"boom")
         first, second = shift.until(r"deadly (\d) (\d+)", count=2)
         assert (first[1], second[1]) == ("1", "2")
         assert first[2] != second[2]
-        shift.until("Consuming quick")
+        shift.until("Consuming queue quick")
         assert shift.end() == 0
 
 

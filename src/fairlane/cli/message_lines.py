@@ -1,4 +1,4 @@
-"""Messages as people and programs write them: from options, lines and JSON lines."""
+"""Messages from command-line options, lines of text and lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.message import NewMessage
 
 Numbered = tuple[int, NewMessage | InvalidArgument]
-"""The number of a line, and the message it holds or why it holds none."""
+"""The number of a line, and its message or the reason why it is not valid."""
 Lines = Iterable[bytes | None]
-"""Lines without their ends, and None where the next may be long in coming."""
+"""Lines without their line breaks, and None where the next one may take a while."""
 _CHUNK = 1024 * 1024
 
 
 def lines_of(stream: BufferedIOBase) -> Iterator[bytes | None]:
-    """Yield the lines of a stream as they come."""
+    """Yield the lines of a stream as they arrive."""
     rest = b""
     while chunk := stream.read1(_CHUNK):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -34,7 +34,7 @@ def lines_of(stream: BufferedIOBase) -> Iterator[bytes | None]:
 
 
 def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
-    """Return a message with the terms that the options of ``enqueue`` say."""
+    """Return a message with the terms from the options of ``enqueue``."""
     return NewMessage(
         payload=payload,
         headers=dict(options["headers"]),
@@ -51,7 +51,7 @@ def message_of(payload: bytes, options: Mapping[str, Any]) -> NewMessage:
 
 
 def from_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
-    """Make a message of each line, with the terms of another."""
+    """Yield a message for each line, with the terms of ``base``."""
     number = 0
     for line in lines:
         if line is None:
@@ -62,7 +62,7 @@ def from_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> I
 
 
 def from_json_lines(lines: Lines, base: NewMessage, *, dedup_prefix: str | None) -> Iterator[Numbered | None]:
-    """Make a message of each line of JSON, on top of the terms of another. Empty lines are passed over."""
+    """Yield a message for each line of JSON, with the terms of ``base`` as defaults. Empty lines are skipped."""
     number = 0
     for line in lines:
         if line is None:
@@ -86,7 +86,7 @@ def _with_dedup_id(message: NewMessage, prefix: str | None, number: int) -> NewM
 def _from_json(line: bytes, base: NewMessage) -> NewMessage:
     fields = json.loads(line)
     if not isinstance(fields, dict):
-        raise ValueError('A line is a JSON object such as {"payload": "hello"}.')
+        raise ValueError('Expected a JSON object such as {"payload": "hello"}.')
     payload = _payload(fields)
     for span in ("delay", "deadline"):
         if span in fields:
@@ -98,14 +98,14 @@ def _from_json(line: bytes, base: NewMessage) -> NewMessage:
 
 
 def _payload(fields: dict[str, Any]) -> bytes:
-    """Take the payload out: text as it is, ``payload_base64`` as bytes, any other value as JSON."""
+    """Remove the payload from the fields and return it: text as it is, base64 decoded, any other value as JSON."""
     if "payload_base64" in fields:
         try:
             return base64.b64decode(fields.pop("payload_base64"), validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise ValueError(f"payload_base64 is no base64: {error}") from error
+            raise ValueError(f"Invalid base64 in payload_base64: {error}") from error
     if "payload" not in fields:
-        raise ValueError("A line has a payload, or a payload_base64.")
+        raise ValueError("The line has no payload; set payload or payload_base64.")
     payload = fields.pop("payload")
     text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     return text.encode()

@@ -71,7 +71,7 @@ class ClusterTransport:
     async def connect(self) -> None:
         """Connect to the first node that answers, or fail at once; see ``Transport``."""
         if self._is_closed:
-            raise Closed("The client has been closed.")
+            raise Closed("The client is closed.")
         self._first = await self._any()
 
     async def call(self, verb: str, request: Shape, *, wait_ms: int = 0) -> Any:  # noqa: ANN401 - see Transport
@@ -196,7 +196,7 @@ class ClusterTransport:
     async def _reach(self, queue: str | None) -> WebSocketTransport:
         """Return a connected node to ask about a queue: its owner as far as known, or any."""
         if self._is_closed:
-            raise Closed("The client has been closed.")
+            raise Closed("The client is closed.")
         node = self._owners.get(queue, self._first)
         if node.is_live:
             return node

@@ -76,7 +76,7 @@ def test_json_lines_are_messages(shell: Shell) -> None:
 BAD_LINES = [
     ("{", "Expecting"),
     ("[]", "JSON object"),
-    ('{"headers": {}}', "has a payload"),
+    ('{"headers": {}}', "has no payload"),
     ('{"payload": "x", "unknown": 1}', "unknown"),
     ('{"payload": "x", "weight": "heavy"}', "weight"),
     ('{"payload": "x", "headers": {"a": 1}}', "headers"),
