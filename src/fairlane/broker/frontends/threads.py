@@ -120,7 +120,7 @@ class Broker(AllVerbs[Delivery]):
             raise
         return slot.get()
 
-    def attach(self, consumer: AttachedConsumer, *, is_closing: bool = False) -> None:
+    def _attach(self, consumer: AttachedConsumer, *, is_closing: bool = False) -> None:
         """Begin to deliver to a consumer, or end it."""
         slot: _Slot[None] = _Slot()
         self._answered(Attach(consumer, slot, is_closing=is_closing), slot)
