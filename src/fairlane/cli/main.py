@@ -59,14 +59,14 @@ SECTIONS = {
     "Data": {
         "journal": ("data.journal", "Export the journal for the pipeline and for what-if."),
         "pipeline": ("data.pipeline", "Turn the journal into tables with Spark: usage, waits, fairness, failures."),
-        "whatif": ("data.whatif", "Replay an exported journal against another policy."),
+        "whatif": ("data.whatif", "Replay an exported journal under other settings."),
         "advise": ("data.advise", "Find the settings that would have met targets at the least cost to others."),
         "backfill": ("data.backfill", "Enqueue the rows of files or of a table, each once."),
         "archive": ("data.archive", "Archive finished days of the journal and of acknowledged messages as Parquet."),
         "report": ("data.reports", "Write a report of waits and their causes."),
     },
     "Any verb": {
-        "call": ("call", "Call any verb with a request in JSON."),
+        "call": ("call", "Call a verb and print its answer as JSON."),
     },
     "Shell": {
         "completion": ("shell", "Print a shell completion script."),
