@@ -120,7 +120,7 @@ class Broker(AllVerbs[Delivery]):
             raise
         return slot.get()
 
-    def attach(self, consumer: AttachedConsumer, *, is_closing: bool = False) -> None:
+    def _attach(self, consumer: AttachedConsumer, *, is_closing: bool = False) -> None:
         """Begin to deliver to a consumer, or end it."""
         slot: _Slot[None] = _Slot()
         self._answered(Attach(consumer, slot, is_closing=is_closing), slot)
@@ -277,7 +277,7 @@ class Deliveries:
             raise InvalidArgument("A stream is entered once: ask for another.")
         self._is_entered = True
         try:
-            self._broker.attach(self._consumer)
+            self._broker._attach(self._consumer)
         except FairlaneError:
             raise
         except BaseException:
@@ -297,7 +297,7 @@ class Deliveries:
             self._arrived.notify_all()
         if self._broker.is_closed:
             return
-        self._broker.attach(self._consumer, is_closing=True)
+        self._broker._attach(self._consumer, is_closing=True)
 
     def __iter__(self) -> Self:
         return self
