@@ -71,7 +71,7 @@ class Driver:
         self.end()
 
     def end(self) -> None:
-        """Let go of what is left of it."""
+        """Release its remaining resources."""
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process.wait(timeout=60)

@@ -48,7 +48,7 @@ class Daemon:
             )
 
     def says(self, pattern: str) -> bool:
-        """Tell whether something is in its log."""
+        """Return whether its log contains a text."""
         return re.search(pattern, self.log.read_text()) is not None
 
     def kill(self) -> None:

@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def small_data(spark: SparkSession) -> Iterator[None]:
-    """Let Spark run plans as they are, without compiling or re-planning them: for a few rows that takes far longer."""
+    """Switch off code generation and adaptive planning in Spark, which take far longer than a few rows."""
     settings = {
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def serving(broker: AsyncBroker) -> AsyncIterator[str]:
-    """Let a broker be reached on loopback, at the address that is returned."""
+    """Serve a broker on loopback, and return its address."""
     context = ServerContext(LocalGateway(broker), api_keys=ApiKeys(broker, is_required=False))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(HttpInterface(context), lifespan="off", log_config=None, ws=QuickSocket)

@@ -25,7 +25,7 @@ def stepped_broker() -> SteppedBroker:
 
 
 def exported(broker: SteppedBroker, folder: Path) -> Path:
-    """Let the last segment be sealed, export all, and return the folder."""
+    """Seal the last segment, export all segments, and return the folder."""
     broker.clock.advance(MINUTE_MS)
     broker.step()
     export_journal(cast("Broker", broker), folder)

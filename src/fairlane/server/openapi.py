@@ -111,7 +111,7 @@ def description() -> dict[str, Any]:
 
 
 def _add_raw(paths: dict[str, Any]) -> None:
-    """Say that one payload may go in and out as it is."""
+    """Describe that one payload may be sent and received as raw bytes."""
     payload = {"schema": {"type": "string", "format": "binary"}}
     enqueue = paths["/v1/queue/enqueue"]["post"]
     enqueue["requestBody"]["content"][RAW] = payload

@@ -199,7 +199,7 @@ def test_the_parts_fit_into_the_whole_whatever_happens(seed: int) -> None:
 
 
 def settle(world: World, demand: dict[str, int], *, turn: int = 0) -> int:
-    """Let everybody take steps until nobody has any; return how many rounds that took."""
+    """Run every node until none has a step left, and return the number of rounds."""
     for count in range(1, 50):
         before = (world.version, [journal.share for journal in world.journals.values()])
         fresh = steward_step(world.budget, world.total, groups=list(world.journals), demand=demand, turn=turn)

@@ -55,7 +55,7 @@ class Model:
         self.reconcile()
 
     def settle(self) -> None:
-        """Let every task end well."""
+        """Complete every task successfully."""
         for _ in range(20):
             self.reconcile()
             for group, state in list(self.states.items()):

@@ -30,7 +30,7 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 
 
 def claimed(broker: SteppedBroker, *payloads: bytes, idle_ms: int | None = None) -> int:
-    """Let messages be the first claim of consumer c, and return its epoch."""
+    """Claim messages for consumer c, and return its epoch."""
     broker.enqueue_many("q", [message(payload) for payload in payloads])
     epoch = broker.register_consumer("q", "c", idle_ms=idle_ms).epoch
     claim = broker.claim("q", "c", epoch=epoch, done=0)

@@ -18,7 +18,7 @@ SMALL = Settings(journal_retention_ms=1_000, segment_events=20, reader_hold_ms=1
 
 
 def busy(broker: SteppedBroker, rounds: int, *, ms: int = 10) -> None:
-    """Let messages come and go."""
+    """Enqueue, lease and acknowledge messages."""
     for _ in range(rounds):
         broker.enqueue("q", b"")
         broker.ack(lease_one(broker))

@@ -30,7 +30,7 @@ def partition_with(policy: dict[str, object] | None = None, **opened: Any) -> St
 
 
 def busy(broker: SteppedBroker, rounds: int) -> None:
-    """Let messages come and go."""
+    """Enqueue, lease and acknowledge messages."""
     for _ in range(rounds):
         broker.enqueue(NAME, b"")
         broker.ack(*broker.lease(NAME))

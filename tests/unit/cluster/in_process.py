@@ -193,11 +193,11 @@ class Member:
         return answer.json()
 
     def serves(self, queue: str) -> bool:
-        """Tell whether it has a queue or partition; by its plain name, the first partition."""
+        """Return whether the node owns a queue or partition; a plain name means the first partition."""
         return served_name(queue) in self.groups._here
 
     async def freeze(self) -> None:
-        """Let it show no sign of life any more, though its doors are still there."""
+        """Stop its heartbeat while its interfaces go on answering."""
         for task in self.node._running:
             task.cancel()
         self._cluster.shelves.dead.add(self.name)
@@ -226,7 +226,7 @@ class Cluster:
         return self.members[name]
 
     async def add(self, name: str, *, requires_auth: bool = False) -> Member:
-        """Let one more node join."""
+        """Add one more node."""
         member = Member(name, self, requires_auth=requires_auth)
         await member.start()
         self.members[name] = member
@@ -243,7 +243,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster_of(names: str, *, requires_auth: bool = False, groups_max: int = 32) -> AsyncIterator[Cluster]:
-    """Let nodes of these names, a letter each, join one after the other."""
+    """Start nodes named by the letters, one after the other."""
     cluster = Cluster(groups_max=groups_max)
     try:
         for name in names:

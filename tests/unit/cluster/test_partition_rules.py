@@ -25,7 +25,7 @@ async def leased(member: Member, queue: str, count: int) -> Counter[str]:
 
 
 async def filled(cluster: Cluster, each: int, **terms: Any) -> None:
-    """Let a queue of two partitions have so many messages of every tenant."""
+    """Create a queue with two partitions, and enqueue a number of messages for every tenant."""
     await everybody_knows(cluster, "orders", 2)
     messages = [message(key) | terms for key in TENANTS for _ in range(each)]
     answer = await cluster["a"].done("queue/enqueue", {"queue": "orders", "messages": messages})

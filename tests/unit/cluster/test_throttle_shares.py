@@ -31,7 +31,7 @@ def shares(cluster: Cluster, throttle: str = "api") -> list[tuple[float, int]]:
 
 
 def is_all(cluster: Cluster, rate: float, burst: int) -> bool:
-    """Tell whether groups together have all there is."""
+    """Return whether the groups together have the whole budget."""
     return sum(each for each, _ in shares(cluster)) == rate and sum(each for _, each in shares(cluster)) == burst
 
 
