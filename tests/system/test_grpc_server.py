@@ -205,4 +205,4 @@ def test_a_port_that_is_taken_is_told(server: GrpcServer, tmp_path: Path) -> Non
     ]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 1
-    assert f"Nothing can listen on 127.0.0.1:{port} for gRPC." in result.stderr
+    assert f"Cannot listen on 127.0.0.1:{port} for gRPC" in result.stderr

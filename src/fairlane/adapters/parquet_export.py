@@ -159,7 +159,7 @@ def _span(segment: SegmentImage) -> dict[bytes, bytes]:
 
 
 def _existing(segment: SegmentImage, path: Path) -> Export | None:
-    """Return an export that is there and whole, of whatever version; one that is damaged is written anew."""
+    """Return an export that is there and whole, of any version; a damaged one is written again."""
     try:
         footer = pq.read_metadata(path)
     except (FileNotFoundError, pa.ArrowInvalid):

@@ -80,7 +80,7 @@ class Store(Protocol):
     def check_owned(self) -> None:
         """Make sure that this process still owns the store, without a request if possible.
 
-        A process that was silent for so long that another may have taken over asks the store. A store that only one
+        A process that was silent long enough for another to take over asks the store. A store that only one
         process can reach has nothing to check.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Trace context as W3C has it: where in somebody's trace a call or a message belongs.
+"""W3C trace context: the place of a call or a message in a distributed trace.
 
 It travels as two texts, ``traceparent`` and ``tracestate``: as HTTP headers, as gRPC metadata, as the fifth element of
 a call on the stream, and with a message as headers of those names.
@@ -23,7 +23,7 @@ _LENGTH_MAX: Final = 128
 
 
 class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """The span under which something was asked."""
+    """The span that a call or a message belongs to."""
 
     traceparent: str
     tracestate: str | None = None
@@ -40,18 +40,18 @@ class TraceContext(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
 
     @property
     def is_sampled(self) -> bool:
-        """Whether whoever began the trace keeps it."""
+        """Whether the trace is recorded."""
         return bool(int(self.traceparent[53:55], 16) & 1)
 
     def headers(self) -> dict[str, str]:
-        """Return it as headers of a message."""
+        """Return the context as message headers."""
         if self.tracestate is None:
             return {TRACEPARENT: self.traceparent}
         return {TRACEPARENT: self.traceparent, TRACESTATE: self.tracestate}
 
 
 def trace_of(traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
-    """Return the trace context of two texts. One that is malformed is as good as none, as the standard asks for."""
+    """Return the trace context of two texts. A malformed one is ignored, as the standard demands."""
     if traceparent is None or len(traceparent) > _LENGTH_MAX or _TRACEPARENT.fullmatch(traceparent) is None:
         return None
     if tracestate is not None and not _is_tracestate(tracestate):
@@ -68,12 +68,12 @@ def with_trace(messages: Sequence[NewMessage], trace: TraceContext) -> list[NewM
     """Return messages with a trace context in the headers of each that has none."""
     traced, replace = trace.headers(), msgspec.structs.replace
     return [
-        replace(message, headers={**message.headers, **traced}) if _has_room(message.headers, traced) else message
+        replace(message, headers={**message.headers, **traced}) if _fits(message.headers, traced) else message
         for message in messages
     ]
 
 
-def _has_room(headers: Mapping[str, str], traced: Mapping[str, str]) -> bool:
+def _fits(headers: Mapping[str, str], traced: Mapping[str, str]) -> bool:
     """Return whether headers have no trace yet and can take one within the limits: tracing never refuses a message."""
     if not headers:
         return True

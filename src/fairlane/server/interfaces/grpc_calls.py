@@ -1,4 +1,4 @@
-"""One gRPC call: who makes it, under which correlation id, and how it is refused."""
+"""One gRPC call: its caller, its correlation id, and how it is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("fairlane.access")
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method that is one question and one answer: the verb behind it, and how both are read and written."""
+    """A unary method: the verb behind it, and how its request is read and its answer written."""
 
     verb: str
     request: type[Message]
@@ -47,7 +47,7 @@ class Method:
 
 
 class Call:
-    """A call that is being answered."""
+    """A call in progress."""
 
     def __init__(self, server: ServerContext, context: Context, name: str) -> None:
         self._server = server
@@ -56,36 +56,36 @@ class Call:
         self._metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         self.correlation_id = secrets.token_hex(16)
         self.known = ANYBODY
-        """Who calls, once that is known."""
+        """The caller, once it is authenticated."""
 
     def read_correlation_id(self) -> None:
-        """Take the correlation id that the caller gives, if it gives one.
+        """Adopt the correlation id that the caller sent, if any.
 
         Raises:
-            InvalidArgument: it is none.
+            InvalidArgument: it is malformed.
         """
         given = self._metadata.get(CORRELATION)
         if given is not None:
             self.correlation_id = check_correlation_id(given, CORRELATION)
 
     def context(self) -> CallContext:
-        """Return where the call comes from."""
+        """Return the context of the call: correlation id and trace."""
         trace = trace_of(self._metadata.get(TRACEPARENT), self._metadata.get(TRACESTATE))
         return CallContext(self.correlation_id if CORRELATION in self._metadata else None, trace)
 
     def caller(self) -> Caller:
-        """Return who calls. Pages in a browser can't speak gRPC, so where no keys are asked for anybody may.
+        """Return the caller. Web pages cannot speak gRPC, so without authentication there is no origin to check.
 
         Raises:
-            Unauthenticated: a key is asked for, and there is none, or none that is good.
+            Unauthenticated: the server requires an API key, and the call has none or an invalid one.
         """
         return self._server.api_keys.caller(self._metadata.get("authorization"))
 
     def admit(self, caller: Caller) -> None:
-        """Count a request.
+        """Count a request against the caller's rate limit.
 
         Raises:
-            RateLimited: the caller asks too often.
+            RateLimited: the caller is above its limit.
         """
         if self._server.rates is not None:
             self._server.admit(caller, _address_of(self._context.peer()))
@@ -113,7 +113,7 @@ def _address_of(peer: str) -> str:
 
 
 def _of_error(body: ErrorBody) -> Pairs:
-    cut = msgspec.structs.replace(body, cause=body.cause[:_CAUSE_LENGTH_MAX])  # metadata has room for a few kilobytes
+    cut = msgspec.structs.replace(body, cause=body.cause[:_CAUSE_LENGTH_MAX])  # metadata holds a few kilobytes
     message = types_pb2.Error()
     write_error(cut, message)
     pairs: Pairs = (
@@ -144,7 +144,7 @@ async def _answered(server: ServerContext, method: Method, data: bytes, call: Ca
         return await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)
-    except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
+    except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(ServerContext.fault(method.verb, error))
 
 
@@ -155,10 +155,10 @@ def _encoded(method: Method, answered: msgspec.Struct) -> bytes:
 
 
 async def hand_over(server: ServerContext, method: Method, data: bytes, context: Context) -> None:
-    """Answer a call for messages.
+    """Answer a lease.
 
-    It writes its one answer itself, as a stream of one would, so that it sees when nobody takes it any more. On the
-    wire that is the same, but it takes more time here, so other calls do without.
+    It writes its only answer as a stream would, because that reveals a client that is gone, and its messages can go
+    back at once. The bytes on the wire are the same; other verbs don't need it and take the faster unary path.
     """
     call = Call(server, context, method.verb)
     leased = cast("LeasedMessages", await _answered(server, method, data, call))
@@ -169,5 +169,5 @@ async def hand_over(server: ServerContext, method: Method, data: bytes, context:
     try:
         await context.write(_encoded(method, leased))
     except BaseException:
-        server.give_back(call.known, leased)  # nobody has got them
+        server.give_back(call.known, leased)  # the client did not receive them
         raise

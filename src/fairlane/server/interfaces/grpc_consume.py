@@ -1,8 +1,8 @@
-"""Consuming over gRPC: one call, in which deliveries come and acks, nacks and extensions go.
+"""Consume over gRPC: one call that carries deliveries to the client, and its acks, nacks and extensions back.
 
-It is one channel of the stream (see ``channels``) whose frames are messages of protobuf. One task reads and starts a
-task for each request, one sends; the call ends when the client stops or cancels it, when the queue is deleted, or when
-the server has gone down. A client that only half-closes still gets messages, and acks them with other calls.
+It is one channel of the stream (see ``channels``) whose frames are protobuf messages. One task reads and starts a task
+for each request, another one sends. The call ends when the client stops or cancels it, when the queue is deleted, or
+when the server shuts down. A client that half-closes still receives messages, and settles them with other calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlane.wire.protobuf import said
 
 _CHANNEL: Final = 0
 _BYTES_MAX: Final = 1024 * 1024
-"""Bytes of payload in one message, if there is more than one delivery in it: clients refuse large ones by default."""
+"""Payload bytes in one message with several deliveries. By default, gRPC clients refuse messages above 4 MiB."""
 
 
 async def consume(server: ServerContext, context: Context) -> None:
@@ -45,7 +45,7 @@ async def consume(server: ServerContext, context: Context) -> None:
         await call.refuse(error)
     except grpc.aio.AbortError:
         raise
-    except Exception as error:  # noqa: BLE001 - whoever asks gets an answer
+    except Exception as error:  # noqa: BLE001 - every call gets an answer
         await call.refuse(ServerContext.fault(CONSUME, error))
     context.set_trailing_metadata(call.trailing())
 
@@ -72,7 +72,7 @@ class _Outbox(FrameQueue):
         return len(self._frames) <= FRAMES_MAX and self._unsent_bytes <= BYTES_MAX
 
     async def run(self) -> None:
-        """Send what is put, until cancelled or the call has ended."""
+        """Send frames as they are put, until the task is cancelled or the call ends."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -98,7 +98,7 @@ class _Outbox(FrameQueue):
             if response is not None:
                 await self._context.write(response.SerializeToString())
         except BaseException:
-            self._frames.insert(0, frame)  # it did not go, or nobody knows whether it did
+            self._frames.insert(0, frame)  # it was not sent, or possibly not
             raise
         if not self._frames:
             self._sent.set()
@@ -123,19 +123,19 @@ def _response(frame: Any) -> Any:  # noqa: ANN401 - frames have no common type, 
         write_error(frame.error, response.refused)
     elif isinstance(frame, Ended):
         if frame.error.code != "closed":
-            raise error_of(frame.error)  # there is nothing left to ack
+            raise error_of(frame.error)  # there is nothing left to settle
         write_error(frame.error, response.ended)
     elif isinstance(frame[2], Results):
         response.number = frame[1]
         response.results.SetInParent()
         write_results(frame[2], response.results)
     else:
-        return None  # that the channel is open, the initial metadata says
+        return None  # the initial metadata has already confirmed the open channel
     return response
 
 
 class _Consuming:
-    """One call."""
+    """A ``Consume`` call in progress."""
 
     def __init__(self, server: ServerContext, call: Call, context: Context) -> None:
         self._server = server
@@ -149,10 +149,10 @@ class _Consuming:
         self._queue = ""
 
     async def run(self) -> None:
-        """Serve until the end; then let go of everything.
+        """Serve until the call ends, and release everything it holds.
 
         Raises:
-            FairlaneError: how it ends, if not because the client stops.
+            FairlaneError: the call ends for another reason than the client stopping.
         """
         self._call.admit(self._caller)
         request = await self._opening()
@@ -180,7 +180,7 @@ class _Consuming:
 
     async def _watch_key(self) -> None:
         await self._server.api_keys.ended(self._caller)
-        raise Unauthenticated("The key has been revoked, or has expired.")
+        raise Unauthenticated("The API key was revoked or has expired.")
 
     async def _drain(self) -> None:
         await self._server.draining.wait()
@@ -199,12 +199,12 @@ class _Consuming:
     async def _opening(self) -> Consume:
         message = await self._next()
         if message is None or message.WhichOneof("request") != "open":
-            raise InvalidArgument("The first message of a consumer is open.")
+            raise InvalidArgument("The first message of a Consume call must be `open`.")
         return Consume(**({"queue": ""} | said(message.open)))
 
     async def _read(self) -> None:
         while (message := await self._next()) is not None:
-            self._caller = self._call.caller()  # its key may have been revoked, or have expired
+            self._caller = self._call.caller()  # its API key may have been revoked or have expired
             if message.WhichOneof("request") == "stop":
                 await self._stop(message.stop)
                 return
@@ -216,7 +216,7 @@ class _Consuming:
                 await self._one_done.wait()
             if not self._outbox.has_capacity:
                 await self._outbox.all_sent()
-        await asyncio.get_running_loop().create_future()  # it says no more, but still listens
+        await asyncio.get_running_loop().create_future()  # a half-closed client sends nothing more but still receives
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
@@ -241,9 +241,9 @@ class _Consuming:
     async def _run(self, message: Any) -> Answer:  # noqa: ANN401 - messages are made at run time
         name = message.WhichOneof("request")
         if name is None:
-            raise InvalidArgument("A message of a consumer says something: ack, nack, extend or stop.")
+            raise InvalidArgument("The message is empty; expected one of ack, nack, extend or stop.")
         if name == "open":
-            raise InvalidArgument("The consumer is open already; open another with another call.")
+            raise InvalidArgument("This Consume call is already open; start another call for another consumer.")
         self._call.admit(self._caller)
         items = getattr(message, name)
         fields = said(items) | {"queue": self._queue, "receipts": receipts_of(items)}

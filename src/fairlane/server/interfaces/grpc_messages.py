@@ -1,6 +1,7 @@
-"""Between protobuf and the wire's shapes, for what there is much of: new messages, deliveries, receipts.
+"""Conversions between protobuf and verbs for the hot types: new messages, deliveries, receipts.
 
-The same could be had from ``grpc_shapes``, several times slower: here each field is touched once, and only if need be.
+``grpc_shapes`` converts any type generically but several times slower. Here each field is touched once, and only if it
+is set.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from fairlane.verbs.messages import Enqueue, EnqueueResults, Results
 from fairlane.verbs.verb import Request
 from fairlane.wire.protobuf import said, write
 
-# What is Any here are messages of protobuf, whose classes are made when the program runs.
+# ``Any`` stands for protobuf messages, whose classes only exist at run time.
 
 
 def read_enqueue(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
-    """Return what to enqueue."""
+    """Return the request of an enqueue."""
     messages = news(message.messages)
     if message.HasField("wait_ms"):
         return Enqueue(queue=message.queue, messages=messages, wait_ms=message.wait_ms)
@@ -29,7 +30,7 @@ def read_enqueue(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - se
 
 
 def read_stage(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
-    """Return what to stage."""
+    """Return the request of a stage."""
     fields = {field.name: value for field, value in message.ListFields()}
     return shaped(name, fields | {"messages": news(message.messages)})
 
@@ -57,7 +58,7 @@ def _new(message: Any) -> NewMessage:  # noqa: ANN401 - see above
 
 
 def read_forward(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
-    """Return what to forward, and where to."""
+    """Return the request of a forward."""
     messages = {queue: news(group.messages) for queue, group in message.messages.items()}
     return shaped(name, {"queue": message.queue, "receipt": said(message.receipt), "messages": messages})
 
@@ -71,7 +72,7 @@ def receipts_of(message: Any) -> list[Receipt]:  # noqa: ANN401 - see above
 
 
 def read_ack(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see above
-    """Return what is done."""
+    """Return the request of an ack."""
     return Ack(queue=message.queue, receipts=receipts_of(message))
 
 
@@ -79,7 +80,7 @@ def read_ack(_name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see ab
 
 
 def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN401 - see above
-    """Set what came of each message."""
+    """Write the result of each message."""
     add = message.results.add
     for result in answer.results:
         if result.id is not None:
@@ -89,7 +90,7 @@ def write_enqueued(answer: EnqueueResults, message: Any) -> None:  # noqa: ANN40
 
 
 def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see above
-    """Set what came of each item."""
+    """Write the result of each item."""
     add = message.results.add
     for result in answer.results:
         part = add()
@@ -100,7 +101,7 @@ def write_results(answer: Results, message: Any) -> None:  # noqa: ANN401 - see 
 
 
 def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see above
-    """Set an error."""
+    """Write an error."""
     message.code, message.cause, message.remedy = error.code, error.cause, error.remedy
     if error.retry_after_ms is not None:
         message.retry_after_ms = error.retry_after_ms
@@ -111,18 +112,18 @@ def write_error(error: ErrorBody, message: Any) -> None:  # noqa: ANN401 - see a
 
 
 def write_leased(answer: LeasedMessages, message: Any) -> None:  # noqa: ANN401 - see above
-    """Set what was leased."""
+    """Write leased messages."""
     write_deliveries(answer.deliveries, message)
 
 
 def write_claimed(answer: Claimed, message: Any) -> None:  # noqa: ANN401 - see above
-    """Set the messages of a claim."""
+    """Write the messages of a claim."""
     message.total = answer.total
     write_deliveries(answer.deliveries, message)
 
 
 def write_deliveries(deliveries: Iterable[Delivery], message: Any) -> None:  # noqa: ANN401 - see above
-    """Set deliveries."""
+    """Write deliveries."""
     add = message.deliveries.add
     for delivery in deliveries:
         _write_delivery(delivery, add())

@@ -1,7 +1,7 @@
-"""The gRPC door: the services of ``fairlane.wire.grpc``, with health and reflection beside them.
+"""The gRPC interface: the services of ``fairlane.wire.grpc``, with health checks and reflection.
 
-Every method is a verb of the one table behind all doors. Requests arrive here as bytes, so that one that can't be read
-is refused as all others are.
+Every method is a verb of the table behind all interfaces. Requests arrive as bytes, so that a malformed one is refused
+with the same kind of error as everywhere else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BATCHES: Final = batches_pb2.DESCRIPTOR.services_by_name["Batches"]
 SERVICES: Final = (BROKER.full_name, ADMIN.full_name, BATCHES.full_name)
 _CONSUME: Final = "Consume"
 _LEASE: Final = "lease"
-_LAST_WORDS_S: Final = 5
+_GRACE_S: Final = 5
 _KEEPALIVE_MS: Final = 20_000
 
 _READS: Final[Mapping[str, Read]] = {
@@ -77,8 +77,8 @@ class GrpcInterface:
                 ("grpc.max_receive_message_length", limits.body_bytes_max),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", limits.calls_max),
-                ("grpc.so_reuseport", 0),  # a second server on the port is a mistake
-                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # who has gone without a word is found out
+                ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # detects clients that vanished
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
                 ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -119,17 +119,19 @@ class GrpcInterface:
         """Listen on an address, and return the port.
 
         Raises:
-            InvalidArgument: nothing can listen there.
+            InvalidArgument: the address cannot be bound.
         """
         try:
             if credentials is None:
                 return self._server.add_insecure_port(address)
             return self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise InvalidArgument(f"Nothing can listen on {address} for gRPC.") from error
+            raise InvalidArgument(
+                f"Cannot listen on {address} for gRPC: the port is in use, or the address is not local."
+            ) from error
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         for name in ("", *SERVICES):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
@@ -140,30 +142,30 @@ class GrpcInterface:
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
-        """End, and let those who are being answered get their answers first."""
+        """Stop, after the calls in progress have been answered."""
         if self._draining is not None:
             self._draining.cancel()
-        await self._server.stop(_LAST_WORDS_S)
+        await self._server.stop(_GRACE_S)
 
 
 @asynccontextmanager
 async def grpc_opened(server: ServerContext, settings: ServerSettings) -> AsyncIterator[str | None]:
-    """Serve gRPC for as long as the context lasts, if the settings say so; give the address it is at.
+    """Serve gRPC while the context lasts, if it is enabled, and yield its address.
 
     Raises:
-        InvalidArgument: nothing can listen there.
+        InvalidArgument: the address cannot be bound.
     """
     if settings.grpc_port is None:
         yield None
         return
-    door = GrpcInterface(server)
+    interface = GrpcInterface(server)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    port = door.listen(f"{host}:{settings.grpc_port}", _credentials(settings))
-    await door.start()
+    port = interface.listen(f"{host}:{settings.grpc_port}", _credentials(settings))
+    await interface.start()
     try:
         yield f"{host}:{port}"
     finally:
-        await door.stop()
+        await interface.stop()
 
 
 def _credentials(settings: ServerSettings) -> grpc.ServerCredentials | None:

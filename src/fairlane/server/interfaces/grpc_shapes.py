@@ -1,7 +1,8 @@
-"""From the messages of protobuf to the requests of verbs, and from their answers back, for every verb.
+"""Conversions between protobuf messages and the requests and answers of verbs, for every verb.
 
-What is set in a message is what is said of the shape (see ``wire.protobuf``), and the shape's own defaults and checks
-do the rest. What differs is told here: a map can't hold None or lists, and what is JSON to everybody stays JSON.
+The fields that are set in a message become the fields of the request (see ``wire.protobuf``); the request's own
+defaults and checks do the rest. The exceptions are here: a protobuf map holds neither None nor lists, and events of the
+journal stay JSON.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ Write: TypeAlias = Callable[[Any, Any], None]
 
 
 def parsed(kind: type[Message], data: bytes, name: str) -> Any:  # noqa: ANN401 - its type is only known when it runs
-    """Return the message that bytes hold.
+    """Parse a protobuf message.
 
     Raises:
-        InvalidArgument: they hold none, or one with fields that nobody knows.
+        InvalidArgument: the bytes are not such a message, or it has unknown fields.
     """
     message = kind()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise InvalidArgument(f"The request of {name} is no {kind.DESCRIPTOR.full_name}.") from error
+        raise InvalidArgument(f"Invalid {name} request: the bytes are not a {kind.DESCRIPTOR.full_name}.") from error
     message.DiscardUnknownFields()
-    if message.ByteSize() != len(data):  # something was unknown, or it was only written in another way
+    if message.ByteSize() != len(data):  # a field is unknown, or the client encodes known ones differently
         _refuse_unknown(kind, data, name)
     return message
 
@@ -47,40 +48,40 @@ def _refuse_unknown(kind: type[Message], data: bytes, name: str) -> None:
     size = message.ByteSize()
     message.DiscardUnknownFields()
     if message.ByteSize() != size:
-        raise InvalidArgument(f"The request of {name} has fields that {kind.DESCRIPTOR.full_name} has not.")
+        raise InvalidArgument(f"Invalid {name} request: it has fields that {kind.DESCRIPTOR.full_name} does not have.")
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
 def shaped(name: str, fields: Mapping[str, Any]) -> Request[Any]:
-    """Return the request of a verb that has these fields.
+    """Return the request of a verb with these fields.
 
     Raises:
-        InvalidArgument: there is no such request; the cause names the field.
+        InvalidArgument: a field is invalid; the cause names it.
     """
     shape: type[Request[Any]] = VERBS[name].request
     return decoded(lambda given: msgspec.convert(given, shape), cast("Any", fields), name)
 
 
 def read(name: str, message: Message) -> Request[Any]:
-    """Return the request of a verb that a message holds."""
+    """Convert a message to the request of a verb."""
     return shaped(name, said(message))
 
 
 def read_update(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
-    """Return the changes to a policy; what is to be reset has its default."""
+    """Return the changes to a policy; a field to reset gets its default."""
     changes = said(message.policy)
     default = QueuePolicy()
     for field in message.reset:
         if field not in QueuePolicy.__struct_fields__:
-            raise InvalidArgument(f"A policy has no field {field!r:.100}.")
+            raise InvalidArgument(f"Unknown policy field {field!r:.100} in `reset`.")
         changes[field] = getattr(default, field)
     return shaped(name, {"queue": message.queue, "policy": changes})
 
 
 def read_config(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see parsed
-    """Return the values to set, and None for those to remove."""
+    """Return the values to set, with None for those to remove."""
     return shaped(name, {"values": dict(message.values) | dict.fromkeys(message.remove)})
 
 
@@ -88,7 +89,7 @@ def read_config(name: str, message: Any) -> Request[Any]:  # noqa: ANN401 - see 
 
 
 def write_trial(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all that write
-    """Set what came of trying a script."""
+    """Write the result of a hook trial."""
     write(answer, message)
     if answer.answer is not None:
         part = message.on_enqueue if isinstance(answer.answer, EnqueueAnswer) else message.on_failure
@@ -97,6 +98,6 @@ def write_trial(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all tha
 
 
 def write_events(answer: Any, message: Any) -> None:  # noqa: ANN401 - as all that write
-    """Set events, each as JSON."""
+    """Write events, each as JSON."""
     message.position = answer.position
     message.events.extend(msgspec.json.encode(event).decode() for event in answer.events)
