@@ -16,7 +16,7 @@ from fairlane.journal.schema import COLUMNS, EVENTS_VERSION, ColumnType
 try:
     import pyarrow as pa
 except ImportError as error:
-    raise ImportError("pyarrow is not installed. Install fairlane[arrow].") from error
+    raise ImportError("Arrow tables need the package pyarrow: install fairlane[arrow].") from error
 
 VERSION_FIELD = b"fairlane.events.version"
 """The name of the version in the schema's metadata."""

@@ -110,7 +110,7 @@ def run_without_pyarrow(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_pyarrow_the_error_names_the_extra() -> None:
-    """Whoever lacks the package is told what to install, by the schema and by the export alike."""
+    """Without pyarrow, the schema and the export both name the extra to install."""
     for module in ("fairlane.journal.arrow", "fairlane.adapters.parquet_export"):
         result = run_without_pyarrow(f"import {module}")
         assert result.returncode != 0
