@@ -52,7 +52,7 @@ REFUSED = {
     "limit": ("waiting_max = 5", "messages that a limit refused"),
     "deadline": ("deadline_ms = 5", "terms of new messages"),
     "bad value": ("quantum = 0", "quantum must be an integer from 1"),
-    "bad type": ('weights = { acme = "x" }', "no queue policy"),
+    "bad type": ('weights = { acme = "x" }', "Invalid queue policy"),
     "other queue": ("[queues.else]\nquantum = 1", "names queue 'else', which is not replayed"),
     "bad rate": ('[config]\n"throttle:api:rate" = "fast"', "throttle:api:rate"),
     "bad pause": ("paused = 3", "paused must be a list of fairness keys"),

@@ -82,7 +82,8 @@ def _json(response: httpx.Response) -> State:
 
 @asynccontextmanager
 async def connect(server: str) -> AsyncIterator[Client]:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    # The client must give up an idle connection before the server does (5 s), or it may reuse one that has just closed.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=1)
     # trust_env: a proxy set for this machine has no business here.
     async with httpx.AsyncClient(base_url=server, limits=limits, timeout=60, trust_env=False) as http:
         assert (await http.post("/fresh")).status_code == 204

@@ -101,7 +101,7 @@ def test_too_large_a_request_is_refused(server: GrpcServer, channel: grpc.Channe
 
 def test_metadata_without_end_is_refused(channel: grpc.Channel) -> None:
     """A megabyte of metadata is refused, whoever sends it."""
-    stats: Any = channel.unary_unary("/fairlane.v1.Admin/Stats")
+    stats: Any = channel.unary_unary("/fairlane.v1.Admin/GetStats")
     metadata = tuple((f"x-{at}", "y" * 1_000) for at in range(1_000))
     assert refusal(stats, b"", metadata=metadata).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -109,7 +109,7 @@ def test_metadata_without_end_is_refused(channel: grpc.Channel) -> None:
 @pytest.mark.parametrize("value", ["", "x" * 129])
 def test_a_correlation_id_that_is_none_is_refused(channel: grpc.Channel, value: str) -> None:
     """What can't be an id is refused, not cut."""
-    stats: Any = channel.unary_unary("/fairlane.v1.Admin/Stats")
+    stats: Any = channel.unary_unary("/fairlane.v1.Admin/GetStats")
     refused = refusal(stats, b"", metadata=(("x-correlation-id", value),))
     assert refused.code() == grpc.StatusCode.INVALID_ARGUMENT
 
