@@ -9,7 +9,7 @@ import pytest
 
 from fairlane.broker.waiting.consumers import WaitingConsumers
 from fairlane.core import apply as apply_module
-from fairlane.core import schedule as schedule_module
+from fairlane.core import queue_schedule as queue_schedule_module
 from fairlane.core.apply import journal as apply_journal
 from fairlane.core.apply import messages
 from fairlane.core.decide import claims, leases, staging
@@ -85,13 +85,13 @@ def forget_to_take_a_token(patch: pytest.MonkeyPatch) -> None:
 
 def let_buckets_start_full(patch: pytest.MonkeyPatch) -> None:
     """After a crash a throttle has a full burst again."""
-    set_throttle: Any = vars(schedule_module)["set_throttle"]
+    set_throttle: Any = vars(queue_schedule_module)["set_throttle"]
 
     def full(*arguments: Any, tokens: float | None = None, **more: Any) -> None:
         del tokens
         set_throttle(*arguments, **more)
 
-    patch.setattr(schedule_module, "set_throttle", full)
+    patch.setattr(queue_schedule_module, "set_throttle", full)
 
 
 def forget_dedup_ids(patch: pytest.MonkeyPatch) -> None:

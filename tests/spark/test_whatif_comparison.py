@@ -173,7 +173,7 @@ def test_the_command_tells_what_a_weight_would_have_done(folder: Path, tmp_path:
     result = _call(*map(str, base), "--policy", str(candidate), "--sweep", "weight:acme=1,5", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "work: candidate, weight:acme=5" in result.output
-    assert "p99 as journalled, and as modelled" in result.output
+    assert "p99 in the journal, and in the model" in result.output
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -203,7 +203,7 @@ def test_advice_by_command_prints_what_to_call(folder: Path) -> None:
     base = ("advise", "--journal", str(folder), "--queue", "work", "--master", "none", "--sweep", "weight:acme=same,8")
     result = _call(*base, "--target", "wait_p99:acme<=1h")
     assert result.exit_code == 0, result.output
-    assert "change nothing: the targets are met as it is" in result.output
+    assert "no change: the targets are met already" in result.output
     result = _call(*base, "--target", "wait_p99:acme<=1ms")
     assert result.exit_code == 4
-    assert "no setting that was tried meets the targets" in result.output
+    assert "no setting meets the targets" in result.output

@@ -185,7 +185,7 @@ def _named(view: RedriveView) -> RedriveView:
 async def _set_config(gateway: ClusterGateway, request: SetConfig, caller: Caller, _: CallContext) -> Done:
     """Set config values for all groups."""
     if any(key.startswith(PRIVATE_PREFIX) for key in request.values):
-        raise Forbidden(f"What begins with {PRIVATE_PREFIX} belongs to the server; keys are made with keys/create.")
+        raise Forbidden(f"Config keys that begin with {PRIVATE_PREFIX} belong to the server; use create_key().")
     await gateway.member.config.set_config_many(request.values, by=caller.name)
     return _DONE
 
