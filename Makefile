@@ -55,7 +55,7 @@ test-wheel: $(READY)
 
 # A tracer would slow down what is timed, so only the in-process suites run under coverage.
 test: lint docs test-wheel
-	$(PYTEST) $(INSIDE) --timeout 300 --cov --cov-report=
+	$(PYTEST) $(INSIDE) --cov --cov-report=
 	$(PYTEST) $(addprefix --ignore=,$(INSIDE)) tests
 	$(BIN)/python tools/print_coverage.py
 
