@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from fairlane.cluster.entries import GroupEntry, NodeEntry
 from fairlane.errors import InvalidArgument
@@ -47,7 +48,7 @@ def weights(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry]) ->
         for group, load in entry.load.items():
             if group in loads:
                 loads[group] = max(loads[group], load)
-    total = sum(loads.values())
+    total = fsum(loads.values())
     if total <= 0:
         return dict.fromkeys(groups, 1.0)
     return {group: 0.5 + 0.5 * len(loads) * load / total for group, load in loads.items()}
@@ -111,7 +112,7 @@ def balancing(groups: Mapping[str, GroupEntry], nodes: Mapping[str, NodeEntry], 
     weigh = weights(groups, nodes)
     burdens = _burdens(groups, nodes, candidates, weigh)
     taker = min(candidates, key=lambda node: (burdens[node], node))
-    uneven = _UNEVEN * sum(burdens.values()) / len(burdens)
+    uneven = _UNEVEN * fsum(burdens.values()) / len(burdens)
     for giver in sorted(candidates, key=lambda node: (-burdens[node], node)):
         if burdens[giver] - burdens[taker] <= uneven:
             break
@@ -204,11 +205,12 @@ def _burdens(
     weigh: Mapping[str, float],
 ) -> dict[str, float]:
     """Return the weight of each candidate's groups, relative to its capacity."""
-    burdens = dict.fromkeys(candidates, 0.0)
+    parts: dict[str, list[float]] = {node: [] for node in candidates}
     for name, entry in groups.items():
-        if entry.home in burdens:
-            burdens[entry.home] += weigh[name] / _capacity(nodes[entry.home])
-    return burdens
+        if entry.home in parts:
+            parts[entry.home].append(weigh[name] / _capacity(nodes[entry.home]))
+    # Exact sums: nodes read the board in different orders, and rounding must not make them decide differently.
+    return {node: fsum(part) for node, part in parts.items()}
 
 
 def _capacity(node: NodeEntry) -> float:
