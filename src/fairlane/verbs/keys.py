@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from fairlane.model.bounds import Grants, Patterns
 from fairlane.verbs.verb import Done, Request, Right, Shape, Verb
 
 EVERY: Final = "*"
@@ -24,7 +25,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     right: Right
     queues: str = EVERY
-    keys: tuple[str, ...] | None = None
+    keys: Patterns | None = None
 
 
 class CreatedKey(Shape, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     """
 
     name: str
-    grants: tuple[Grant, ...]
+    grants: Grants[Grant]
     expires_ms: int | None = None
 
 

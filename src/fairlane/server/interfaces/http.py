@@ -116,7 +116,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, body_bytes_max=self._server.limits.body_bytes_max)
+        exchange = Exchange(scope, receive, send, self._server.limits)
         try:
             await self._route(exchange)
         except Gone:

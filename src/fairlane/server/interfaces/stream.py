@@ -24,7 +24,7 @@ from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooMa
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import PLAIN, CallContext
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import decoded
+from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import (
     DIRECT_SOCKET,
     AsgiSocket,
@@ -36,17 +36,16 @@ from fairlane.server.interfaces.asgi import (
     headers_of,
 )
 from fairlane.server.interfaces.channels import Channels
+from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
-from fairlane.verbs.verb import Done, Request, Shape
+from fairlane.verbs.verb import Done, Request
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import (
     CONSUME,
-    STOP,
     SUBPROTOCOL,
-    WITHDRAW,
     Call,
     Consume,
     Refused,
@@ -65,12 +64,7 @@ _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
 """How many calls of a connection may be in flight that cost little to ask but may have large answers."""
-_SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
-    CONSUME: Consume,
-    STOP: Stop,
-    WITHDRAW: Withdraw,
-}
-_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
+_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 
 
 async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, send: Send) -> None:
@@ -258,6 +252,8 @@ class _Connection:
             decode = _DECODERS.get(name)
             if decode is None:
                 raise RouteNotFound(f"There is no verb {name!r:.100}.")
+            if len(call.request) > HEADERS_FROM_BYTES:
+                check_msgpack(name, call.request)
             request: Any = decoded(decode, call.request, name)
             if self.server.rates is not None:
                 self.server.admit(self._caller, self._address)
