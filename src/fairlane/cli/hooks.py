@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlane.cli.errors import REFUSED, Stop, report_facts
-from fairlane.cli.formatting import as_json, duration, key_text
+from fairlane.cli.formatting import as_json, duration
 from fairlane.cli.output import Table, answer
 from fairlane.cli.parameters import PAIR
 from fairlane.cli.session import Session, pass_session
 from fairlane.errors import HookInvalid
 from fairlane.model.answers import EnqueueAnswer, FailureAnswer
+from fairlane.model.message import key_text
 from fairlane.model.views import HookTrial
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlane.cli import tables
-from fairlane.cli.formatting import key_text, message_count
+from fairlane.cli.formatting import message_count
 from fairlane.cli.interaction import confirm
 from fairlane.cli.output import Table, answer, is_terminal, show
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE, YES, QueueName
 from fairlane.cli.policies import policy_fields
 from fairlane.cli.session import Session, pass_session
+from fairlane.model.message import key_text
 
 if TYPE_CHECKING:
     from fairlane.cli.session import Broker

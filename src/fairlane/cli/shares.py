@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from fairlane.cli.formatting import key_text
-from fairlane.model.message import Key
+from fairlane.model.message import Key, key_text
 from fairlane.model.shares import entitlements
 from fairlane.model.views import QueueView
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlane.cli.formatting import age, duration, excerpt, instant, key_text, now_ms, size
+from fairlane.cli.formatting import age, duration, excerpt, instant, now_ms, size
 from fairlane.cli.output import Table
 from fairlane.cli.shares import shares_of
 from fairlane.model.claims import ConsumerView
-from fairlane.model.message import MessageView
+from fairlane.model.message import MessageView, key_text
 from fairlane.model.policy import QueuePolicy
 from fairlane.model.staging import SinkView
 from fairlane.model.views import KeyView, QueueView, ThrottleView

@@ -15,6 +15,7 @@ from fairlane.core.decide import decide
 from fairlane.core.ledger import Ledger
 from fairlane.errors import CandidateInvalid, FairlaneError
 from fairlane.journal.records import AnyRecord, ConfigSet, QueuePaused, QueueSet
+from fairlane.model.message import key_text
 from fairlane.model.partitions import queue_of
 from fairlane.model.policy import QueuePolicy, policy_from
 from fairlane.verbs.config import SetConfig
@@ -65,8 +66,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(record, ConfigSet) and record.key in self.config:
             return None
         if isinstance(record, QueuePaused) and record.key is not None:
-            text = record.key if isinstance(record.key, str) else "/".join(record.key)
-            return None if text in self.paused.get(record.queue, {}) else record
+            return None if key_text(record.key) in self.paused.get(record.queue, {}) else record
         return record
 
     def with_others(self, other: Scenario, name: str) -> Scenario:
