@@ -9,8 +9,7 @@ from fairlane.broker.settings import Settings
 from fairlane.journal import codec, records
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.views import DeadLetterFilter
-from fairlane.testing.clock import FakeClock
-from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.stepped import FakeClock, SteppedBroker
 from golden.packing import packed
 from golden.terms import (
     BILLING,

@@ -17,8 +17,7 @@ import msgspec
 
 from fairlane.client.batching import Asked
 from fairlane.client.retries import Retries, is_passing, is_repeatable, pause_s
-from fairlane.client.splits import Known, Splits
-from fairlane.client.spread import is_spread, lease_in_turn, spread
+from fairlane.client.spread import Known, Splits, is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
 from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit

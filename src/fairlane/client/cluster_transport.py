@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fairlane.client.partition_channels import PartitionChannels
 from fairlane.client.retries import Retries, pause_s
-from fairlane.client.splits import split_of
+from fairlane.client.spread import split_of
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.client.transport.websocket import WebSocketChannel, WebSocketTransport
 from fairlane.errors import (

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fairlane.client.retries import Retries, is_passing, pause_s
-from fairlane.client.splits import FRESH_S, split_of
+from fairlane.client.spread import FRESH_S, split_of
 from fairlane.client.transport import Channel
 from fairlane.client.transport.protocol import Sink
 from fairlane.errors import Closed, Disconnected, FairlaneError, QueueNotFound, QueueSplit

@@ -22,15 +22,13 @@ from fairlane.cluster import placement
 from fairlane.cluster.board_changes import BoardChanges
 from fairlane.cluster.cluster_view import cluster_view
 from fairlane.cluster.entries import GROUP, NODE, BoardView, NodeEntry, Share, encode, groups_by_queue
-from fairlane.cluster.group_config import GroupConfigs
 from fairlane.cluster.groups import GroupLocation, Groups
-from fairlane.cluster.heartbeat import Heartbeat
+from fairlane.cluster.heartbeat import Heartbeat, Liveness
 from fairlane.cluster.lifecycle import Lifecycle, OpenGroup
-from fairlane.cluster.liveness import Liveness
 from fairlane.cluster.load import GroupLoads
 from fairlane.cluster.reconcile import goals_of
 from fairlane.cluster.shared_board import SharedBoard
-from fairlane.cluster.shared_config import SharedConfig, config_of_groups
+from fairlane.cluster.shared_config import GroupConfigs, SharedConfig, config_of_groups
 from fairlane.errors import FairlaneError, StoreFailed
 from fairlane.model.views import ClusterView
 from fairlane.ports.board import Board

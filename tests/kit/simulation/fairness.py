@@ -13,8 +13,7 @@ from itertools import combinations
 
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.testing.clock import SeededEntropy
-from fairlane.testing.stepped import SteppedBroker
+from fairlane.testing.stepped import SeededEntropy, SteppedBroker
 from tests.kit.auditor.books import Path, path_of, prefixes, violated
 from tests.kit.simulation.store import SimulatedDisk
 

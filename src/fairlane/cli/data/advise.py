@@ -55,9 +55,8 @@ def advise_command(
     It changes nothing, and prints the commands that apply the proposal. Exit code 4 if no setting meets the targets.
     """
     # Only here: this needs packages that other commands do without.
-    from fairlane.spark.whatif.advice import advise
+    from fairlane.spark.whatif.advice import advise, target_of
     from fairlane.spark.whatif.comparison import Journal
-    from fairlane.spark.whatif.targets import target_of
 
     wanted = [target_of(text) for text in targets]
     known = Journal(journal, queues=(queue,))

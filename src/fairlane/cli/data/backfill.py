@@ -42,8 +42,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
     """
     place = server_address_of(session)
     spark = begin_spark(options["master"])
-    from fairlane.spark.bulk.backfill import Backfill, Progress, forget_rows, run_backfill
-    from fairlane.spark.bulk.row_source import Rows
+    from fairlane.spark.bulk.backfill import Backfill, Progress, Rows, forget_rows, run_backfill
 
     rows = Rows(**{name: options[name] for name in ("path", "table", "file_format", "columns", "where")})
     work = (options["work"] or Path(f".backfill-{options['name']}")).absolute()

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fairlane.errors import InvalidArgument
-from fairlane.spark.pipeline.tables import read_table
+from fairlane.spark.pipeline.folder import read_table
 
 ARCHIVED = ("events", "acked")
 """The archived tables: the journal, and the acknowledged messages, each by day."""

@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from fairlane.errors import StoreCorrupt
 from fairlane.spark.pipeline.folder import Shelf, day_in
-from fairlane.spark.pipeline.segments import Segment
-from fairlane.spark.pipeline.source import Source
+from fairlane.spark.pipeline.source import Segment, Source
 from fairlane.spark.tables.events import JOURNAL_SCHEMA
 from fairlane.spark.tables.schemas import EVENTS
 
