@@ -15,7 +15,8 @@ from typing import IO, Any
 from fairlane.adapters.system import SystemClock
 from fairlane.assembly import open_store
 from fairlane.model.message import Delivery
-from fairlane.testing.stepped import FakeClock, SteppedBroker
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 
 from .broker_audit import Auditor
 from .broker_load import ALL_QUEUES, name_in

@@ -15,7 +15,8 @@ from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.broker.handlers.internal import ReadSlice
 from fairlane.errors import JournalTrimmed, LeaseMismatch, MessageNotFound
 from fairlane.model.message import Delivery, MessageView, Receipt
-from fairlane.testing.stepped import FakeClock, SteppedBroker
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DAY_MS = 24 * 3_600_000

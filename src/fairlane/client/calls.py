@@ -64,9 +64,7 @@ class Calls:
     async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         """Return the answer to a request, repeating it where that is safe.
 
-        Raises:
-            Disconnected: the connection was lost, and the outcome is unknown.
-            FairlaneError: the broker refused the request.
+        Raises Disconnected if the connection was lost, and the outcome is unknown.
         """
         if self._splits and asked.whole is None:
             known = self._known(getattr(asked.request, "queue", ""), asked.request)

@@ -63,11 +63,7 @@ class PartitionChannels:
         self._is_over = False
 
     async def begin(self, split: Split) -> None:
-        """Open the channels, and return as soon as one of them is open; the others go on trying.
-
-        Raises:
-            FairlaneError: the stream is refused, or no node has answered for too long.
-        """
+        """Open the channels, and return as soon as one of them is open; the others go on trying."""
         self._divide(split)
         self._start(self._watch())
         try:

@@ -36,11 +36,7 @@ Ask: TypeAlias = Callable[[Asked], Awaitable[Any]]
 
 
 async def carried_out(plan: Plan[T], ask: Callable[[Piece], Awaitable[Any]]) -> T:
-    """Return the answer that a plan finds, by asking all pieces that it yields at the same time.
-
-    Raises:
-        FairlaneError: the plan raised it.
-    """
+    """Return the answer that a plan finds, by asking all pieces that it yields at the same time."""
     pieces = next(plan)
     while True:
         outcomes = await _outcomes(pieces, ask)

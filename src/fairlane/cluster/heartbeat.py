@@ -61,11 +61,7 @@ class Heartbeat:
         self._version = view.versions.get(self._name)
 
     async def beat(self) -> None:
-        """Write the entry again, or if another node has changed it, read what it says now.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Write the entry again, or if another node has changed it, read what it says now."""
         async with self._beating:
             if not self.replaced.is_set():
                 await self._put()
@@ -96,11 +92,7 @@ class Heartbeat:
         self.is_draining = entry.is_draining and entry.incarnation == self._incarnation
 
     async def remove(self) -> None:
-        """Remove the entry, unless another process has replaced this one.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Remove the entry, unless another process has replaced this one."""
         if self._version is None or self.replaced.is_set():
             return
         view = await self._board.refresh()

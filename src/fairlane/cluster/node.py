@@ -112,11 +112,7 @@ class Node:
     # --------------------------------------------------------------------------------------------------------- joining
 
     async def join(self) -> None:
-        """Appear on the board, and start to do what it says.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Appear on the board, and start to do what it says."""
         view = await self.board.read()
         self._heartbeat.begin(view)
         while not self._heartbeat.has_appeared:  # an earlier process of the same name may still write its entry
@@ -232,11 +228,7 @@ class Node:
         self._noted = view
 
     async def refresh(self) -> None:
-        """Read the board now, and take it.
-
-        Raises:
-            StoreFailed: the board can't be read.
-        """
+        """Read the board now, and take it."""
         await self.board.refresh()
         self.note()
 

@@ -36,11 +36,7 @@ class SharedConfig:
         self._on_set = on_set
 
     def check(self) -> None:
-        """Refuse to answer while no other node can know that this node lives.
-
-        Raises:
-            StoreFailed: the board can't be reached.
-        """
+        """Refuse to answer while no other node can know that this node lives."""
         if not self._is_joined():
             raise StoreFailed("The node can't reach the board of its cluster.")
 

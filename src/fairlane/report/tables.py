@@ -20,11 +20,7 @@ class Tables:
     """The tables in a folder, restricted to a period."""
 
     def __init__(self, folder: Path, period: Period) -> None:
-        """Look at a folder of tables.
-
-        Raises:
-            InvalidArgument: there are no tables in it.
-        """
+        """Look at a folder of tables. Raises InvalidArgument if there are no tables in it."""
         if not (folder / "tenant_usage").is_dir():
             raise InvalidArgument(f"Folder {folder} has no tables. Create them with 'fairlane pipeline run'.")
         self._folder = folder

@@ -3,8 +3,9 @@
 ``fairlane.testing.store_machine`` is not imported here because it needs Hypothesis.
 """
 
+from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.testing.faulty_store import Fault, Faults, FaultyStore
-from fairlane.testing.stepped import FakeClock, Pending, SeededEntropy, SteppedBroker
+from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.testing.store_contract import StoreContract
 from fairlane.testing.traffic import Arrival, Traffic
 from fairlane.testing.traffic_drive import Driven, drive, make_journal

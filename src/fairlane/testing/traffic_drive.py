@@ -15,7 +15,8 @@ from fairlane.broker.requests import Call, NoReply, Waiter
 from fairlane.broker.settings import Settings
 from fairlane.model.limits import TIMESPAN_MS_MAX
 from fairlane.model.message import Delivery, Receipt
-from fairlane.testing.stepped import FakeClock, SteppedBroker
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 from fairlane.testing.traffic import Arrival, Traffic
 from fairlane.verbs.leases import Ack, Extend, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, Results

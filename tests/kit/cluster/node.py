@@ -19,7 +19,8 @@ from fairlane.cluster.entries import BUDGET, GROUP, NODE, BoardView, NodeEntry, 
 from fairlane.cluster.heartbeat import Liveness
 from fairlane.cluster.placement import Move, balancing, homeless, steward
 from fairlane.errors import FairlaneError, QueueMoving, StoreFailed, StoreLocked
-from fairlane.testing.stepped import FakeClock, Pending, SeededEntropy
+from fairlane.testing.clock import FakeClock, SeededEntropy
+from fairlane.testing.stepped import Pending
 from fairlane.verbs.config import SetConfig
 from tests.kit.cluster.links import Link, LinkedBoard
 from tests.kit.cluster.store import SharedLog, SharedStore

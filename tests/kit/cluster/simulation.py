@@ -18,7 +18,7 @@ from fairlane.cluster.budgets import NOTHING, share_in, totals
 from fairlane.cluster.entries import CONFIG, GROUP, ConfigEntry, encode, view_of
 from fairlane.cluster.placement import group_for
 from fairlane.ports.store import Commit
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.cluster.clients import QUEUES, THROTTLE, ClusterClients

@@ -13,7 +13,8 @@ from itertools import combinations
 
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.policy import QueuePolicy
-from fairlane.testing.stepped import SeededEntropy, SteppedBroker
+from fairlane.testing.clock import SeededEntropy
+from fairlane.testing.stepped import SteppedBroker
 from tests.kit.auditor.books import Path, path_of, prefixes, violated
 from tests.kit.simulation.store import SimulatedDisk
 

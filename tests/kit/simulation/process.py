@@ -9,7 +9,7 @@ from typing import Literal
 
 from fairlane.broker.engine.engine import Engine
 from fairlane.errors import FairlaneError
-from fairlane.testing.stepped import FakeClock, SeededEntropy
+from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
 from tests.kit.simulation.hooks import SimulatedHooks

@@ -23,7 +23,7 @@ from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.server.interfaces.http import HttpInterface
 from fairlane.server.limits import CallLimits
-from fairlane.testing.stepped import FakeClock, SeededEntropy
+from fairlane.testing.clock import FakeClock, SeededEntropy
 from fairlane.verbs.keys import CreateKey, Grant
 from fairlane.wire.frames import SUBPROTOCOL, Answer, Call, Deliver, Ended, FromServer, Refused, frames_of, message_of
 

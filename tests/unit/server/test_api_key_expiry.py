@@ -13,7 +13,7 @@ import pytest
 from fairlane.gateway.caller import Caller
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant, RevokeKey
 from fairlane.verbs.verb import Done
 from fairlane.wire.grpc import broker_pb2 as broker

@@ -12,7 +12,7 @@ import pytest
 
 from fairlane.model.message import NewMessage
 from fairlane.server.interfaces.http import HttpInterface
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 
 from .house import House, opened, run

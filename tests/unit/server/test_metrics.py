@@ -17,7 +17,7 @@ from fairlane.server.metrics.families import OTHERS, Exemplar, Family, Sample, h
 from fairlane.server.metrics.fold import KEYS_MAX, MetricsFold
 from fairlane.server.metrics.scrape import Metrics
 from fairlane.server.settings import check, load
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 
 from .house import House, opened, run
 

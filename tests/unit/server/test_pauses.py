@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlane.model.message import NewMessage
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 
 from .house import opened, run
 from .test_live import viewing

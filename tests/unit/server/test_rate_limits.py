@@ -12,7 +12,7 @@ from fairlane.errors import RateLimited
 from fairlane.server.limits import CallLimits
 from fairlane.server.rate_limits import RateLimits
 from fairlane.server.settings import load
-from fairlane.testing.stepped import FakeClock
+from fairlane.testing.clock import FakeClock
 from fairlane.verbs.keys import Grant
 from fairlane.wire.frames import Refused
 from fairlane.wire.grpc import broker_pb2 as broker

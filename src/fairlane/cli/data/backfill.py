@@ -12,7 +12,6 @@ import click
 
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
 from fairlane.cli.interaction import progress, stoppable
-from fairlane.cli.output import answer
 from fairlane.cli.parameters import QUEUE
 from fairlane.cli.session import Session, pass_session
 
@@ -55,11 +54,7 @@ def backfill_command(session: Session, /, queue: str, **options: Any) -> None:  
             done = step
             bar.set(done.sent, done.total)
     forget_rows(backfill)
-    answer(
-        {"sent": done.sent, "total": done.total},
-        f"Enqueued {done.sent:,} messages in {queue}.",
-        is_json=session.is_json,
-    )
+    session.answer({"sent": done.sent, "total": done.total}, f"Enqueued {done.sent:,} messages in {queue}.")
 
 
 class _Clock:

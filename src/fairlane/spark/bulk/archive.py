@@ -45,10 +45,8 @@ def archive(
 ) -> ArchiveReport:
     """Update an archive from the tables of the pipeline, and delete old days.
 
-    The newest day of the tables is not over and not archived. ``keep_days`` counts back from it; None keeps all.
-
-    Raises:
-        InvalidArgument: there are no tables, or so few days can't be kept.
+    The newest day of the tables is not over and not archived. ``keep_days`` counts back from it; None keeps all. Raises
+    InvalidArgument if there are no tables, or so few days can't be kept.
     """
     if keep_days is not None and keep_days < 1:
         raise InvalidArgument(f"keep_days must be at least 1, not {keep_days}.")

@@ -102,11 +102,9 @@ def run_backfill(
     """Send all rows of a frame that have not been sent yet, and yield the progress at the start and after each batch.
 
     A row is sent once, however often this is interrupted and run again, as long as the work folder and the broker's
-    memory of the sink are there. ``rows`` is asked only if the folder has none yet.
-
-    Raises:
-        InvalidArgument: the rows have no such columns as messages have, or the work folder has rows of another source.
-        QueueNotFound: there is no such queue.
+    memory of the sink are there. ``rows`` is asked only if the folder has none yet. Raises InvalidArgument if the rows
+    have no such columns as messages have, or the work folder has rows of another source. Raises QueueNotFound if there
+    is no such queue.
     """
     about = _snapshot(rows, backfill)
     first = _next_batch(backfill)
@@ -202,11 +200,7 @@ class Rows:
             raise InvalidArgument("Pass either a path or a table.")
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the rows.
-
-        Raises:
-            InvalidArgument: they can't be read so.
-        """
+        """Return the rows. Raises InvalidArgument if they can't be read so."""
         try:
             if self.table is not None:
                 frame = spark.table(self.table)

@@ -34,9 +34,7 @@ _LOCK = ".lock"
 def locked(folder: Path) -> Iterator[None]:
     """Hold the write lock of a folder, which is created if missing.
 
-    Raises:
-        StoreLocked: another process holds it.
-        StoreFailed: the folder cannot be written to.
+    Raises StoreLocked if another process holds it. Raises StoreFailed if the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,10 +159,8 @@ def _keep_only(partition: Path, prefix: str) -> None:
 def read_table(spark: SparkSession, folder: Path | str, name: str) -> DataFrame:
     """Return a table of a folder, with exactly its columns; an empty one if it has no rows yet.
 
-    A query that runs while a pipeline run moves files into place may miss files: run it again.
-
-    Raises:
-        InvalidArgument: the folder has no tables, or none of this name.
+    A query that runs while a pipeline run moves files into place may miss files: run it again. Raises InvalidArgument
+    if the folder has no tables, or none of this name.
     """
     root = Path(folder).absolute()
     manifest = read_manifest(root)

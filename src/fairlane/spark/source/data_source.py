@@ -26,11 +26,7 @@ class FairlaneDataSource(DataSource):
         return "fairlane"
 
     def schema(self) -> StructType:
-        """Return the columns of the source.
-
-        Raises:
-            InvalidArgument: the options make no sense.
-        """
+        """Return the columns of the source. Raises InvalidArgument if the options make no sense."""
         match kind_of(self.options):
             case "journal":
                 columns = journal_options(self.options).columns

@@ -84,10 +84,8 @@ def read_candidate(path: Path, queues: Sequence[str], policies: Mapping[str, Que
     """Read a candidate from a file, TOML or JSON.
 
     At its top are fields of a queue policy, for all queues that are looked at, or ``paused``, a list of keys;
-    ``[queues.NAME]`` has the same for one queue, and ``[config]`` has config values by their keys.
-
-    Raises:
-        CandidateInvalid: it can't be understood, or can't be tried.
+    ``[queues.NAME]`` has the same for one queue, and ``[config]`` has config values by their keys. Raises
+    CandidateInvalid if it can't be understood, or can't be tried.
     """
     try:
         text = path.read_text()
@@ -152,11 +150,7 @@ def _policy(base: QueuePolicy, fields: Mapping[str, Any]) -> QueuePolicy:
 
 
 def check(scenario: Scenario, policies: Mapping[str, QueuePolicy]) -> None:
-    """Check that a broker would accept the settings of a scenario.
-
-    Raises:
-        CandidateInvalid: it would not.
-    """
+    """Check that a broker would accept the settings of a scenario. Raises CandidateInvalid if it would not."""
     for queue, fields in scenario.fields.items():
         _policy(policies[queue], fields)
     refusal = decide(Ledger(), SetConfig(values=scenario.config), 0).outcome
@@ -174,10 +168,7 @@ def sweep(
 
     Such as ``weight:acme=1,2,5``, ``cap:acme=10,none``, ``rate:api=5,10``, ``burst:api=20``, ``quantum=1,4``,
     ``strict_priority=true,false`` or ``pause:acme=true,false``. The value ``none`` sets nothing, where something may be
-    unset, and ``same`` leaves it as it was.
-
-    Raises:
-        CandidateInvalid: one can't be understood, or they are too many.
+    unset, and ``same`` leaves it as it was. Raises CandidateInvalid if one can't be understood, or they are too many.
     """
     axes = [_axis(text, queues) for text in sweeps]
     total = 1
