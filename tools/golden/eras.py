@@ -9,7 +9,8 @@ from fairlane.broker.settings import Settings
 from fairlane.journal import codec, records
 from fairlane.model.message import Delivery, NewMessage
 from fairlane.model.views import DeadLetterFilter
-from fairlane.testing.stepped import FakeClock, SteppedBroker
+from fairlane.testing.clock import FakeClock
+from fairlane.testing.stepped import SteppedBroker
 from golden.packing import packed
 from golden.terms import (
     BILLING,
