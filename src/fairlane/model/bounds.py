@@ -7,8 +7,8 @@ type carries the name of its limit, which the error names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from collections.abc import Mapping, Sized
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -50,6 +50,6 @@ def excess(name: str, limit: str) -> str:
     return f"{name} has more than {limit} ({getattr(limits, limit)}) items. Send fewer, in several requests if need be."
 
 
-def excess_of(name: str, items: Any, limit: str) -> str | None:  # noqa: ANN401 - whatever has a length
+def excess_of(name: str, items: Sized, limit: str) -> str | None:
     """Return what is wrong with the length of a list or map, or None if nothing is."""
     return excess(name, limit) if len(items) > getattr(limits, limit) else None

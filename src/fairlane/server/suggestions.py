@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -37,23 +37,23 @@ def limit_of(shape: type[msgspec.Struct], path: str, most: int) -> str | None:
     return next((str(meta.extra[LIMIT]) for meta in metas if meta.max_length == most and meta.extra), None)
 
 
-def _kind_at(shape: type[msgspec.Struct], path: str) -> Any:  # noqa: ANN401 - types have no common type
-    kind: Any = shape
+def _kind_at(shape: type[msgspec.Struct], path: str) -> object:
+    kind: object = shape
     for name in re.findall(r"[A-Za-z_]\w*", path):
         all_hints = [get_type_hints(each, include_extras=True) for each in _structs(kind)]
         kind = next((hints[name] for hints in all_hints if name in hints), None)
     return kind
 
 
-def _parts(kind: Any) -> Iterator[Any]:  # noqa: ANN401 - types have no common type
+def _parts(kind: object) -> Iterator[object]:
     yield kind
     for part in get_args(kind):
         yield from _parts(part)
 
 
-def _structs(kind: Any) -> list[type[msgspec.Struct]]:  # noqa: ANN401 - see above
+def _structs(kind: object) -> list[type[msgspec.Struct]]:
     return [part for part in _parts(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
 
 
-def _words(kind: Any) -> list[str]:  # noqa: ANN401 - see above
+def _words(kind: object) -> list[str]:
     return [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]

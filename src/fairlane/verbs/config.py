@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
+
 from fairlane.model.bounds import ConfigChanges, Headers
 from fairlane.model.views import HookStatistics, HookTrial, ThrottleView
 from fairlane.verbs.verb import Done, Request, Shape, Verb
@@ -93,7 +95,7 @@ class TryHook(Request[HookTrial], frozen=True, kw_only=True):
     queue: str
     hook: Literal["on_enqueue", "on_failure"]
     script: str
-    headers: Headers = {}  # noqa: RUF012 - a mapping, and msgspec copies it
+    headers: Headers = msgspec.field(default_factory=dict)
     payload_size: int = 0
     attempts: int = 1
     error: str = ""

@@ -68,12 +68,7 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
 
 
 def check_public(request: SetConfig) -> None:
-    """Raise if a request would set a private config key, or too many keys at once.
-
-    Raises:
-        InvalidArgument: they are too many.
-        Forbidden: a key is private.
-    """
+    """Raise Forbidden if a request would set a private config key, InvalidArgument if it would set too many."""
     require(excess_of("values", request.values, "BATCH_MAX"))
     if any(isinstance(key, str) and key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"Config keys that begin with {PRIVATE_PREFIX} belong to the server; use create_key().")

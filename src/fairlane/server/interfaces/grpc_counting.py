@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairlane.broker.handlers.checks import headers_excess
 from fairlane.errors import InvalidArgument
@@ -17,6 +17,7 @@ from fairlane.model import limits
 from fairlane.model.bounds import excess
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
 WALKED_FROM_BYTES: Final = 64 * 1024
@@ -34,6 +35,9 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _MORE: Final = 0x80
 """The bit of a byte of a number that says that another byte follows."""
 
+_SHIFT_MAX: Final = 63
+"""A number has at most ten bytes of seven bits each."""
+
 
 class _Field(NamedTuple):
     """A field that is counted: its limit, and the fields of its messages that are counted in turn."""
@@ -46,7 +50,7 @@ class _Field(NamedTuple):
 
 
 @cache
-def _fields_of(kind: Any) -> Mapping[int, _Field]:  # noqa: ANN401 - a descriptor, of one of two implementations
+def _fields_of(kind: Descriptor) -> Mapping[int, _Field]:
     """Return the fields of a message that are counted, by their tags."""
     fields: dict[int, _Field] = {}
     for field in kind.fields:
@@ -100,25 +104,18 @@ class _Walk:
             tag, at = data[at], at + 1
             if tag >= _MORE:
                 tag, at = self._number(at - 1)
-            kind = tag & 7
-            if kind == _LENGTH:
-                size, at = data[at], at + 1
-                if size >= _MORE:
-                    size, at = self._number(at - 1)
-                if tag in counts:
-                    counts[tag] += 1
-                    found = self._fault_in(fields[tag], counts[tag], at, at + size)
-                    if found is not None:
-                        return found
-                at += size
-            elif kind == _VARINT:
-                while data[at] >= _MORE:
-                    at += 1
-                at += 1
-            elif kind in (_FOUR_BYTES, _EIGHT_BYTES):
-                at += 4 if kind == _FOUR_BYTES else 8
-            else:
-                raise ValueError("proto3 has no groups")
+            if tag & 7 != _LENGTH:
+                at = self._after_number(tag & 7, at)
+                continue
+            size, at = data[at], at + 1
+            if size >= _MORE:
+                size, at = self._number(at - 1)
+            if tag in counts:
+                counts[tag] += 1
+                found = self._fault_in(fields[tag], counts[tag], at, at + size)
+                if found is not None:
+                    return found
+            at += size
         if at != end:
             raise ValueError("a field is longer than its message")
         return None
@@ -134,6 +131,14 @@ class _Walk:
         place = f"{field.name}[{count - 1}]" if field.limit is not None else field.name
         return None if found is None else f"{place}.{found}"
 
+    def _after_number(self, kind: int, at: int) -> int:
+        """Return the position after a number of a kind that begins at a position."""
+        if kind == _VARINT:
+            return self._number(at)[1]
+        if kind in (_FOUR_BYTES, _EIGHT_BYTES):
+            return at + (4 if kind == _FOUR_BYTES else 8)
+        raise ValueError("proto3 has no groups")
+
     def _number(self, at: int) -> tuple[int, int]:
         """Return the number that begins at a position, and the position after it."""
         value = shift = 0
@@ -143,5 +148,5 @@ class _Walk:
             if byte < _MORE:
                 return value, at
             shift += 7
-            if shift > 63:  # noqa: PLR2004 - a number has at most ten bytes
+            if shift > _SHIFT_MAX:
                 raise ValueError("a number is too long")

@@ -33,10 +33,10 @@ from fairlane.server.interfaces.asgi import (
     Scope,
     Send,
     address_of,
-    headers_of,
 )
 from fairlane.server.interfaces.channels import Channels
 from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
+from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
