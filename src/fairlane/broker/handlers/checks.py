@@ -55,7 +55,8 @@ def check_batch(name: str, items: Sequence[object]) -> None:
     """Raise InvalidArgument if a request has too many items."""
     if not isinstance(items, (list, tuple)):
         raise InvalidArgument(f"Expected a list or tuple, got {type(items).__name__}.")
-    require(excess_of(name, items, "BATCH_MAX"))
+    if len(items) > limits.BATCH_MAX:
+        raise InvalidArgument(excess(name, "BATCH_MAX"))
 
 
 def check_filter(wanted: DeadLetterFilter) -> None:

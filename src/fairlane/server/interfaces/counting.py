@@ -25,6 +25,8 @@ from fairlane.verbs.batches import STAGE
 from fairlane.verbs.leases import FORWARD
 from fairlane.verbs.messages import ENQUEUE
 
+JSON_FROM_BYTES: Final = JSON_COMMAS_MAX
+"""A shorter request cannot have too many commas."""
 HEADERS_FROM_BYTES: Final = 2 * BATCH_HEADERS_MAX
 """A header takes two bytes at least, so a shorter request cannot have too many."""
 _FIX_MAP, _MAP_16, _MAP_32 = 0x8, 0xDE, 0xDF
@@ -49,24 +51,24 @@ _WITH_MESSAGES: Final = frozenset((ENQUEUE.name, STAGE.name, FORWARD.name))
 
 
 def check_json(body: bytes) -> None:
-    """Refuse a JSON request with more items than any request may have.
+    """Refuse a JSON request of more than ``JSON_FROM_BYTES`` with more items than any request may have.
 
     Raises:
         RequestTooLarge: it has too many commas.
     """
-    if len(body) > JSON_COMMAS_MAX and body.count(b",") > JSON_COMMAS_MAX:
+    if body.count(b",") > JSON_COMMAS_MAX:
         raise RequestTooLarge(
             f"A JSON request has at most {JSON_COMMAS_MAX} commas (JSON_COMMAS_MAX), which bound its items."
         )
 
 
 def check_msgpack(name: str, body: bytes | msgspec.Raw) -> None:
-    """Refuse a msgpack request of a verb whose messages have too many headers together.
+    """Refuse a msgpack request of more than ``HEADERS_FROM_BYTES`` whose messages have too many headers together.
 
     Raises:
         InvalidArgument: they have.
     """
-    if len(body) <= HEADERS_FROM_BYTES or name not in _WITH_MESSAGES:
+    if name not in _WITH_MESSAGES:
         return
     data = bytes(body)
     if data.count(b"headers") * HEADERS_MAX <= BATCH_HEADERS_MAX:  # the name of the field, as often as there are maps

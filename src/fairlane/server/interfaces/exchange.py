@@ -13,7 +13,7 @@ from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, Una
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import Receive, Scope, Send
-from fairlane.server.interfaces.counting import check_json, check_msgpack
+from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, JSON_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
@@ -30,6 +30,8 @@ _KINDS: Final = {
     "application/x-msgpack": MSGPACK,
     "application/vnd.msgpack": MSGPACK,
 }
+_DISCARDED_BYTES: Final = 64 * 1024
+"""A body of a refused request that is not longer is read and discarded, so that the connection can go on."""
 _json, _msgpack = msgspec.json.Encoder(), msgspec.msgpack.Encoder()
 _decoders: Final[dict[tuple[str, type], Callable[[Any], Any]]] = {}
 
@@ -139,9 +141,11 @@ class Exchange:
             kind = JSON
         self._kind = kind
         if kind is JSON:
-            check_json(data)
+            if len(data) > JSON_FROM_BYTES:
+                check_json(data)
             return decoded(_decoder(kind, shape), data or b"{}", name)
-        check_msgpack(name, data)
+        if len(data) > HEADERS_FROM_BYTES:
+            check_msgpack(name, data)
         return decoded(_decoder(kind, shape), data or b"\x80", name)
 
     async def body(self, *, is_json: bool = False) -> bytes:
@@ -169,6 +173,11 @@ class Exchange:
             if not event.get("more_body", False):
                 self._is_read = True
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _is_large(self) -> bool:
+        """Return whether a body has to be expected that is larger than what one read takes anyway."""
+        length = self.headers.get(b"content-length", "")
+        return b"transfer-encoding" in self.headers or int(length[:19] if length.isdigit() else 0) > _DISCARDED_BYTES
 
     async def hung_up(self) -> None:
         """Return when the caller disconnects."""
@@ -221,7 +230,7 @@ class Exchange:
             headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
         if error.code == "unauthenticated":
             headers["www-authenticate"] = "Bearer"
-        if error.code == "request_too_large" and not self._is_read:
+        if not self._is_read and (error.code == "request_too_large" or self._is_large()):
             headers["connection"] = "close"  # the rest of the body is not worth reading
         answer = ErrorAnswer(error=body_of(error))
         await self.answer(answer, status=status or HTTP_STATUS.get(error.code, 500), headers=headers)
