@@ -59,7 +59,6 @@ VIEWS: Final = pa.schema(
         pa.field("origin", pa.string()),
         pa.field("reason", pa.string()),
         pa.field("dead_ms", pa.int64()),
-        pa.field("token", pa.int64()),
         pa.field("owner", pa.string()),
         pa.field("expires_ms", pa.int64()),
     ]
