@@ -28,6 +28,7 @@ _LIMITS: Final = {
     "fairlane.v1.ForwardRequest.messages": "FORWARD_QUEUES_MAX",
     "fairlane.v1.CreateKeyRequest.grants": "GRANTS_MAX",
     "fairlane.v1.Grant.keys": "GRANT_PATTERNS_MAX",
+    "fairlane.v1.Grant.throttles": "GRANT_PATTERNS_MAX",
 }
 """The limits of repeated fields and maps; all others have ``BATCH_MAX``."""
 _HEADERS: Final = "fairlane.v1.NewMessage.headers"
