@@ -10,7 +10,6 @@ import pytest
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 
 from fairlane.wire.grpc import broker_pb2
-
 from tests.kit.waiting import wait_until
 
 from .grpc_process import serving as serving_grpc

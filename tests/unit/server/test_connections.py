@@ -7,7 +7,7 @@ import pytest
 from fairlane.errors import InvalidArgument, TooManyConnections
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.server.addresses import block_of, networks_of
-from fairlane.server.connections import OpenConnection, Connections
+from fairlane.server.connections import Connections, OpenConnection
 from fairlane.server.limits import CallLimits
 from tests.kit.servers.listening import listening
 from tests.kit.waiting import until
@@ -30,7 +30,7 @@ class Opened:
             connection.close = lambda: self.closed.append(name)
         return connection
 
-    def known(self, caller: Caller, address: str = "10.0.0.1") -> Connection:
+    def known(self, caller: Caller, address: str = "10.0.0.1") -> OpenConnection:
         connection = self.open("known", address)
         assert connection is not None
         self.connections.claim(connection, caller)

@@ -22,8 +22,9 @@ from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.checks import check_taking
 from fairlane.broker.handlers.internal import ReadConfig
-from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited, waited
+from fairlane.broker.measurements import BrokerMetrics, ThrottleCounts, Waited
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Reply, Submission
+from fairlane.broker.views.deliveries import waited
 from fairlane.broker.views.queues import queue_details, stream_views
 from fairlane.core.commands import Command, DeleteEmptyQueue
 from fairlane.core.ledger import Message

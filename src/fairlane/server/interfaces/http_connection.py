@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-from fairlane.server.connections import SCOPE_KEY, OpenConnection, Connections
+from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.request_head import BoundedHeadProtocol
 from fairlane.server.interfaces.websocket import QuickSocket
 from fairlane.server.limits import CallLimits

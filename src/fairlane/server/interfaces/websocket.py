@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from fairlane.server.connections import SCOPE_KEY, OpenConnection, Connections
+from fairlane.server.connections import SCOPE_KEY, Connections, OpenConnection
 from fairlane.server.interfaces.asgi import DIRECT_SOCKET
 from fairlane.wire.framing import FrameCutter, head_of
 
