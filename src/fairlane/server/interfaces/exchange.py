@@ -10,9 +10,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, RequestTooLarge, UnavailableError
+from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import Receive, Scope, Send
+from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, JSON_FROM_BYTES, check_json, check_msgpack
 from fairlane.server.limits import CallLimits
 from fairlane.verbs.errors import body_of
@@ -72,6 +74,8 @@ class Exchange:
         """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
+        self.caller = ANYBODY
+        """The caller, once it is authenticated."""
         self.correlation_id = secrets.token_hex(16)
         """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
@@ -93,6 +97,11 @@ class Exchange:
             FOLLOWS in headers,
             FORWARDED in headers,
         )
+
+    @property
+    def holder(self) -> str | None:
+        """Whom a wait counts against; None for a node that asks on behalf of a caller, which has counted it."""
+        return None if FORWARDED in self.headers else self.caller.id or block_of(address_of(self.scope))
 
     # --------------------------------------------------------------------------------------------------------- request
 

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
 
 import grpc
 import msgspec
@@ -14,13 +15,14 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_reads import Context, MessageReads
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.server.logs import level_of
 from fairlane.verbs.errors import ErrorBody, body_of
-from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
@@ -97,7 +99,11 @@ class Call:
         Raises:
             InvalidArgument, WaitTimedOut: it does not come.
         """
-        return await reads.read(self._context, caller.id or _address_of(self._context.peer()))
+        return await reads.read(self._context, self.holder(caller))
+
+    def holder(self, caller: Caller) -> str:
+        """Return whom a wait, or a message that is being received, counts against."""
+        return caller.id or block_of(_address_of(self._context.peer()))
 
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
@@ -117,8 +123,8 @@ class Call:
 
 
 def _address_of(peer: str) -> str:
-    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123``."""
-    return peer.partition(":")[2].rpartition(":")[0]
+    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123`` or ``ipv6:%5B::1%5D:50123``."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 
 def _of_error(body: ErrorBody) -> Pairs:
@@ -154,6 +160,9 @@ async def _answered(server: ServerContext, method: Method, reads: MessageReads, 
         data = await call.message(reads, caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
         server.limits.check_wait(request)
+        if isinstance(request, Lease) and request.wait_ms:
+            with server.waiters.counted(call.holder(caller)):
+                return await server.call(request, caller, call.context())
         return await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)
