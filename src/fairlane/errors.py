@@ -372,6 +372,16 @@ class StoreCorrupt(UnavailableError):
     remedy = "Restore a backup, or open the store with the version that wrote it."
 
 
+class StoreDamaged(StoreCorrupt):
+    """The store in a folder has lost data, or parts of it are unreadable. It was not opened, and not changed."""
+
+    code = "store_damaged"
+    remedy = (
+        "Run `fairlane store check FOLDER` to see what is affected. "
+        "Then restore a backup, or run `fairlane store repair FOLDER` to go on without it."
+    )
+
+
 class KeyFull(UnavailableError):
     """A fairness key has reached its limit of waiting messages. The new one was not accepted."""
 

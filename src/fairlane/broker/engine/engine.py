@@ -102,7 +102,7 @@ class Engine(EngineLife):
     def _run(self, cycle: Cycle) -> None:
         consumers = self.consumers
         if self.state is State.RECOVERED:
-            self.execute(Open(built_ms=self.schedule.built_ms), cycle)
+            self.execute(Open(built_ms=self.schedule.built_ms, reserved=self._reserved), cycle)
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)
         queues, consumers.unserved = consumers.unserved, {}

@@ -23,8 +23,8 @@ from fairlane.ports.store import Store
 from fairlane.verbs.leases import Nack
 
 
-def recover(store: Store, limits: Limits) -> Ledger:
-    """Open a store, fold its journal, and return the ledger.
+def recover(store: Store, limits: Limits) -> tuple[Ledger, int]:
+    """Open a store, fold its journal, and return the ledger, and before which sequence none may be issued.
 
     Raises:
         StoreFailed: the store can't be opened or read.
@@ -44,7 +44,7 @@ def recover(store: Store, limits: Limits) -> Ledger:
     if ledger.next_sequence != extent.next_sequence:
         raise StoreCorrupt(f"The journal ends at {ledger.next_sequence}, not at {extent.next_sequence}.")
     ledger.dropped.clear()  # the commits that dropped chunks have deleted them from the store
-    return ledger
+    return ledger, extent.reserved
 
 
 def _fold(store: Store, ledger: Ledger) -> None:
