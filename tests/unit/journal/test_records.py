@@ -106,6 +106,7 @@ FIELDS = {
     "sink_set": "queue name batch messages through",
     "sink_removed": "queue name by",
     "opened": "",
+    "skipped": "numbers",
     "sealed": "first first_ms last_ms size",
     "trimmed": "to passed",
     "carried": "messages dedups dedups_before",

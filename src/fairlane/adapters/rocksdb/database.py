@@ -99,7 +99,9 @@ def open_read_only(database: Path) -> Rdict:
 
 def _opening_failure(error: Exception, database: Path) -> FairlaneError:
     known = failure(error, f"open {database}")
-    return StoreDamaged(known.cause) if isinstance(known, StoreCorrupt) else known
+    # What RocksDB looks for in an existing database and does not find is lost, though it reports a failed read.
+    is_lost = isinstance(known, StoreFailed) and "No such file" in known.cause
+    return StoreDamaged(known.cause) if isinstance(known, StoreCorrupt) or is_lost else known
 
 
 def _database_options() -> Options:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import google_crc32c
+from fairlane.adapters.rocksdb.crc32c import crc32c
 
 BLOCK_BYTES = 32 * 1024
 _HEADER = struct.Struct("<IHB")
@@ -145,7 +145,7 @@ def _valid_end(data: mmap.mmap, position: int) -> int:
         return 0
     rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
     crc = (rotated >> 17) | (rotated << 15 & 0xFFFFFFFF)
-    return end if google_crc32c.value(data[position + _TYPE_AT : end]) == crc else 0
+    return end if crc32c(data[position + _TYPE_AT : end]) == crc else 0
 
 
 def _next_valid(data: mmap.mmap, position: int) -> int:
