@@ -31,7 +31,7 @@ def main(seeds: int = SEEDS) -> int:
 
 def _row(outcome: Outcome) -> str:
     counts = (outcome.unreadable, outcome.lost, outcome.undone, outcome.reused)
-    return f"| {outcome.kind} | {outcome.result} | {' | '.join(map(str, counts))} |"
+    return f"| {outcome.kind} | {outcome.result} | {' | '.join(map(str, counts))} | {outcome.repair} |"
 
 
 if __name__ == "__main__":

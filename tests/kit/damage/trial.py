@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairlane.assembly import Broker, open_broker
 from fairlane.errors import FairlaneError, MessageNotFound
+from fairlane.maintenance import repair_store
 from tests.kit.damage.base import QUEUE, Answered
 from tests.kit.damage.kinds import KINDS, random_damage
 
@@ -26,6 +27,7 @@ class Outcome:
         lost: messages that were answered and are gone without an error, or have another payload.
         undone: acknowledged messages that are there again.
         reused: ids and tokens that were issued a second time.
+        repair: what a repair of a refused store came to.
     """
 
     kind: str
@@ -34,11 +36,12 @@ class Outcome:
     lost: int = 0
     undone: int = 0
     reused: int = 0
+    repair: str = ""
 
     @property
     def is_silent(self) -> bool:
         """Whether something went wrong without an error."""
-        return bool(self.lost or self.undone or self.reused)
+        return bool(self.lost or self.undone or self.reused or self.repair.startswith("silent"))
 
 
 def trials(base: Path, answered: Answered, work: Path, *, seeds: int = SEEDS) -> Iterator[Outcome]:
@@ -56,7 +59,7 @@ def random_trial(base: Path, answered: Answered, work: Path, seed: int) -> Outco
     return Outcome(f"seed {seed}: {described[0]}", *(getattr(outcome, name) for name in _COUNTED))
 
 
-_COUNTED = ("result", "unreadable", "lost", "undone", "reused")
+_COUNTED = ("result", "unreadable", "lost", "undone", "reused", "repair")
 
 
 def trial(base: Path, answered: Answered, work: Path, kind: str, damage: Callable[[Path], object]) -> Outcome:
@@ -68,9 +71,35 @@ def trial(base: Path, answered: Answered, work: Path, kind: str, damage: Callabl
     try:
         broker = open_broker(folder)
     except FairlaneError as error:
-        return Outcome(kind, f"refused ({error.code})")
+        return Outcome(kind, f"refused ({error.code})", repair=_repair(folder, answered))
     with broker:
         return _compare(broker, answered, kind)
+
+
+def _repair(folder: Path, answered: Answered) -> str:
+    """Repair a store, and compare what is gone then with what the repair said.
+
+    What was decided within the lost sequences is undone: a message enqueued there is gone, one acknowledged there is
+    back. Nothing else may have changed, and no id or token may be issued again.
+    """
+    try:
+        report = repair_store(folder, is_dry_run=False).found
+    except FairlaneError as error:
+        return f"not possible ({error.code})"
+    lost = range(report.end, report.expected_end)
+    unreadable = {id_ for _, id_ in report.unreadable}
+    with open_broker(folder) as broker:
+        if not lost:
+            left = Answered({i: p for i, p in answered.payloads.items() if i not in unreadable}, answered.acked, 0)
+        else:
+            told = {i: p for i, p in answered.payloads.items() if int(i, 16) < lost.start and i not in unreadable}
+            left = Answered(told, [], 0)
+        if lost.start == 1:
+            broker.create_queue(QUEUE)
+        outcome = _compare(broker, Answered(left.payloads, left.acked, answered.last), "")
+    if outcome.is_silent or outcome.unreadable:
+        return f"silent: {outcome}"
+    return f"done, sequences {lost.start} to {lost.stop - 1} lost" if lost else "done, nothing lost"
 
 
 def _compare(broker: Broker, answered: Answered, kind: str) -> Outcome:

@@ -22,7 +22,7 @@ from fairlane.adapters.rocksdb.high_water import (
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.rocksdb.survey import survey_logs
 from fairlane.errors import StoreDamaged
-from fairlane.testing.store_samples import commit_of
+from fairlane.testing.store_contract import commit_of
 from tests.unit.stores.processes import write_and_die
 
 COMMITS = 40

@@ -61,9 +61,9 @@ def open_database(folder: Path) -> tuple[Rdict, HighWater]:
     with locked(database):
         high_water = check_whole(folder, probe=probe_reach)
     try:
-        opened = Rdict(str(database), _database_options(), column_families=_family_options())
+        opened = create_database(database)
     except Exception as error:
-        raise _opening_failure(error, database) from error
+        raise opening_failure(error, database) from error
     sync_folder(folder)  # RocksDB syncs its own folder, but not the name of it
     _open_here.add(key)
     return opened, high_water
@@ -87,24 +87,30 @@ def probe_reach(database: Path) -> int:
         finally:
             opened.close()
     except Exception as error:
-        raise _opening_failure(error, database) from error
+        raise opening_failure(error, database) from error
     return int.from_bytes(value[-8:], "big") if value is not None else 1
+
+
+def create_database(database: Path) -> Rdict:
+    """Open a database to write to it, and create it if it does not exist."""
+    return Rdict(str(database), database_options(), column_families=_family_options())
 
 
 def open_read_only(database: Path) -> Rdict:
     """Open a database without changing anything in it."""
     access = AccessType.read_only(error_if_log_file_exist=False)
-    return Rdict(str(database), _database_options(), column_families=_family_options(), access_type=access)
+    return Rdict(str(database), database_options(), column_families=_family_options(), access_type=access)
 
 
-def _opening_failure(error: Exception, database: Path) -> FairlaneError:
+def opening_failure(error: Exception, database: Path) -> FairlaneError:
+    """Return the Fairlane error for a database that RocksDB cannot open."""
     known = failure(error, f"open {database}")
     # What RocksDB looks for in an existing database and does not find is lost, though it reports a failed read.
     is_lost = isinstance(known, StoreFailed) and "No such file" in known.cause
     return StoreDamaged(known.cause) if isinstance(known, StoreCorrupt) or is_lost else known
 
 
-def _database_options() -> Options:
+def database_options() -> Options:
     """Return the options for the database and for its default column family, which holds the extent.
 
     Recovery is to a point in time: after a power loss the end of the write-ahead log may hold anything, and the log is

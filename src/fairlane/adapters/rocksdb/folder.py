@@ -145,17 +145,17 @@ def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | 
         progress: called while logs are read.
     """
     database = folder / DATABASE
-    is_made, high_water = read_mark(folder), read_high_water(folder)
+    high_water = read_high_water(folder)
+    is_made, faults = _marked(folder)
     is_made = is_made or (high_water is not None and high_water.answered > 1)
-    if fault := _root_fault(database, is_made=is_made):
-        return Examination(is_made, high_water, LogSurvey(0, {}, None), 0, (fault,))
-    if not is_made and not (database / "CURRENT").exists():
-        return Examination(is_made, high_water, LogSurvey(0, {}, None), 1, ())
-    faults = []
+    survey = survey_logs(database, progress)
+    if not (database / "CURRENT").exists():
+        if is_made or survey.ends or any(database.glob("*.sst")):
+            faults.append(_root_fault(database))
+        return Examination(is_made, high_water, survey, 0, tuple(faults))
     if is_made and high_water is None:
         faults.append(f"{folder / FILE_NAME} is missing or unreadable.")
     mark = high_water if high_water is not None else HighWater()
-    survey = survey_logs(database, progress)
     reach = survey.reach
     # With durability "os", a machine that fails writes what it likes of the logs: holes are no damage then.
     is_lenient = mark.answered > mark.synced and not mark.is_same_boot()
@@ -176,15 +176,23 @@ def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | 
     return Examination(is_made, high_water, survey, reach, tuple(faults))
 
 
-def _root_fault(database: Path, *, is_made: bool) -> str:
-    """Return what is wrong if RocksDB would create a new database in place of one that was lost."""
-    if (database / "CURRENT").exists():
-        return ""
+def _marked(folder: Path) -> tuple[bool, list[str]]:
+    """Return whether the database was made, as far as the mark tells, and what is wrong with the mark."""
+    try:
+        return read_mark(folder), []
+    except FileNotFoundError:
+        return True, [f"{folder / MARK} is missing."]
+    except StoreDamaged as error:
+        return True, [error.cause]
+
+
+def _root_fault(database: Path) -> str:
+    """Return what is missing, so that RocksDB would create a new database in place of one that was lost."""
     if not database.exists():
-        return f"The database {database} was made once and is gone." if is_made else ""
+        return f"The database {database} was made once and is gone."
     if any(entry.suffix in _DATA_SUFFIXES for entry in database.iterdir()):
         return f"{database} has data but the file CURRENT is missing."
-    return f"{database} was made once, but the file CURRENT and all data are gone." if is_made else ""
+    return f"{database} was made once, but the file CURRENT and all data are gone."
 
 
 def _log_fault(survey: LogSurvey, mark: HighWater) -> str:

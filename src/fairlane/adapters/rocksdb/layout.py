@@ -20,7 +20,7 @@ from fairlane.errors import StoreCorrupt
 from fairlane.ports.store import Commit, Extent, StoredPage
 
 NUMBER = struct.Struct(">Q")
-_EXTENT = struct.Struct(">QQQ")
+EXTENT = struct.Struct(">QQQ")
 _SLICE_BYTES_MAX = 1 << 20
 _SINGLE_DELETES_MAX = 256
 
@@ -59,9 +59,9 @@ def read_extent(opened: OpenDatabase) -> Extent:
         raise failure(error, "read the extent") from error
     if is_new:
         return EMPTY
-    if value is None or len(value) != _EXTENT.size:
+    if value is None or len(value) != EXTENT.size:
         raise StoreCorrupt("The extent of the store is missing or unreadable.")
-    first, base, next_sequence = _EXTENT.unpack(value)
+    first, base, next_sequence = EXTENT.unpack(value)
     return Extent(first=first, base=base, next_sequence=next_sequence)
 
 
@@ -80,7 +80,7 @@ def batch_of(opened: OpenDatabase, commit: Commit, *, before: Extent, after: Ext
         batch.put(NUMBER.pack(number), body, opened.body_handle)
     for number in commit.dropped:
         batch.delete(NUMBER.pack(number), opened.body_handle)
-    batch.put(EXTENT_KEY, _EXTENT.pack(after.first, after.base, after.next_sequence))
+    batch.put(EXTENT_KEY, EXTENT.pack(after.first, after.base, after.next_sequence))
     return batch
 
 

@@ -49,15 +49,25 @@ def recover(store: Store, limits: Limits) -> tuple[Ledger, int]:
 
 def _fold(store: Store, ledger: Ledger) -> None:
     for stored in store.pages(ledger.base - 1):
-        page = codec.decode(stored.page)
-        for record in page.records:
-            if record.sequence < ledger.base:
-                continue
-            if record.sequence != ledger.next_sequence:
-                raise StoreCorrupt(f"The journal goes from sequence {ledger.next_sequence} to {record.sequence}.")
-            if isinstance(record, (Enqueued, Staged)):
-                _share_keys(record.terms)
-            apply(ledger, record, page.at_ms)
+        fold_page(ledger, stored.page)
+
+
+def fold_page(ledger: Ledger, encoded: bytes) -> None:
+    """Apply the records of a page from the base of the ledger on.
+
+    Raises:
+        StoreCorrupt, KeyError, ValueError, IndexError: the page can't be read, or does not follow. The ledger may hold
+            a part of it then.
+    """
+    page = codec.decode(encoded)
+    for record in page.records:
+        if record.sequence < ledger.base:
+            continue
+        if record.sequence != ledger.next_sequence:
+            raise StoreCorrupt(f"The journal goes from sequence {ledger.next_sequence} to {record.sequence}.")
+        if isinstance(record, (Enqueued, Staged)):
+            _share_keys(record.terms)
+        apply(ledger, record, page.at_ms)
 
 
 def _share_keys(terms: Terms) -> None:
