@@ -6,6 +6,7 @@ most stores have, not for a hundred.
 
 from __future__ import annotations
 
+__all__ = ["crc32c", "crc32c_by_table"]
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -19,9 +20,12 @@ def _table() -> list[int]:
     return table
 
 
-def crc32c_by_table(data: bytes, table: list[int] = _table()) -> int:  # noqa: B008 - computed once
+_TABLE = _table()
+
+
+def crc32c_by_table(data: bytes) -> int:
     """Return the checksum of bytes."""
-    crc = 0xFFFFFFFF
+    crc, table = 0xFFFFFFFF, _TABLE
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF

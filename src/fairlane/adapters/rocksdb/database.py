@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from fairlane.adapters.rocksdb.folder import DATABASE, check_whole, claim_folder, locked
+from fairlane.adapters.rocksdb.folder import DATABASE, check_whole, claim_folder, locked, open_here
 from fairlane.adapters.rocksdb.high_water import HighWater
 from fairlane.errors import FairlaneError, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
 from fairlane.files import sync_folder
@@ -15,8 +15,6 @@ PAGES = "pages"
 BODIES = "bodies"
 
 EXTENT_KEY = b"extent"
-_open_here: set[Path] = set()
-"""The databases that this process has open; a lock of the operating system does not keep a process from itself."""
 
 _MIB = 1 << 20
 _LOG_FILES_MAX = 3
@@ -55,9 +53,6 @@ def open_database(folder: Path) -> tuple[Rdict, HighWater]:
     """
     claim_folder(folder)
     database = folder / DATABASE
-    key = database.resolve()
-    if key in _open_here:
-        raise StoreLocked("This process has the store open already, in another broker or client.")
     with locked(database):
         high_water = check_whole(folder, probe=probe_reach)
     try:
@@ -65,13 +60,13 @@ def open_database(folder: Path) -> tuple[Rdict, HighWater]:
     except Exception as error:
         raise opening_failure(error, database) from error
     sync_folder(folder)  # RocksDB syncs its own folder, but not the name of it
-    _open_here.add(key)
+    open_here.add(database.resolve())
     return opened, high_water
 
 
 def note_closed(folder: Path) -> None:
     """Note that this process no longer has the database of a folder open."""
-    _open_here.discard((folder / DATABASE).resolve())
+    open_here.discard((folder / DATABASE).resolve())
 
 
 def probe_reach(database: Path) -> int:

@@ -14,15 +14,11 @@ it.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # Windows: RocksDB's own lock has to do
-    fcntl = None  # type: ignore[assignment]
 
 from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, read_high_water
 from fairlane.adapters.rocksdb.survey import LogSurvey, Progress, survey_logs
@@ -36,6 +32,10 @@ _MARK_WORDS = "fairlane store, format "
 _MADE = ", made"
 _DATA_SUFFIXES = frozenset({".sst", ".log", ".blob"})
 _log = logging.getLogger("fairlane.store")
+if sys.platform != "win32":
+    import fcntl
+open_here: set[Path] = set()
+"""The databases that this process has open; a lock of the operating system does not keep a process from itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,12 @@ def locked(database: Path) -> Iterator[None]:
     """Hold the lock of a database that this process does not have open, so that no other process opens it.
 
     Raises:
-        StoreLocked: another process has it open.
+        StoreLocked: another process has it open, or this one.
     """
+    if database.resolve() in open_here:  # to close its lock file would release the lock that RocksDB holds
+        raise StoreLocked("This process has the store open already, in another broker or client.")
     path = database / "LOCK"
-    if fcntl is None or not path.exists():
+    if sys.platform == "win32" or not path.exists():  # there, RocksDB's own lock has to do
         yield
         return
     with path.open("r+b") as file:
@@ -156,24 +158,26 @@ def examine(folder: Path, *, probe: Callable[[Path], int], progress: Progress | 
     if is_made and high_water is None:
         faults.append(f"{folder / FILE_NAME} is missing or unreadable.")
     mark = high_water if high_water is not None else HighWater()
-    reach = survey.reach
     # With durability "os", a machine that fails writes what it likes of the logs: holes are no damage then.
     is_lenient = mark.answered > mark.synced and not mark.is_same_boot()
     if survey.damage is not None and not is_lenient:
         faults.append(_log_fault(survey, mark))
-    elif reach < mark.answered:
-        reach = probe(database)
-        if reach < mark.required():
-            faults.append(
-                f"The store ends before sequence {reach}, but commits before sequence {mark.required()} were answered."
-            )
-        elif reach < mark.answered:
-            _log.warning(
-                "The machine restarted while durability was 'os': sequences %d to %d are lost.",
-                reach,
-                mark.answered - 1,
-            )
+        return Examination(is_made, high_water, survey, survey.reach, tuple(faults))
+    reach = survey.reach if survey.reach >= mark.answered else probe(database)
+    faults += _end_faults(reach, mark)
     return Examination(is_made, high_water, survey, reach, tuple(faults))
+
+
+def _end_faults(reach: int, mark: HighWater) -> list[str]:
+    """Return what is wrong with the end of a store, and log what may be missing there."""
+    required = mark.required()
+    if reach < required:
+        return [f"The store ends before sequence {reach}, but commits before sequence {required} were answered."]
+    if reach < mark.answered:
+        _log.warning(
+            "The machine restarted while durability was 'os': sequences %d to %d are lost.", reach, mark.answered - 1
+        )
+    return []
 
 
 def _marked(folder: Path) -> tuple[bool, list[str]]:

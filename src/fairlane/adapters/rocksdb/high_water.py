@@ -114,23 +114,23 @@ def write_high_water(folder: Path, mark: HighWater) -> None:
 class HighWaterKeeper:
     """Keeps the mark of a store while it is open: a second behind the answers at most, and ahead of the sequences.
 
-    It writes in a thread that exists only while there is something to write, so a commit waits for it only if the
-    sequences of several seconds are used up in one.
+    A thread writes it, so a commit waits for it only if the sequences of several seconds are used up in one.
 
     Attributes:
+        answered: the store sets it to the next sequence whenever commits are about to be answered.
+        synced: likewise, if they are durable.
         reserved: sequences before it may be issued without asking.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.answered = self.synced = 1
         self.reserved = 0
         self._folder = folder
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._mark = HighWater()
         self._issued: int | None = None
         """Sequences before it were issued by this process, or may have been by an earlier one; None before opening."""
-        self._answered = self._synced = 1
-        self._is_due = False
-        self._is_open = False
 
     def begin(self, end: int, found: HighWater) -> int:
         """Begin when the store was opened, and return the first sequence that was certainly never issued.
@@ -144,17 +144,18 @@ class HighWaterKeeper:
             StoreFailed: the mark cannot be written.
         """
         with self._lock:
-            if end < self._answered:
+            if end < self.answered:
                 raise StoreDamaged(
-                    f"{self._folder} ends before sequence {end}, but commits before {self._answered} were answered."
+                    f"{self._folder} ends before sequence {end}, but commits before {self.answered} were answered."
                 )
             # This process knows what it has issued. Of an earlier one that was not closed it knows the reservation.
-            self._issued = found.reserved if self._issued is None else max(self._issued, self._answered)
-            self._answered = self._synced = end
+            self._issued = found.reserved if self._issued is None else max(self._issued, self.answered)
+            self.answered = self.synced = end
             self._mark = HighWater(answered=end, synced=end, reserved=found.reserved, boot=boot_id())
             self._advance(max(end, self._issued))
-            self._is_open = True
-            return max(end, self._issued)
+            self._stopped = threading.Event()
+        threading.Thread(target=self._follow, args=(self._stopped,), name="fairlane-high-water", daemon=True).start()
+        return max(end, self._issued)
 
     def reserve(self, end: int) -> None:
         """Reserve the sequences before an end, and as many as are likely to be needed soon.
@@ -165,44 +166,34 @@ class HighWaterKeeper:
         with self._lock:
             self._advance(end)
 
-    def note(self, end: int, *, is_synced: bool) -> None:
-        """Note that the commits before an end are about to be answered."""
-        self._answered = end
-        if is_synced:
-            self._synced = end
-        if not self._is_due:
-            self._is_due = True
-            timer = threading.Timer(INTERVAL_S, self._catch_up)
-            timer.daemon = True
-            timer.start()
-
     def close(self, end: int) -> None:
         """Write that the store was closed at an end, so that the next sequence follows on it."""
         with self._lock:
-            self._is_open = False
-            self._answered = self._synced = end
+            self._stopped.set()
+            self.answered = self.synced = end
             self._write(replace(self._mark, answered=end, synced=end, reserved=max(end, self._issued or 0)))
 
     def abandon(self) -> None:
         """Write nothing more: the store has failed, and where it ends is unknown."""
         with self._lock:
-            self._is_open = False
+            self._stopped.set()
 
-    def _catch_up(self) -> None:
-        self._is_due = False  # what is answered from here on needs another turn
-        with self._lock:
-            if not self._is_open:
-                return
-            try:
-                self._advance(self._answered)
-            except StoreFailed as error:
-                _log.warning("%s", error)
+    def _follow(self, stopped: threading.Event) -> None:
+        """Write once a second what was answered, until the store is closed."""
+        while not stopped.wait(INTERVAL_S):
+            with self._lock:
+                if stopped.is_set() or self._mark.answered == self.answered:
+                    continue
+                try:
+                    self._advance(self.answered)
+                except StoreFailed as error:
+                    _log.warning("%s", error)
 
     def _advance(self, end: int) -> None:
-        answered = self._answered
+        answered, synced = self.answered, min(self.synced, self.answered)
         ahead = max(RESERVE_MIN, _RESERVE_RATIO * (answered - self._mark.answered))
         reserved = max(self._mark.reserved, end + ahead)
-        mark = replace(self._mark, answered=answered, synced=self._synced, reserved=reserved)
+        mark = replace(self._mark, answered=answered, synced=synced, reserved=reserved)
         self._write(mark)
         self._mark = mark
         self.reserved = reserved

@@ -66,9 +66,9 @@ class ReadOnlyStore(RocksDbStore):
         self._extent = read_extent(opened)
         return self._extent
 
-    def write(self, commit: Commit) -> None:  # noqa: ARG002 - the port's signature
+    def write(self, commit: Commit) -> None:
         """Refuse: the store is only read."""
-        raise StoreFailed("The store was opened for reading only.")
+        raise StoreFailed(f"The store was opened for reading only; commit {commit.sequence} cannot be written.")
 
     def close(self) -> None:
         """Close without writing anything."""
@@ -106,7 +106,7 @@ def readable_part(folder: Path, survey: LogSurvey) -> Iterator[ReadOnlyStore | N
 
 
 def _salvage(database: Path, salvaged: Path, survey: LogSurvey) -> None:
-    """Let RocksDB rebuild a copy of a database from its tables and the readable part of its logs."""
+    """Rebuild a copy of a database from its tables and the readable part of its logs, by RocksDB's own repair."""
     shutil.rmtree(salvaged, ignore_errors=True)
     salvaged.mkdir()
     for file in database.iterdir():

@@ -98,11 +98,11 @@ class RocksDbStore:
     def sync(self) -> None:
         """Flush the log to the disk, unless durability is left to the operating system."""
         opened = self._writable()
-        end = self._extent.next_sequence
-        is_synced = self._durability == "fsync"
-        if is_synced:
+        high_water, end = self._high_water, self._extent.next_sequence
+        if self._durability == "fsync":
             self._flush_log(opened)
-        self._high_water.note(end, is_synced=is_synced)
+            high_water.synced = end
+        high_water.answered = end
 
     def pages(self, after: int) -> Iterator[StoredPage]:
         """Yield the pages that hold sequences greater than ``after``, in order."""

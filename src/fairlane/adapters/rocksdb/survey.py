@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlane.adapters.rocksdb.wal import Batch, Unreadable, read_log
+from fairlane.adapters.rocksdb.wal import BatchRun, Unreadable, read_log
 
 Progress = Callable[[int, int], None]
 """Called with how much was done, and how much there is."""
@@ -79,7 +79,7 @@ def survey_logs(database: Path, progress: Progress | None = None) -> LogSurvey:
 
 
 class _Reader:
-    """Follows batches through logs, up to the first that does not follow."""
+    """Follows runs of batches through logs, up to the first that does not follow."""
 
     def __init__(self, logs: list[Path]) -> None:
         self._expected = -1
@@ -96,8 +96,6 @@ class _Reader:
             if isinstance(item, Unreadable):
                 if self._unreadable is None:
                     self._unreadable = item
-            elif not item.is_start:
-                continue  # the rest of a batch whose beginning is unreadable
             elif self._damaged_at is not None:
                 self._count(item)
             elif self._unreadable is not None or (item.sequence != self._expected >= 0):
@@ -106,12 +104,12 @@ class _Reader:
             else:
                 self._accept(log, item)
 
-    def _accept(self, log: Path, batch: Batch) -> None:
-        self._expected = batch.sequence + batch.operations
-        self._ends[log] = batch.end
+    def _accept(self, log: Path, run: BatchRun) -> None:
+        self._expected = run.next_sequence
+        self._ends[log] = run.end
         self._last = log
-        if batch.reach:
-            self._reach = batch.reach
+        if run.reach:
+            self._reach = run.reach
 
     def _note_damage(self, log: Path) -> None:
         if self._unreadable is not None:
@@ -120,9 +118,9 @@ class _Reader:
         else:
             self._damaged_at = (self._last, self._ends[self._last], 0)
 
-    def _count(self, batch: Batch) -> None:
-        self._after_commits += batch.operations > 0
-        self._after_reach = max(self._after_reach, batch.reach)
+    def _count(self, run: BatchRun) -> None:
+        self._after_commits += run.commits
+        self._after_reach = max(self._after_reach, run.reach)
 
     def result(self, sizes: dict[Path, int]) -> LogSurvey:
         damage = None

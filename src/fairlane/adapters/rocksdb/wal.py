@@ -41,74 +41,97 @@ _EXTENT_END = b"\x01\x06extent\x18"
 _EXTENT_BYTES = 24
 
 
-class Batch(NamedTuple):
-    """A write batch that is complete and has the right checksums.
+class BatchRun(NamedTuple):
+    """Consecutive write batches that are complete, have the right checksums and follow on each other.
 
     Attributes:
-        offset: where it begins in its log.
-        end: where it ends.
-        sequence: RocksDB's number of its first operation.
-        operations: how many it has.
-        reach: the next sequence of the journal after it; 0 if it does not say.
-        is_start: whether it begins here. A batch whose first fragment is unreadable is yielded with False and no
-            numbers.
-        data: its content.
+        offset: where the first begins in its log.
+        end: where the last ends.
+        sequence: RocksDB's number of the first operation.
+        next_sequence: the number after the last.
+        commits: how many batches there are.
+        reach: the next sequence of the journal after the last; 0 if they do not say.
     """
 
     offset: int
     end: int
     sequence: int
-    operations: int
+    next_sequence: int
+    commits: int
     reach: int
-    is_start: bool
-    data: bytes
 
 
 class Unreadable(NamedTuple):
-    """A part of a log that holds no readable fragment."""
+    """A part of a log that holds no readable batch."""
 
     offset: int
     end: int
 
 
-def read_log(path: Path) -> Iterator[Batch | Unreadable]:
+def read_log(path: Path) -> Iterator[BatchRun | Unreadable]:
     """Yield the batches of a log and the parts between them that cannot be read, in order."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield from _batches(data)
+            yield from _runs(data)
 
 
-def _batches(data: mmap.mmap) -> Iterator[Batch | Unreadable]:
+def _runs(data: mmap.mmap) -> Iterator[BatchRun | Unreadable]:
+    # A log may hold half a million batches, so this loop does as little as possible for each: what a batch says about
+    # the journal is looked up only in the last of a run.
+    started = ended = sequence = expected = commits = 0
+    last = b""
+    for offset, end, content in _batches(data):
+        if content is None:
+            if commits:
+                yield BatchRun(started, ended, sequence, expected, commits, _reach(last))
+                commits = 0
+            yield Unreadable(offset, end)
+            continue
+        number, operations = _BATCH_HEADER.unpack_from(content, 0)
+        if commits and number == expected:
+            commits += 1
+        else:
+            if commits:
+                yield BatchRun(started, ended, sequence, expected, commits, _reach(last))
+            started, sequence, commits, last = offset, number, 1, b""
+        if operations:
+            last = content
+        ended, expected = end, number + operations
+    if commits:
+        yield BatchRun(started, ended, sequence, expected, commits, _reach(last))
+
+
+def _reach(content: bytes) -> int:
+    """Return the next sequence of the journal after a batch; 0 if it does not say."""
+    if content[-_EXTENT_BYTES - len(_EXTENT_END) : -_EXTENT_BYTES] != _EXTENT_END:
+        return 0
+    return int.from_bytes(content[-8:], "big")
+
+
+def _batches(data: mmap.mmap) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield offset, end and content of each batch; None for a part that cannot be read.
+
+    The rest of a batch whose beginning is unreadable is no batch, and is left out.
+    """
     started_at, parts = -1, list[bytes]()
     for offset, end, kind, content in _fragments(data):
-        if kind == 0:
-            started_at, parts = -1, []
-            yield Unreadable(offset, end)
-        elif kind == _FULL:
-            yield _batch(offset, end, content)
+        if kind == _FULL and len(content) >= _BATCH_HEADER.size:
+            started_at = -1
+            yield offset, end, content
+        elif kind == 0:
+            started_at = -1
+            yield offset, end, None
         elif kind == _FIRST:
             started_at, parts = offset, [content]
-        elif started_at < 0:
-            yield Batch(offset, end, 0, 0, 0, is_start=False, data=content)
-        else:
+        elif started_at >= 0:
             parts.append(content)
             if kind == _LAST:
-                yield _batch(started_at, end, b"".join(parts))
-                started_at, parts = -1, []
+                yield started_at, end, b"".join(parts)
+                started_at = -1
     if started_at >= 0:
-        yield Unreadable(started_at, len(data))
-
-
-def _batch(offset: int, end: int, content: bytes) -> Batch:
-    if len(content) < _BATCH_HEADER.size:
-        return Batch(offset, end, 0, 0, 0, is_start=False, data=content)
-    sequence, operations = _BATCH_HEADER.unpack_from(content)
-    reach = 0
-    if content[-_EXTENT_BYTES - len(_EXTENT_END) : -_EXTENT_BYTES] == _EXTENT_END:
-        reach = int.from_bytes(content[-8:], "big")
-    return Batch(offset, end, sequence, operations, reach, is_start=True, data=content)
+        yield started_at, len(data), None
 
 
 def _fragments(data: mmap.mmap) -> Iterator[tuple[int, int, int, bytes]]:
@@ -119,18 +142,30 @@ def _fragments(data: mmap.mmap) -> Iterator[tuple[int, int, int, bytes]]:
         if left < _HEADER.size:  # too little for a header: zeros fill the block
             position += left
             continue
+        masked, length, kind = _HEADER.unpack_from(data, position)
+        end = position + _HEADER.size + length
+        if kind <= _LAST and length + _HEADER.size <= left and kind:
+            checked = data[position + _TYPE_AT : end]
+            if crc32c(checked) == _unmasked(masked) and end <= size:
+                yield position, end, kind, checked[1:]
+                position = end
+                continue
         end = _valid_end(data, position)
         if not end:
             end = _next_valid(data, position)
             yield position, end, 0, b""
-        else:
-            kind = data[position + _TYPE_AT]
-            if kind not in _IGNORED_TYPES:
-                skipped = _HEADER.size + (_RECYCLED_NUMBER_BYTES if kind > _RECYCLED else 0)
-                yield position, end, (kind - 1) % _RECYCLED + 1, data[position + skipped : end]
+        elif kind <= _TYPES_MAX:
+            skipped = _HEADER.size + _RECYCLED_NUMBER_BYTES
+            yield position, end, kind - _RECYCLED, data[position + skipped : end]
         position = end
     if position < size:
         yield position, size, 0, b""
+
+
+def _unmasked(masked: int) -> int:
+    """Return a checksum as it was before RocksDB masked it, so that data with checksums in it can be checked too."""
+    rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
+    return rotated >> 17 | rotated << 15 & 0xFFFFFFFF
 
 
 def _valid_end(data: mmap.mmap, position: int) -> int:
@@ -143,9 +178,7 @@ def _valid_end(data: mmap.mmap, position: int) -> int:
         end += _RECYCLED_NUMBER_BYTES
     if end > len(data) or end > position - position % BLOCK_BYTES + BLOCK_BYTES:
         return 0
-    rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
-    crc = (rotated >> 17) | (rotated << 15 & 0xFFFFFFFF)
-    return end if crc32c(data[position + _TYPE_AT : end]) == crc else 0
+    return end if crc32c(data[position + _TYPE_AT : end]) == _unmasked(masked) else 0
 
 
 def _next_valid(data: mmap.mmap, position: int) -> int:
