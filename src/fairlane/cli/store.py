@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.interaction import confirm, progress, stoppable
 from fairlane.cli.session import Session, pass_session
 
@@ -36,7 +36,7 @@ def check_command(session: Session, place: str) -> None:
         report = check_store(place, bar.set)
     session.answer(_facts(report), _text(place, report))
     if not report.is_whole:
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
 
 
 @store_command.command(name="repair")

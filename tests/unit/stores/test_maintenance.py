@@ -38,7 +38,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["--json", "store", *words])
+    return CliRunner().invoke(cli, ["--output", "json", "store", *words])
 
 
 def test_a_check_of_a_whole_store_changes_nothing(folder: Path, base: tuple[Path, Answered]) -> None:
