@@ -119,8 +119,8 @@ class Hand:
         return f"{self._name}-{next(self._numbers)}"
 
     def message(self, name: str, *, dedup_id: str | None, delay_ms: int = 0) -> NewMessage:
-        """Return the message of a name."""
-        tenant = self.chance.choice(TENANTS)
+        """Return the message of a name, which always has the same tenant: dedup ids are those of a tenant."""
+        tenant = random.Random(name).choice(TENANTS)
         return NewMessage(payload=payload_of(name), fairness_key=tenant, dedup_id=dedup_id, delay_ms=delay_ms)
 
     # -------------------------------------------------------------------------------------------------------- producing
