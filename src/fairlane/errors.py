@@ -376,7 +376,10 @@ class StoreCorrupt(UnavailableError):
     """The store contains data that cannot be read, or that an incompatible version wrote."""
 
     code = "store_corrupt"
-    remedy = "Restore a backup, or open the store with the version that wrote it."
+    remedy = (
+        "Restore a backup, or open the store with the version that wrote it. "
+        "`fairlane store check` says what is affected."
+    )
 
 
 class StoreDamaged(StoreCorrupt):

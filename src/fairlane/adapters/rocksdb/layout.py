@@ -106,10 +106,12 @@ def read_slice(opened: OpenDatabase, sequence: int, *, count_max: int) -> list[S
     iterator = opened.pages.iter()
     try:
         iterator.seek_for_prev(NUMBER.pack(sequence))
-        while iterator.valid() and len(pages) < count_max and size < _SLICE_BYTES_MAX:
+        while iterator.valid():
             page = _page(iterator.key(), iterator.value())
             pages.append(page)
             size += len(page.page)
+            if len(pages) >= count_max or size >= _SLICE_BYTES_MAX:
+                return pages
             iterator.next()
         iterator.status()
     finally:

@@ -28,9 +28,9 @@ from fairlane.adapters.rocksdb.high_water import FILE_NAME, HighWater, boot_id, 
 from fairlane.adapters.rocksdb.layout import EXTENT, NUMBER, OpenDatabase, read_extent
 from fairlane.adapters.rocksdb.store import RocksDbStore
 from fairlane.adapters.rocksdb.survey import LogSurvey, Progress
-from fairlane.errors import FairlaneError, StoreFailed
+from fairlane.errors import FairlaneError, StoreCorrupt, StoreFailed
 from fairlane.files import sync_folder
-from fairlane.ports.store import Commit, Extent
+from fairlane.ports.store import Commit, Extent, StoredPage
 
 UNKNOWN_SKIP = 1 << 36
 """How many sequences are skipped if no high-water mark tells how many may have been issued."""
@@ -69,6 +69,13 @@ class ReadOnlyStore(RocksDbStore):
     def write(self, commit: Commit) -> None:
         """Refuse: the store is only read."""
         raise StoreFailed(f"The store was opened for reading only; commit {commit.sequence} cannot be written.")
+
+    def _slice(self, sequence: int, *, count_max: int = _SLICE) -> list[StoredPage]:
+        """Return some pages; those before a damaged one are read one by one."""
+        try:
+            return super()._slice(sequence, count_max=count_max)
+        except StoreCorrupt:
+            return super()._slice(sequence, count_max=1)
 
     def close(self) -> None:
         """Close without writing anything."""
@@ -120,6 +127,7 @@ def _salvage(database: Path, salvaged: Path, survey: LogSurvey) -> None:
         os.truncate(salvaged / log.name, end)
     try:
         Rdict.repair(str(salvaged), database_options())
+        create_database(salvaged).close()  # a family whose tables are all lost is empty
     except Exception as error:
         raise opening_failure(error, database) from error
 
@@ -146,12 +154,12 @@ def _copy_pages(opened: OpenDatabase, source: RocksDbStore, extent: Extent) -> N
     if extent.first >= extent.next_sequence:
         return
     for stored in source.pages(extent.first - 1):
-        if stored.sequence >= extent.next_sequence:
-            return
         batch = WriteBatch(raw_mode=True)
         page = NUMBER.pack(stored.next_sequence) + stored.page
         batch.put(NUMBER.pack(stored.sequence), page, opened.page_handle)
         opened.db.write(batch)
+        if stored.next_sequence >= extent.next_sequence:
+            return  # the next page may be the one that can't be read
 
 
 def _copy_bodies(opened: OpenDatabase, source: RocksDbStore, bodies: Sequence[int], progress: Progress) -> None:
