@@ -12,6 +12,7 @@ from fairlane.errors import FairlaneError
 from fairlane.testing.clock import FakeClock, SeededEntropy
 from tests.kit.auditor.auditor import Auditor
 from tests.kit.auditor.books import Violation, violated
+from tests.kit.auditor.clock import ClockRules
 from tests.kit.simulation.hooks import SimulatedHooks
 from tests.kit.simulation.operators import Everybody
 from tests.kit.simulation.store import ProcessDied, SimulatedDisk
@@ -55,6 +56,7 @@ class SimulatedProcess:
         self._entropy = SeededEntropy(seed)
         self.disk = self.disk_type(self.chance)
         self.auditor = Auditor(self.disk, self.now_ms)
+        self.clock_rules = ClockRules(self.clock)
         self.settings = self.workload.settings()
         self.auditor.journal.settings = self.settings
         self._carry_floor = self.workload.one_of(5, 20, 100, 100_000)
@@ -126,6 +128,7 @@ class SimulatedProcess:
     def _turn(self) -> None:
         engine, death = self.engine, self.death
         turn = engine.begin()
+        self.clock_rules.check_turn(turn.now_ms)
         self._dies_at("before_write", death)
         try:
             if turn.records:
@@ -171,6 +174,7 @@ class SimulatedProcess:
                 self.note(f"  it can't open: {error!r:.80}")
             else:
                 self.disk.dies_at_page = None
+                self.clock_rules.note_start(self.auditor.books.at_ms)
                 return
 
     def move_clock(self) -> None:
@@ -184,4 +188,4 @@ class SimulatedProcess:
         if draw.happens(0.02):
             jump_ms = draw.one_of(-3_600_000, -10_000, -50, 60_000, 3_600_000)
             self.note(f"the clock jumps by {jump_ms}")
-            self.clock.advance(jump_ms)
+            self.clock.jump(jump_ms)

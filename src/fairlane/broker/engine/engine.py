@@ -84,7 +84,7 @@ class Engine(EngineLife):
             self._refuse_inbox(self._fenced_by)
         elif self.state in (State.NEW, State.DOWN):
             self._reopen()
-        now_ms = self.time.advance(self._clock.now_ms())
+        now_ms = self.time.advance()
         cycle = Cycle(now_ms, self.ledger.next_sequence)
         if self.state not in RUNNING:
             return cycle
