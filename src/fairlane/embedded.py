@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlane.assembly import AsyncBroker, BrokerConfig, open_async_broker
-from fairlane.broker.frontends.aio import AsyncDeliveries
+from fairlane.broker.frontends.deliveries import AsyncDeliveries
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.protocol import Reply, Sink
 from fairlane.errors import Closed, FairlaneError, QueueNotFound

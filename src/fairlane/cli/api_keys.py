@@ -10,7 +10,7 @@ import click
 
 from fairlane.assembly import open_async_broker
 from fairlane.cli.formatting import instant, now_ms
-from fairlane.cli.output import Table, answer
+from fairlane.cli.output import Table
 from fairlane.cli.parameters import DURATION
 from fairlane.cli.session import Endpoint, Session, pass_session
 from fairlane.gateway.caller import ANYBODY
@@ -64,7 +64,7 @@ def create(session: Session, name: str, *, grants: tuple[Grant, ...], expires_in
     made = _call(session, request, lambda keys: keys.create(request, ANYBODY))
     if not session.is_json:
         click.echo(f'Created API key {made.id} ("{name}"). Store it now; it cannot be shown again:', err=True)
-    answer(made, made.key, is_json=session.is_json)
+    session.answer(made, made.key)
 
 
 @key_command.command(name="list")
@@ -82,7 +82,7 @@ def list_command(session: Session) -> None:
         ]
         for key in keys
     ]
-    answer(keys, [Table(["id", "name", "grants", "created", "expires"], rows)], is_json=session.is_json)
+    session.answer(keys, [Table(["id", "name", "grants", "created", "expires"], rows)])
 
 
 @key_command.command()
@@ -92,7 +92,7 @@ def revoke(session: Session, key_id: str) -> None:
     """Revoke an API key. Requests with it are refused from now on."""
     request = RevokeKey(id=key_id)
     _call(session, request, lambda keys: keys.revoke(request, ANYBODY))
-    answer({"id": key_id, "revoked": True}, f"Revoked API key {key_id}.", is_json=session.is_json)
+    session.answer({"id": key_id, "revoked": True}, f"Revoked API key {key_id}.")
 
 
 def _grant_text(grant: Grant) -> str:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:  # rich is imported only for terminals
 def confirm(question: str, *, is_sure: bool) -> None:
     """Return if the user passed ``--yes`` or answers the question with yes.
 
-    Raises:
-        Stop: the user answered no.
-        click.UsageError: there is no terminal to ask on.
+    Raises Stop if the user answered no. Raises click.UsageError if there is no terminal to ask on.
     """
     if is_sure:
         return

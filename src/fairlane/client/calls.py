@@ -17,8 +17,7 @@ import msgspec
 
 from fairlane.client.batching import Asked
 from fairlane.client.retries import Retries, is_passing, is_repeatable, pause_s
-from fairlane.client.splits import Known, Splits
-from fairlane.client.spread import is_spread, lease_in_turn, spread
+from fairlane.client.spread import Known, Splits, is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
 from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
@@ -65,9 +64,7 @@ class Calls:
     async def ask(self, asked: Asked) -> Any:  # noqa: ANN401 - depends on the verb
         """Return the answer to a request, repeating it where that is safe.
 
-        Raises:
-            Disconnected: the connection was lost, and the outcome is unknown.
-            FairlaneError: the broker refused the request.
+        Raises Disconnected if the connection was lost, and the outcome is unknown.
         """
         if self._splits and asked.whole is None:
             known = self._known(getattr(asked.request, "queue", ""), asked.request)

@@ -44,11 +44,7 @@ class Router:
         *,
         patience_s: float = PATIENCE_S,
     ) -> Answer:
-        """Return the answer to a request where a queue is.
-
-        Raises:
-            FairlaneError: the request was refused.
-        """
+        """Return the answer to a request where a queue is."""
         patience = _Patience(patience_s)
         now = asyncio.get_running_loop().time
         begun_s, wait_ms = now(), getattr(request, "wait_ms", 0)
@@ -103,11 +99,7 @@ class Router:
         await self._groups.changed(min(_POLL_S, patience.left_s))
 
     async def ask(self, address: str, request: Request[Any], caller: Caller, context: CallContext) -> Answer:
-        """Return the answer of another node.
-
-        Raises:
-            FairlaneError: the request was refused there, or the node did not answer.
-        """
+        """Return the answer of another node."""
         return await self._peers.ask(address, request, caller, context)
 
     async def everywhere(self, request: Request[Any], caller: Caller, context: CallContext) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
 import msgspec
@@ -20,6 +20,16 @@ NEVER_MS = 253_402_300_799_000
 def canonical(key: Key) -> Key:
     """Return the canonical form of a key: a path of one name is that name."""
     return key[0] if type(key) is tuple and len(key) == 1 else key
+
+
+def key_of(path: Sequence[str]) -> Key:
+    """Return the key of a path of names, in its canonical form."""
+    return path[0] if len(path) == 1 else tuple(path)
+
+
+def key_text(key: Key) -> str:
+    """Return a key as people write it: ``acme`` or ``acme/mobile``."""
+    return key if isinstance(key, str) else "/".join(key)
 
 
 PriorityName = Literal["high", "normal", "low"]

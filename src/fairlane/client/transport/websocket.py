@@ -113,9 +113,7 @@ class WebSocketTransport:
     async def ready(self) -> None:
         """Connect, unless the transport is connected.
 
-        Raises:
-            Disconnected: no server answers.
-            Unauthenticated, Forbidden: the server refuses the API key.
+        Raises Disconnected if no server answers. Raises Unauthenticated or Forbidden if the server refuses the API key.
         """
         await self._connected()
 
@@ -202,11 +200,7 @@ class WebSocketTransport:
 
 
 def stream_url(url: str) -> str:
-    """Return the URL of a server's stream.
-
-    Raises:
-        InvalidArgument: the address is not valid.
-    """
+    """Return the URL of a server's stream. Raises InvalidArgument if the address is not valid."""
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.netloc:
