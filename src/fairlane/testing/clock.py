@@ -6,7 +6,7 @@ import random
 
 
 class FakeClock:
-    """A clock that moves only when a test moves it: time passes with ``advance``, the wall clock is set with ``jump``."""
+    """A clock that a test moves: time passes with ``advance``, and ``jump`` sets the wall clock."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -21,7 +21,7 @@ class FakeClock:
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Let time pass, on both clocks.
+        """Move both clocks forward, as time does.
 
         Raises:
             ValueError: ``ms`` is negative; use ``jump`` to set the wall clock back.

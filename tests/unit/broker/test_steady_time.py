@@ -111,12 +111,13 @@ def test_jumps_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The log names each jump, the gap, and when the broker's time begins to follow."""
     clock = FakeClock(START_MS)
     time = BrokerTime(clock)
+    jumped = (
+        "The wall clock jumped by +3600.0 s and is +3600.0 s away from the broker's time, which goes on as before: "
+        "no lease, delay, deadline or API key expires by it."
+    )
     with caplog.at_level(logging.WARNING, "fairlane.broker"):
         clock.jump(HOUR_MS)
         passing(time, clock, 59_000)
-        assert [record.getMessage() for record in caplog.records] == [
-            "The wall clock jumped by +3600.0 s and is +3600.0 s away from the broker's time, which goes on as before: "
-            "no lease, delay, deadline or API key expires by it."
-        ]
+        assert [record.getMessage() for record in caplog.records] == [jumped]
         passing(time, clock, 2_000)
     assert "The wall clock has stayed +3600.0 s away for 60 s." in caplog.text
