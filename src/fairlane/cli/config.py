@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Quit
 from fairlane.cli.output import Table
 from fairlane.cli.session import Session, pass_session
 
@@ -88,7 +88,7 @@ def get(session: Session, key: str) -> None:
     with session.broker() as broker:
         value = broker.list_config(key).get(key)
     if value is None:
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
     session.answer({"key": key, "value": value}, value)
 
 

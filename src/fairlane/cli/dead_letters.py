@@ -12,7 +12,7 @@ import msgspec
 from fairlane.cli import tables
 from fairlane.cli.broker_commands import Printed, broker_command
 from fairlane.cli.data.spark import MASTER, begin_spark, on_spark, server_address_of
-from fairlane.cli.errors import REFUSED, Stop
+from fairlane.cli.errors import REFUSED, Quit
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress, stoppable
 from fairlane.cli.messages import AFTER, COUNT, MESSAGE
@@ -115,7 +115,7 @@ def redrive_command(session: Session, /, queue: str, **options: Any) -> None:  #
             view = _follow(broker, view)
     session.answer(view, _summary(view))
     if view.status == "failed":
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
 
 
 def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _redrive_selected(session: Session, queue: str, options: dict[str, Any]) -> 
             view = _follow(broker, broker.redrive(dlq_name(queue), wanted=wanted, rate=options["rate"]))
             moved += view.moved
             if view.status != "done":
-                raise Stop(REFUSED)
+                raise Quit(REFUSED)
     facts = {"total": chosen.total, "matched": len(ids), "moved": moved, "is_dry_run": options["is_dry_run"]}
     selected = f"{message_count(len(ids))} of {chosen.total:,} in {dlq_name(queue)}"
     text = f"Would move {selected}." if options["is_dry_run"] else f"Selected {selected}; moved {moved:,}."

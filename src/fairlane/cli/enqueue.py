@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fairlane.cli.errors import REFUSED, UNAVAILABLE, Stop, exit_code_of, facts_of
+from fairlane.cli.errors import REFUSED, UNAVAILABLE, Quit, exit_code_of, facts_of
 from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress
 from fairlane.cli.message_lines import Numbered, from_json_lines, from_lines, lines_of, message_of
@@ -164,7 +164,7 @@ class BulkEnqueue:
             self.errors.append({"line": number, **facts_of(error)})
 
     def report(self, session: Session) -> None:
-        """Print how many messages were enqueued, and the first errors. Raises Stop if some messages were refused."""
+        """Print how many messages were enqueued, and the first errors. Raises Quit if some messages were refused."""
         facts = {"queue": self.queue, "enqueued": self.enqueued, "failed": self.failed, "errors": self.errors}
         if not session.is_json:
             for error in self.errors:
@@ -173,4 +173,4 @@ class BulkEnqueue:
         refused = f", {self.failed} refused" if self.failed else ""
         session.answer(facts, f"Enqueued {message_count(self.enqueued)}{refused}.")
         if self.failed:
-            raise Stop(self.exit_code)
+            raise Quit(self.exit_code)

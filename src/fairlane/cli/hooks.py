@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.errors import REFUSED, Stop, report_facts
+from fairlane.cli.errors import REFUSED, Quit, report_facts
 from fairlane.cli.formatting import duration
 from fairlane.cli.output import Table
 from fairlane.cli.parameters import PAIR
@@ -53,7 +53,7 @@ def test(session: Session, /, script: Path, **options: Any) -> None:  # noqa: AN
     if trial.fault is not None:
         facts = {"code": HookInvalid.code, "cause": trial.fault, "remedy": HookInvalid.remedy}
         report_facts(facts, is_json=session.is_json)
-        raise Stop(REFUSED)
+        raise Quit(REFUSED)
     session.answer(trial, [Table([], _rows(trial))])
 
 

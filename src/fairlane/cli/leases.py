@@ -12,7 +12,7 @@ import click
 
 from fairlane.cli import shell
 from fairlane.cli.broker_commands import Printed, broker_command
-from fairlane.cli.errors import NOTHING, Stop, exit_code_of
+from fairlane.cli.errors import NOTHING, Quit, exit_code_of
 from fairlane.cli.formatting import as_json, instant
 from fairlane.cli.output import raw_output
 from fairlane.cli.parameters import DURATION, QUEUE, WAIT_TIME
@@ -99,7 +99,7 @@ def lease_command(session: Session, /, queue: str, **options: Any) -> None:  # n
     if not is_found:
         if not session.is_json:
             shell.export_failure(NOTHING)
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
 
 
 def _lease_and_print(session: Session, broker: Broker, queue: str, options: dict[str, Any]) -> bool:
@@ -204,7 +204,7 @@ def get(session: Session, *, queue: str, id: str) -> None:
     with session.broker() as broker:
         state, etag = broker.get_state(queue, id)
     if state is None:
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
     if session.is_json:
         session.answer({"state": state, "etag": etag}, "")
         return

@@ -19,14 +19,13 @@ from fairlane.client.batching import Asked
 from fairlane.client.retries import Retries, is_passing, is_repeatable, pause_s
 from fairlane.client.spread import Known, Splits, is_spread, lease_in_turn, spread
 from fairlane.client.transport import Transport
-from fairlane.client.transport.protocol import Reply
 from fairlane.errors import FairlaneError, QueueMoving, QueueNotFound, QueueSplit
 from fairlane.model.message import Delivery, NewMessage, Receipt
 from fairlane.model.partitions import partition_of_id, queue_of
 from fairlane.verbs.leases import Extend, Lease, LeasedMessages, Nack
 from fairlane.verbs.messages import Enqueue, EnqueueResults
 from fairlane.verbs.methods.conversions import errors_of, receipts_of
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.spread import places_by_message
 
 _HOPS_MAX: Final = 8

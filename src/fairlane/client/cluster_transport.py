@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from fairlane.client.partition_channels import PartitionChannels
 from fairlane.client.retries import Retries, pause_s
 from fairlane.client.spread import split_of
-from fairlane.client.transport.protocol import Reply, Sink
+from fairlane.client.transport.protocol import Sink
 from fairlane.client.transport.websocket import WebSocketChannel, WebSocketTransport
 from fairlane.errors import (
     Closed,
@@ -27,7 +27,7 @@ from fairlane.errors import (
     QueueMoving,
     QueueSplit,
 )
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 
 _HOPS_MAX: Final = 4

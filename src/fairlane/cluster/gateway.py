@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.requests import Reply
 from fairlane.cluster.groups import RETRY_AFTER_MS, split_into
 from fairlane.cluster.node import Node
 from fairlane.cluster.partitions.keys import PartitionKeys
@@ -41,7 +40,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.model.partitions import MARK, Split, partition_name, served_name
 from fairlane.verbs.leases import Lease, Nack
 from fairlane.verbs.table import VERB_OF
-from fairlane.verbs.verb import Request, Verb
+from fairlane.verbs.verb import Reply, Request, Verb
 
 _ROUNDS: Final = 5
 """How often a request starts over because the queue turns out to be split differently."""

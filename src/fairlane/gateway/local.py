@@ -8,13 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fairlane.broker.frontends.aio import AsyncBroker
-from fairlane.broker.requests import Reply
 from fairlane.errors import FairlaneError, InternalError
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.context import CallContext
 from fairlane.gateway.protocol import Answer, Observed, RemoteAnswer, ServedQueue
 from fairlane.model.message import Delivery, Receipt
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 
 class LocalGateway:

@@ -21,7 +21,7 @@ from fairlane.broker.frontends.unclosed import warn_unclosed
 from fairlane.broker.handlers import submission_of
 from fairlane.broker.handlers.internal import ReadConfig
 from fairlane.broker.measurements import Waited
-from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Reply, Submission
+from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission
 from fairlane.broker.views.deliveries import waited
 from fairlane.core.commands import Command, DeleteEmptyQueue
 from fairlane.errors import Closed, FairlaneError, WrongEventLoop, WrongProcess
@@ -29,7 +29,7 @@ from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.config import SetConfig
 from fairlane.verbs.leases import LeasedMessages
 from fairlane.verbs.methods.complete_aio import AsyncAllVerbs
-from fairlane.verbs.verb import Done, Request
+from fairlane.verbs.verb import Done, Reply, Request
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlane.broker.handlers import batches, config, internal, messages, queues
 from fairlane.broker.handlers.checks import check_author, check_taking
 from fairlane.broker.handlers.queues import start_redrive
-from fairlane.broker.requests import Call, Read, Reply, Submission, Waiter
+from fairlane.broker.requests import Call, Read, Submission, Waiter
 from fairlane.core.commands import Command
 from fairlane.core.decide import DECIDERS
 from fairlane.errors import InvalidArgument
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.verb import Request
+from fairlane.verbs.verb import Reply, Request
 
 if TYPE_CHECKING:
     from fairlane.broker.engine.engine import Engine

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call, Reply
+from fairlane.broker.requests import Call
 from fairlane.core.commands import NOTHING_GIVEN, Given, Remove
 from fairlane.core.decide.enqueue import needs_room
 from fairlane.core.decide.room import Room
@@ -30,6 +30,7 @@ from fairlane.scheduler.policy import Backpressure
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.messages import Enqueue, EnqueueResult, EnqueueResults
+from fairlane.verbs.verb import Reply
 
 FULL = (QueueFull, KeyFull, GlobalFull)
 """The refusals for which a producer may wait."""

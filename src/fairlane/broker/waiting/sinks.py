@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call, Reply
+from fairlane.broker.requests import Call
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.verb import Reply
 
 
 @dataclass(slots=True, eq=False)

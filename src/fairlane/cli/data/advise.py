@@ -11,7 +11,7 @@ import click
 
 from fairlane.cli.data.spark import MASTER, on_spark
 from fairlane.cli.data.whatif import FROM, JOURNAL, SWEEP, TO, span_of, spark_of
-from fairlane.cli.errors import NOTHING, Stop
+from fairlane.cli.errors import NOTHING, Quit
 from fairlane.cli.formatting import duration
 from fairlane.cli.interaction import progress
 from fairlane.cli.output import Table
@@ -67,7 +67,7 @@ def advise_command(
         )
     session.answer(advice, _tables(advice))
     if advice.proposal is None:
-        raise Stop(NOTHING)
+        raise Quit(NOTHING)
 
 
 def _tables(advice: Advice) -> list[Table]:

@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from fairlane.client.retries import Retries
 from fairlane.client.tracing import current_trace
 from fairlane.client.transport.connection import Connection
-from fairlane.client.transport.protocol import OnLate, Reply, Sink
+from fairlane.client.transport.protocol import OnLate, Sink
 from fairlane.client.transport.socket import PING_S
 from fairlane.errors import (
     Closed,
@@ -27,7 +27,7 @@ from fairlane.errors import (
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.model.message import Delivery
 from fairlane.verbs.leases import Lease
-from fairlane.verbs.verb import Shape
+from fairlane.verbs.verb import Reply, Shape
 from fairlane.wire.frames import Consume
 from fairlane.wire.trace import TraceContext
 
