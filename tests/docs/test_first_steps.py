@@ -55,7 +55,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
+        "PIP_CONSTRAINT": str(ROOT / "lock.txt"),
     }
     subprocess.run(INSTALL, shell=True, check=True, cwd=ROOT, env=environment)  # noqa: S602 - our own command
     return folder / "bin"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from fairlane.errors import FairlaneError, InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
-from fairlane.files import replacing, sync_folder, unfinished_name
+from fairlane.files import replacing, restrict, sync_folder, unfinished_name
 
 PAGES = "pages"
 BODIES = "bodies"
@@ -27,6 +28,9 @@ _WAL_BYTES_MAX = 96 * _MIB
 _BODIES_BUFFER_BYTES = 32 * _MIB
 _PAGES_BUFFER_BYTES = 8 * _MIB
 _META_BUFFER_BYTES = 1 * _MIB
+
+
+_log = logging.getLogger("fairlane.store")
 
 
 def failure(error: Exception, doing: str) -> FairlaneError:
@@ -56,12 +60,15 @@ def _claim_folder(folder: Path) -> None:
     """Check that a folder is ours, by a mark file written before anything else, or mark a new or empty one."""
     mark = folder / _MARK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if mark.exists():
             _check_version(mark)
+            if restrict(folder):
+                _log.warning("Other users could read the store %s. Its files are for their owner alone now.", folder)
         elif any(entry != unfinished_name(mark) for entry in folder.iterdir()):
             raise InvalidArgument(f"{folder} is not empty and not a Fairlane store. Choose a new or empty folder.")
         else:
+            restrict(folder)
             _write_mark(mark)
     except OSError as error:
         raise StoreFailed(f"Cannot use the folder of the store: {error}.") from error
