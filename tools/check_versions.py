@@ -8,6 +8,7 @@ The supported versions are the classifiers of pyproject.toml. Versions without a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -76,7 +77,7 @@ def run(*command: str | Path) -> None:
 
 
 def install(python: Path, folder: Path, *installations: tuple[str, ...]) -> Path:
-    """Create an environment in a folder, run ``pip install`` in it for each installation, and return its interpreter."""
+    """Create an environment in a folder, run ``pip install`` there for each installation, return its interpreter."""
     inside = folder / "bin" / "python"
     if not inside.exists():
         run(python, "-m", "venv", folder)
@@ -92,9 +93,14 @@ def smoke(pythons: dict[str, Path]) -> None:
         run(*pip, "--no-build-isolation", "--wheel-dir", folder, ".")
         [wheel] = Path(folder).glob("*.whl")
         print(f"wheel: {wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
+        requirement = Path(folder) / "requirement.txt"
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        requirement.write_text(f"{wheel}[server] --hash=sha256:{digest}\n")  # pip checks hashes of all or of none
         for version, python in pythons.items():
             began = monotonic()
-            inside = install(python, Path(folder) / version, ("--constraint", "lock.txt", f"{wheel}[server]"))
+            inside = install(
+                python, Path(folder) / version, ("--constraint", "lock.txt", "--requirement", str(requirement))
+            )
             run(inside, "-I", "-W", "error", "-c", SMOKE)
             run(inside.with_name("fairlane"), "--version")
             print(f"Python {version}: wheel installed, imported and used in {monotonic() - began:.0f} s", flush=True)

@@ -67,7 +67,7 @@ def restrict(path: Path) -> bool:
 def write_secret(path: Path, text: str) -> None:
     """Write a file that only its owner can read, and that replaces what was there before.
 
-    The file is created under a new name, never opened through a name that somebody else may have prepared: neither a
+    The file is created under a new name, never opened through a name that another user may have prepared: neither a
     symbolic link nor a file with other rights is written to.
     """
     unfinished = unfinished_name(path)

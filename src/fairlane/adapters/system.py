@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
+from pathlib import Path
 from typing import Final
 
 _MS_NS = 1_000_000
@@ -24,6 +26,21 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Return the time since the machine was started in whole milliseconds, sleep included."""
         return time.clock_gettime_ns(_MONOTONIC) // _MS_NS
+
+
+class SystemDisk:
+    """A ``Disk``: the file system that a folder is on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def free_bytes(self) -> int:
+        """Return how many bytes can still be written."""
+        return shutil.disk_usage(self._folder).free
+
+    def total_bytes(self) -> int:
+        """Return the size of the file system."""
+        return shutil.disk_usage(self._folder).total
 
 
 class SystemEntropy:

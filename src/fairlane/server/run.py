@@ -70,7 +70,7 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
-    os.umask(0o077)  # for RocksDB's files, too: nobody but the owner of the process reads messages and keys
+    os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
     _protect_secrets(settings)
     _keep_memory()
     _run(_serve(settings, echo if echo is not None else _print))

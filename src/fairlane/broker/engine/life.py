@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlane.broker.bodies import Bodies
 from fairlane.broker.cycle import Cycle
+from fairlane.broker.disk_reserve import DiskReserve
 from fairlane.broker.engine.housekeeping import CARRY_FLOOR, Housekeeper
 from fairlane.broker.engine.recovery import Undelivered, recover
 from fairlane.broker.engine.replies import (
@@ -39,6 +40,7 @@ from fairlane.errors import Closed, FairlaneError, StoreFailed, StoreFenced
 from fairlane.journal.records import AnyRecord
 from fairlane.model.message import Delivery, Receipt
 from fairlane.ports.clock import Clock
+from fairlane.ports.disk import Disk
 from fairlane.ports.entropy import Entropy
 from fairlane.ports.hooks import Hooks
 from fairlane.ports.store import Store
@@ -68,6 +70,7 @@ class EngineLife:
         hooks: Hooks,
         clock: Clock,
         entropy: Entropy,
+        disk: Disk | None = None,
         settings: Settings | None = None,
         carry_floor: int = CARRY_FLOOR,
         reopens: bool = True,
@@ -94,6 +97,7 @@ class EngineLife:
         self._sinks = WaitingSinks()
         self.redrives = Redrives()
         self.time = BrokerTime(clock)
+        self.reserve = DiskReserve(disk, self.settings.disk_reserve_bytes)
         self.ledger = Ledger()
         self.schedule = Schedule(self.ledger, 0)
         self._housekeeper = Housekeeper(self.ledger, self.settings)

@@ -52,7 +52,7 @@ def enqueue(
         messages = [messages[row] for row in rows]
         answers = None if answers is None else [answers[row] for row in rows]
     terms = resolve(queue, messages, answers, now_ms, is_bare=is_bare)
-    if ledger.limits_waiting_in(queue):
+    if coming or ledger.may_be_full(queue, len(messages)):
         kept = _within_limits(Room(ledger, queue, leaving=leaving, coming=coming), messages, terms, outcome, rows)
         if len(kept) < len(rows):
             rows, messages = [rows[at] for at in kept], [messages[at] for at in kept]
