@@ -52,7 +52,7 @@ def test_a_full_disk_can_be_drained(disk: FakeDisk, broker: SteppedBroker) -> No
     with pytest.raises(StoreFull, match=r"has 255.0 MiB free, less than the reserve of 256.0 MiB \(disk_reserve_bytes"):
         broker.enqueue("orders", b"x")
     growing = (
-        lambda: broker.ack_and_enqueue(leased, {"orders": [NewMessage(payload=b"x")]}),
+        lambda: broker.ack(leased, forward={"orders": [NewMessage(payload=b"x")]}),
         lambda: broker.set_state(leased, b"x", etag=None),
         lambda: broker.stage("orders", "s", batch=0, part="p", at=0, messages=[NewMessage(payload=b"x")]),
     )
