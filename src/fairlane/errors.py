@@ -368,6 +368,13 @@ class StoreFailed(UnavailableError):
     )
 
 
+class StoreFull(UnavailableError):
+    """The disk of the store is almost full. Nothing was changed; messages can still be leased and acknowledged."""
+
+    code = "store_full"
+    remedy = "Consume messages or free disk space, then send the request again; the broker needs no restart."
+
+
 class StoreLocked(UnavailableError):
     """Another broker has the store open, in this process or in another one."""
 

@@ -132,5 +132,7 @@ def shown_url(url: str) -> str:
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError as error:
-        raise InvalidArgument(f"Invalid store URL: {error}.") from error
+    except ValueError:  # its text may quote the password
+        raise InvalidArgument(
+            "Invalid store URL: host or port can't be read. Percent-encode special characters in user and password."
+        ) from None

@@ -13,6 +13,8 @@ from fairlane.model.limits import (
     BATCH_MAX,
     CAP_MAX,
     KEY_DEPTH_MAX,
+    QUEUE_WAITING_BYTES_MAX,
+    QUEUE_WAITING_MAX,
     SCRIPT_LENGTH_MAX,
     THROTTLES_MAX,
     TIMESPAN_MS_MAX,
@@ -78,8 +80,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     backoff_jitter: float = 0.25
     deadline_ms: int | None = None
     deadline_action: Literal["drop", "dlq"] = "drop"
-    waiting_max: int | None = None
-    waiting_bytes_max: int | None = None
+    waiting_max: int | None = QUEUE_WAITING_MAX
+    waiting_bytes_max: int | None = QUEUE_WAITING_BYTES_MAX
     key_waiting_max: int | None = None
     key_waiting_bytes_max: int | None = None
     backpressure: QueueBackpressure = "reject"

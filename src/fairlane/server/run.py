@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from fairlane.assembly import BrokerConfig, open_async_broker
 from fairlane.cluster.gateway import ClusterGateway
 from fairlane.cluster.node import Node
 from fairlane.errors import InvalidArgument
+from fairlane.files import restrict, write_secret
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
@@ -59,8 +61,19 @@ def serve(settings: ServerSettings, *, echo: Callable[[str], None] | None = None
     check(settings)
     check_tls(settings)
     set_up_logs(settings.log_format, settings.log_level)
+    os.umask(0o077)  # for RocksDB's files, too: messages and keys are for the owner of the process alone
+    _protect_secrets(settings)
     _keep_memory()
     _run(_serve(settings, echo if echo is not None else _print))
+
+
+def _protect_secrets(settings: ServerSettings) -> None:
+    """Take away other users' access to the file of the first API key, and warn of a TLS key that everybody can read."""
+    first_key = Path(settings.data).expanduser() / FIRST_KEY_FILE
+    if first_key.is_file() and not first_key.is_symlink() and restrict(first_key):
+        _log.warning("Other users could read %s. Replace this API key: create another, then revoke it.", first_key)
+    if settings.tls_key is not None and Path(settings.tls_key).stat().st_mode & stat.S_IROTH:
+        _log.warning("Every user of this machine can read the TLS key %s. Run: chmod o= %s", *[settings.tls_key] * 2)
 
 
 def _keep_memory() -> None:
@@ -203,8 +216,7 @@ async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Calla
 def _write_secret(folder: Path, key: str) -> Path:
     file = folder.expanduser() / FIRST_KEY_FILE
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
-        written.write(key + "\n")
+    write_secret(file, key + "\n")
     return file
 
 
