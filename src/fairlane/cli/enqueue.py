@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
@@ -17,12 +17,9 @@ from fairlane.cli.formatting import message_count, printable
 from fairlane.cli.interaction import progress
 from fairlane.cli.message_lines import Numbered, from_json_lines, from_lines, lines_of, message_of
 from fairlane.cli.parameters import DURATION, KEY, PAIR, QUEUE
-from fairlane.cli.session import Session, pass_session
+from fairlane.cli.session import Broker, Session, pass_session
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.model.message import PRIORITY_NAMES, NewMessage
-
-if TYPE_CHECKING:
-    from fairlane.cli.session import Broker
 
 _BATCH = 500
 _BATCH_BYTES = 1024 * 1024
