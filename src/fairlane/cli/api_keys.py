@@ -23,17 +23,22 @@ Answer = TypeVar("Answer")
 
 
 class GrantType(click.ParamType):  # type: ignore[type-arg] # older versions of click are not generic
-    """A right and where it applies: ``RIGHT[:QUEUES[:KEY,KEY]]``."""
+    """A right and where it applies: ``RIGHT[:QUEUES[:KEYS[:THROTTLES]]]``, keys and throttles separated by commas."""
 
-    name = "right[:queues[:keys]]"
+    name = "right[:queues[:keys[:throttles]]]"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Grant:
         """Return the grant."""
         right, _, rest = str(value).partition(":")
-        queues, _, keys = rest.partition(":")
+        queues, _, rest = rest.partition(":")
+        keys, _, throttles = rest.partition(":")
         if right not in _RIGHTS:
             self.fail(f"Unknown right {right!r}; use one of {', '.join(_RIGHTS)}.", param, ctx)
-        return Grant(right=cast("Right", right), queues=queues or "*", keys=tuple(keys.split(",")) if keys else None)
+        return Grant(right=cast("Right", right), queues=queues or "*", keys=_names(keys), throttles=_names(throttles))
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    return tuple(text.split(",")) if text else None
 
 
 @click.group(name="key")
@@ -50,7 +55,8 @@ def key_command() -> None:
     required=True,
     type=GrantType(),
     help="Right to grant: produce, consume or admin; optionally on which queues (produce:orders, consume:mail.*), "
-    "and for producers with which fairness keys (produce:orders:acme,bakery). Repeatable.",
+    "for producers with which fairness keys (produce:orders:acme,bakery), and which throttles their messages may name "
+    "(produce:orders:acme:stripe; with fairness keys none by default, otherwise any). Repeatable.",
 )
 @click.option("--expires-in", type=DURATION, help="How long the API key is valid. Default: until it is revoked.")
 @pass_session
@@ -96,8 +102,8 @@ def revoke(session: Session, key_id: str) -> None:
 
 
 def _grant_text(grant: Grant) -> str:
-    keys = "" if grant.keys is None else f":{','.join(grant.keys)}"
-    return f"{grant.right}:{grant.queues}{keys}"
+    parts = [grant.right, grant.queues, ",".join(grant.keys or ()), ",".join(grant.throttles or ())]
+    return ":".join(parts).rstrip(":")
 
 
 def _call(session: Session, request: Request[Answer], in_folder: Callable[[ApiKeys], Awaitable[Answer]]) -> Answer:

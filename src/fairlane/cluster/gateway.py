@@ -99,7 +99,8 @@ class ClusterGateway:
             return self._start(self._reply(request, caller, context, reply))
         if served != queue:
             request = msgspec.structs.replace(request, queue=served)
-        self.groups.of(served).ask(request, reply, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        self.groups.of(served).ask(request, reply, by=caller.name, producer=producer)
         return None
 
     async def _reply(self, request: Request[Any], caller: Caller, context: CallContext, reply: Reply) -> None:

@@ -26,11 +26,13 @@ class LocalGateway:
 
     def call(self, request: Request[Any], caller: Caller, _context: CallContext) -> Awaitable[Answer]:
         """Return the answer of the broker."""
-        return self._broker.call(request, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        return self._broker.call(request, by=caller.name, producer=producer)
 
     def ask(self, request: Request[Any], caller: Caller, _context: CallContext, reply: Reply) -> None:
         """Send the answer of the broker to a reply."""
-        self._broker.ask(request, reply, by=caller.name)
+        producer = None if caller.grants is None else caller.producer
+        self._broker.ask(request, reply, by=caller.name, producer=producer)
 
     async def served(self, queue: str) -> ServedQueue:
         """Return the broker, whatever the queue."""

@@ -24,6 +24,7 @@ from fairlane.broker.measurements import Waited
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, Read, Submission
 from fairlane.broker.views.deliveries import waited
 from fairlane.core.commands import Command, DeleteEmptyQueue
+from fairlane.core.producer import LimitedProducer
 from fairlane.errors import Closed, FairlaneError, WrongEventLoop, WrongProcess
 from fairlane.model.message import Delivery, Receipt
 from fairlane.verbs.config import SetConfig
@@ -74,19 +75,30 @@ class AsyncBroker(ObservedBroker, AsyncAllVerbs[Delivery]):
         self._idle.set()
         self._wake()
 
-    def ask(self, request: Request[Any] | Command[Any], reply: Reply, *, by: str | None = None) -> None:
+    def ask(
+        self,
+        request: Request[Any] | Command[Any],
+        reply: Reply,
+        *,
+        by: str | None = None,
+        producer: LimitedProducer | None = None,
+    ) -> None:
         """Submit a request. The reply receives its answer once everything that it depends on is durable.
+
+        ``producer`` is the caller if its grants limit which messages it may enqueue.
 
         Raises:
             InvalidArgument, Forbidden: the request is not valid.
             Closed, WrongProcess, WrongEventLoop: the broker cannot take it.
         """
-        self.submit(submission_of(self._engine, request, reply, by))
+        self.submit(submission_of(self._engine, request, reply, by, producer))
 
-    async def call(self, request: Request[A] | Command[A], *, by: str | None = None) -> A:
+    async def call(
+        self, request: Request[A] | Command[A], *, by: str | None = None, producer: LimitedProducer | None = None
+    ) -> A:
         """Return the answer to a request; see ``ask``."""
         reply: asyncio.Future[A] = self._loop.create_future()
-        self.submit(submission_of(self._engine, request, reply, by))
+        self.submit(submission_of(self._engine, request, reply, by, producer))
         try:
             return await reply
         except asyncio.CancelledError:

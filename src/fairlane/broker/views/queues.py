@@ -284,7 +284,6 @@ def message_view(message: Message, now_ms: int) -> MessageView:
         failures=message.failures,
         errors=after.errors if after is not None else (),
         dead=dead_letter_of(message),
-        token=message.token or None,
         owner=message.owner,
         expires_ms=None if message.is_claimed else message.expires_ms or None,
         state_etag=None if after is None or after.state is None else id_of(after.state),

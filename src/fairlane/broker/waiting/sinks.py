@@ -47,7 +47,7 @@ class WaitingSinks:
         request = cast("Stage", call.request)
         queue = executor.ledger.queues.get(request.queue)
         about = executor.hook_calls.given_for_messages
-        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms)
+        given = about(executor.ledger, request.queue, request.messages, cycle.now_ms, call.given)
         waits = queue is not None and queue.policy.backpressure == "wait" and request.wait_ms > 0
         ahead = self._ahead(request.queue) if waits else None
         outcome = ahead.refusal if ahead is not None else executor.execute(request, cycle, given)

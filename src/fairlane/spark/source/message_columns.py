@@ -41,7 +41,7 @@ VIEWS: Final = _schema(
     *(("enqueued_ms", _INT), ("due_ms?", _INT), ("deadline_ms?", _INT), ("size_bytes", _INT)),
     *(("attempts", _INT), ("failures", _INT), ("errors", _ATTEMPTS)),
     *(("origin?", _TEXT), ("reason?", _TEXT), ("dead_ms?", _INT)),
-    *(("token?", _INT), ("owner?", _TEXT), ("expires_ms?", _INT)),
+    *(("owner?", _TEXT), ("expires_ms?", _INT)),
 )
 """The columns of messages that are looked at."""
 
