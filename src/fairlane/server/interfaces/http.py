@@ -16,6 +16,7 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
+from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
@@ -37,6 +38,8 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 
 async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Answer a verb."""
+    if caller.grants is not None:
+        server.check_before_reading(verb, caller)
     request = await exchange.request(verb.request, verb.name)
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
         server.limits.check_wait(request)
@@ -53,6 +56,8 @@ async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) ->
 
 async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
+    if caller.grants is not None:
+        server.check_before_reading(LEASE, caller)
     request = await exchange.request(Lease, LEASE.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
@@ -60,16 +65,22 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
         server.limits.check_wait(request)
     if is_raw := exchange.wants_raw:
         raw_payload.check_lease(request)
-    leasing = server.call(request, caller, exchange.context())
     if request.wait_ms:
-        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
-        if leased is None:
-            raise Gone
+        leased = await _leased_in_time(request, server, exchange, caller)
     else:
-        leased = cast("LeasedMessages", await leasing)
+        leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
         exchange.correlation_id = leased.deliveries[0].correlation_id
     await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+
+
+async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
+    with server.waiters.counted(exchange.holder):
+        leasing = server.call(request, caller, exchange.context())
+        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
+    if leased is None:
+        raise Gone
+    return leased
 
 
 def _routes() -> dict[tuple[str, str], Route]:
@@ -117,7 +128,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, body_bytes_max=self._server.limits.body_bytes_max)
+        exchange = Exchange(scope, receive, send, self._server.limits)
         try:
             await self._route(exchange)
         except Gone:
@@ -136,7 +147,10 @@ class HttpInterface:
             return public(server, exchange)
         if b"x-correlation-id" in exchange.headers:
             exchange.check_correlation_id()
-        caller = server.caller(exchange.headers)
+        caller = exchange.caller = server.caller(exchange.headers)
+        connection = exchange.scope.get(SCOPE_KEY)
+        if connection is not None and connection.api_key != caller.id:
+            server.connections.claim(connection, caller)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
         route = ROUTES.get((exchange.method, path))
