@@ -323,6 +323,13 @@ class Disconnected(UnavailableError):
     remedy = "Send the request again; give an enqueue a dedup id so that it counts once."
 
 
+class NodeInsecure(UnavailableError):
+    """The node that owns the queue does not use TLS, and this node sends no API key in clear text. Nothing was done."""
+
+    code = "node_insecure"
+    remedy = "Set up TLS for every node of the cluster, so that each advertises an https address."
+
+
 class QueueFull(UnavailableError):
     """The queue has reached its limit of messages or bytes. The message was not enqueued."""
 

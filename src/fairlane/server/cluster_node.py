@@ -73,7 +73,7 @@ async def _open_group(settings: ServerSettings, group: str) -> AsyncBroker:
 @asynccontextmanager
 async def opened_gateway(node: Node, settings: ServerSettings) -> AsyncIterator[ClusterGateway]:
     """Open the gateway of a node for as long as the context lasts."""
-    peers = Peers(node.terms.name, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
+    peers = Peers(node.proofs().for_node_at, tls=_tls(settings), frame_bytes_max=settings.limits.body_bytes_max)
 
     def config_value(key: str) -> str | None:
         return node.board.view.config.get(key)

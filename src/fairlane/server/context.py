@@ -29,6 +29,7 @@ from fairlane.server.waiters import CallerWaits
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Reply, Request, Verb
+from fairlane.wire.headers import FORWARDED
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
@@ -231,10 +232,15 @@ class ServerContext:
         While authentication is disabled, a page of another site must not be able to call through a browser on this
         machine. Its ``Origin`` header gives it away, or a ``Host`` that is no name of this server.
 
+        A node of this cluster asks in the name of a caller, whose API key is checked as if the caller had come itself.
+        No one else may use the header of nodes; after this it can be relied on.
+
         Raises:
             Unauthenticated: an API key is required, and the request has none that is valid.
-            Forbidden: the request comes from a page of another site.
+            Forbidden: the request comes from a page of another site, or pretends to come from a node.
         """
+        if FORWARDED in headers and not self.gateway.is_node(headers[FORWARDED]):
+            raise Forbidden(f"Only nodes of this cluster may send {FORWARDED.decode()}.")
         if self.api_keys.is_required:
             return self.api_keys.caller(headers.get(b"authorization"))
         host = headers.get(b"host", "")

@@ -43,6 +43,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "queue_full": 503,
     "global_full": 503,
     "queue_moving": 503,
+    "node_insecure": 503,
     "store_failed": 503,
     "store_full": 503,
     "store_locked": 503,

@@ -28,8 +28,6 @@ _PAGES_BUFFER_BYTES = 8 * _MIB
 _META_BUFFER_BYTES = 1 * _MIB
 
 
-
-
 def failure(error: Exception, doing: str) -> FairlaneError:
     """Return the Fairlane error for an error of RocksDB; ``doing`` completes "RocksDB could not ..."."""
     text = str(error)
