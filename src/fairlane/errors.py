@@ -192,6 +192,16 @@ class PayloadTooLarge(RequestError):
     remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
 
 
+class RequestTooLarge(RequestError):
+    """A request has more bytes or items than the server reads."""
+
+    code = "request_too_large"
+    remedy = (
+        "Send less in one request. Send large JSON as application/msgpack, or one payload as application/octet-stream; "
+        "otherwise raise the setting that the cause names."
+    )
+
+
 class ReaderNotFound(RequestError):
     """No journal reader is registered under this name."""
 
