@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
@@ -35,6 +35,7 @@ from fairlane.verbs.verb import Reply, Request, Verb
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]
+_KNOWN_HOSTS_MAX: Final = 64
 _log = logging.getLogger("fairlane.server")
 
 
@@ -64,6 +65,7 @@ class ServerContext:
         """Traces every call; None unless tracing is on."""
         self.hosts = hosts
         """The host names that requests may name while authentication is disabled; None for any."""
+        self._known_hosts: set[str] = set()  # Host headers that were allowed
         self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
         self.limits = limits if limits is not None else CallLimits()
         self.connections = Connections(self.limits, trusted=trusted_proxies)
@@ -253,7 +255,10 @@ class ServerContext:
         elif self.api_keys.is_required:
             caller = self.authenticated(headers.get(b"authorization"), address_of(scope))
         else:
-            check_origin(headers, scope.get("scheme", "http"), self.hosts)
+            if b"origin" in headers or headers.get(b"host", "") not in self._known_hosts:
+                check_origin(headers, scope.get("scheme", "http"), self.hosts)
+                if len(self._known_hosts) < _KNOWN_HOSTS_MAX:
+                    self._known_hosts.add(headers.get(b"host", ""))
             caller = ANYBODY
         if connection is not None and connection.api_key != caller.id:
             self.connections.claim(connection, caller)
