@@ -233,7 +233,8 @@ class Hand:
             messages = []
             for view in itertools.chain.from_iterable(found):
                 state, etag = (None, None) if view.state_etag is None else self._state_of(view)
-                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id))  # no view shows it
+                # No view shows the token, and the ledger has 0 for a message that is not leased.
+                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id)) or None
                 messages.append([view.id, view.queue, name_in(view.payload), token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 
