@@ -106,7 +106,7 @@ def test_a_small_disk_has_a_small_reserve(disk: FakeDisk) -> None:
     broker.enqueue("orders", b"x")
     disk.free = 2 * MIB
     broker.advance(10_000)
-    with pytest.raises(StoreFull, match="reserve of 3.0 MiB"):
+    with pytest.raises(StoreFull, match=r"reserve of 3\.0 MiB"):
         broker.enqueue("orders", b"x")
 
 
