@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlane.model.limits import PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX, WAITING_BYTES_MAX, WAITING_MAX
+from fairlane.model.limits import PAYLOAD_BYTES_MAX, TIMESPAN_MS_MAX
 
 _MEBIBYTE = 1024 * 1024
 _HOUR_MS = 3_600_000
@@ -32,8 +32,8 @@ class Settings:
     """
 
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
-    waiting_max: int | None = WAITING_MAX
-    waiting_bytes_max: int | None = WAITING_BYTES_MAX
+    waiting_max: int | None = 4_000_000  # 1.8 to 4.2 GB of memory
+    waiting_bytes_max: int | None = 256 * 1024 * _MEBIBYTE
     disk_reserve_bytes: int = 256 * _MEBIBYTE
     waiters_max: int = 4096
     cache_bytes_max: int = 64 * _MEBIBYTE

@@ -16,15 +16,6 @@ THROTTLES_MAX: Final = 16
 THROTTLE_NAME_LENGTH_MAX: Final = 256
 PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """The default of the setting with this name."""
-QUEUE_WAITING_MAX: Final = 2_000_000
-"""The default of ``waiting_max`` in a policy. A waiting message takes 451 bytes of memory, 1,059 with a key of its own,
-so a full queue takes 0.9 to 2.1 GB."""
-QUEUE_WAITING_BYTES_MAX: Final = 64 << 30
-"""The default of ``waiting_bytes_max`` in a policy. Payloads are on disk."""
-WAITING_MAX: Final = 4_000_000
-"""The default of the setting ``waiting_max``, for all queues of a broker together."""
-WAITING_BYTES_MAX: Final = 256 << 30
-"""The default of the setting ``waiting_bytes_max``."""
 HEADERS_MAX: Final = 128
 HEADERS_LENGTH_MAX: Final = 64 * 1024
 CORRELATION_ID_LENGTH_MAX: Final = 128
