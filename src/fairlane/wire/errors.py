@@ -47,6 +47,7 @@ HTTP_STATUS: Final[dict[str, int]] = {
     "store_locked": 503,
     "store_fenced": 503,
     "store_corrupt": 503,
+    "store_damaged": 503,
     "closed": 503,
     "disconnected": 503,
     "wait_timed_out": 503,
