@@ -1,7 +1,7 @@
 """Logs of a server and of a worker: one line for each event, as text or JSON. They hold no payloads and no API keys.
 
-Texts from the network are in them: so every text is cut to a length, and in text lines whatever could begin a line or
-move the cursor of a terminal is escaped. JSON escapes it anyway.
+What clients send ends up in events. So a line has a limited length, and nothing in it can begin another line, move the
+cursor or hide a character.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ class LineFormatter(logging.Formatter):
         """Return the line of an event."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         level, text = record.levelname.lower(), _cut(record.getMessage().rstrip(), _EVENT_LENGTH_MAX)
-        facts = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
-        facts = {name: _cut(fact, _FIELD_LENGTH_MAX) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        facts = {name: _shown(getattr(record, name)) for name in FIELDS if hasattr(record, name)}
         trace = _cut(self.formatException(record.exc_info), _TRACE_LENGTH_MAX) if record.exc_info else None
         if self._is_json:
             process = {"pid": record.process} if self._shows_process else {}
             event = {"at": at, "level": level, "logger": record.name, **process, "event": text, **facts}
             return msgspec.json.encode(event if trace is None else event | {"trace": trace}).decode()
         process_text = f"[{record.process}]" if self._shows_process else ""
-        suffix = "".join(f" {name}={escaped(str(fact))}" for name, fact in facts.items())
-        line = f"{at} {level:7} {record.name}{process_text}: {escaped(text)}{suffix}"
-        return line if trace is None else line + _TRACE_INDENT + _TRACE_INDENT.join(map(escaped, trace.splitlines()))
+        suffix = "".join(f" {name}={escaped(str(value))}" for name, value in facts.items())
+        lines = "" if trace is None else _TRACE_INDENT + _TRACE_INDENT.join(map(escaped, trace.splitlines()))
+        return f"{at} {level:7} {record.name}{process_text}: {escaped(text)}{suffix}{lines}"
 
 
 def escaped(text: str) -> str:
@@ -57,6 +56,10 @@ def escaped(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, int) else _cut(str(value), _FIELD_LENGTH_MAX)
 
 
 def _cut(text: str, length_max: int) -> str:

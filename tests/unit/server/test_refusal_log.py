@@ -48,7 +48,7 @@ def test_a_traceback_can_not_look_like_an_event() -> None:
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_a_line_has_a_bounded_length(*, is_json: bool) -> None:
+def test_a_line_has_a_bounded_length(is_json: bool) -> None:
     """A long path is cut, and the line says how long it was."""
     line = LineFormatter(is_json=is_json).format(record_of("x" * 60_000, caller="y" * 60_000))
     assert len(line) < 3_000
