@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import ReaderRoom
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given
 from fairlane.core.ledger import Message
 from fairlane.errors import FairlaneError
@@ -74,7 +74,7 @@ class Waiter:
     wait_ms: int = 0
     until_ms: int = 0
     is_over: bool = False
-    room: Room | None = None
+    room: ReaderRoom | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -104,7 +104,7 @@ class AttachedConsumer:
     is_listed: bool = False
     is_closed: bool = False
     ending: FairlaneError | None = None
-    room: Room | None = None
+    room: ReaderRoom | None = None
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import ReaderRoom
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, RateLimited, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
 from fairlane.gateway.context import CallContext, with_context
@@ -74,7 +74,7 @@ class ServerContext:
         """The open connections, where our own server accepts them."""
         self.waiters = CallerWaits(self.limits.waiters_per_caller_max)
         """What each caller waits for."""
-        self._room = Room(self.limits.unread_total_bytes_max)
+        self._room = ReaderRoom(self.limits.unread_total_bytes_max)
         self.tally = CallCounts()
         self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
         rate = self.limits.requests_per_second
@@ -321,9 +321,9 @@ class ServerContext:
             self.tally.errors[error.code] += 1
             raise
 
-    def room(self) -> Room:
+    def room(self) -> ReaderRoom:
         """Return the room of a new connection, for what it is sent and has not read."""
-        return Room(self.limits.unread_bytes_max, shared=self._room)
+        return ReaderRoom(self.limits.unread_bytes_max, shared=self._room)
 
     def check_open(self) -> None:
         """Refuse new work while the server shuts down.

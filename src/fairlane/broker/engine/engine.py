@@ -41,7 +41,7 @@ from fairlane.broker.hook_calls import run_call
 from fairlane.broker.measurements import COMMITS_KEPT
 from fairlane.broker.requests import Attach, Call, HandOut, Read, Submission, Waiter
 from fairlane.broker.waiting.claims import serve_claims, take_claim
-from fairlane.broker.waiting.consumers import deliver
+from fairlane.broker.waiting.delivery import deliver
 from fairlane.core.apply import apply
 from fairlane.core.commands import NOTHING_GIVEN, Command, Given, Open
 from fairlane.core.decide import DECIDERS

@@ -23,14 +23,13 @@ from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import run_call
 from fairlane.broker.requests import Attach, AttachedConsumer, Call, HandOut, Waiter
 from fairlane.broker.settings import Settings
-from fairlane.broker.views.deliveries import deliveries_of
-from fairlane.broker.waiting.room import Room
+from fairlane.broker.waiting.room import ReaderRoom
 from fairlane.broker.waiting.wait_times import KeyWaitTimes
 from fairlane.core.commands import Given, LeasePicked
 from fairlane.core.decide.room import RETRY_AFTER_MS
-from fairlane.errors import FairlaneError, QueueNotFound, TooManyWaiters
+from fairlane.errors import QueueNotFound, TooManyWaiters
 from fairlane.journal.records import Acked, AnyRecord, Dead, Removed, Returned
-from fairlane.model.message import Delivery, Receipt
+from fairlane.model.message import Receipt
 from fairlane.model.names import id_of
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.leases import LeasedMessages, Nack
@@ -40,7 +39,8 @@ ENDS = (Acked, Returned, Dead, Removed)
 _SWEEP_FROM = 16
 
 NO_MESSAGES: Final = LeasedMessages(deliveries=[])
-_RELEASED: Final = Given(reason="release")
+RELEASED: Final = Given(reason="release")
+"""An attempt that failed because its consumer went away, or could not be given the message."""
 
 
 class WaitingConsumers:
@@ -67,7 +67,7 @@ class WaitingConsumers:
         self.unserved: dict[str, None] = {}
         self.wait_times = KeyWaitTimes()
         self.on_unserved: Callable[[], None] = lambda: None
-        self._rooms: list[Room] = []  # of which the last cycle took
+        self._rooms: list[ReaderRoom] = []  # of which the last cycle took
         self._waiting = 0
         self._polls: list[Waiter] = []  # they wait for this cycle only, so they need no timer
         self._ended: dict[str, int] = {}
@@ -363,45 +363,4 @@ def _take_back(executor: Executor, queue: str, receipts: list[Receipt], unseen: 
         run_call(executor, Call(Nack(queue=queue, receipts=untouched, intent="defer", delay_ms=0)), cycle)
     if failed:
         error = "The consumer went away."
-        run_call(executor, Call(Nack(queue=queue, receipts=failed, error=error), given=_RELEASED), cycle)
-
-
-# ---------------------------------------------------------------------------------------------------------- delivering
-
-
-def deliver(executor: Executor, hand_out: HandOut) -> None:
-    """Give leased messages to their taker, now that the leases are durable; if it is gone, they go back."""
-    taker = hand_out.taker
-    if taker.room is not None:
-        taker.room.settle()
-    is_gone = taker.is_closed if isinstance(taker, AttachedConsumer) else taker.reply.done()
-    if is_gone:
-        request = Nack(queue=taker.queue, receipts=hand_out.receipts(), intent="defer", delay_ms=0)
-        executor.submit(Call(request))
-        return
-    try:
-        deliveries = deliveries_of(executor.bodies, hand_out)
-    except FairlaneError as error:
-        deliveries = _readable(executor, hand_out)
-        if not deliveries:
-            if isinstance(taker, Waiter):
-                taker.reply.set_exception(error)
-            return
-    if isinstance(taker, AttachedConsumer):
-        taker.deliver(deliveries)
-    else:
-        taker.reply.set_result(LeasedMessages(deliveries=deliveries))
-
-
-def _readable(executor: Executor, hand_out: HandOut) -> list[Delivery]:
-    """Return the deliveries whose bodies can be read. The others go back as failed attempts, or they would circle."""
-    deliveries: list[Delivery] = []
-    for token, message in enumerate(hand_out.messages, hand_out.token):
-        single = HandOut(hand_out.taker, [message], token)
-        try:
-            deliveries.extend(deliveries_of(executor.bodies, single))
-        except FairlaneError as error:
-            queue = hand_out.taker.queue
-            request = Nack(queue=queue, receipts=single.receipts(), error=str(error))
-            executor.submit(Call(request, given=_RELEASED))
-    return deliveries
+        run_call(executor, Call(Nack(queue=queue, receipts=failed, error=error), given=RELEASED), cycle)
