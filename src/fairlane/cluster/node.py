@@ -221,9 +221,8 @@ class Node:
 
     def _check_groups(self) -> None:
         """Ask each group's store whether it is still owned. A queue without traffic would not notice otherwise."""
-        for group in list(self.groups.names):
-            broker = self.groups.group(group)
-            if broker is not None and group not in self._checks:
+        for group, broker in self.groups.opened():
+            if group not in self._checks:
                 task = self._checks[group] = asyncio.create_task(self._check_group(broker))
                 task.add_done_callback(lambda _, group=group: self._checks.pop(group, None))  # type: ignore[misc] # default
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Generator
 from typing import Any, LiteralString, TypeVar
@@ -87,7 +88,7 @@ def connect(
     try:
         conninfo = make_conninfo(conninfo, **_defaults(conninfo, network_timeout_ms), application_name=session)
     except psycopg.ProgrammingError as error:
-        raise InvalidArgument(f"Invalid PostgreSQL connection string: {error}.") from error
+        raise InvalidArgument(f"Invalid PostgreSQL connection string: {_without_values(str(error))}.") from None
     try:
         connection = BoundedConnection.connect(conninfo, autocommit=True)
     except psycopg.Error as error:
@@ -102,6 +103,12 @@ def connect(
         connection.close()
         raise failure(error, "begin a session") from error
     return connection
+
+
+def _without_values(text: str) -> str:
+    """Return libpq's complaint without what it quotes: that may be the password, or a part of it."""
+    hint = ' Write a literal "%" as %25' if "percent-encoded" in text else ""
+    return re.sub(r'".*"', '"***"', text.strip().rstrip("."), flags=re.DOTALL) + ("." + hint if hint else "")
 
 
 def _warn_if_in_clear(connection: Connection) -> None:
