@@ -11,7 +11,12 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InternalError, RateLimited
 
-_FIELDS: Final = ("code", "correlation_id", "caller", "group", "node")
+_FIELDS: Final = ("code", "correlation_id", "caller", "address", "group", "node")
+_EVENT_LENGTH_MAX: Final = 2_000
+_FIELD_LENGTH_MAX: Final = 200
+_TRACE_LENGTH_MAX: Final = 20_000
+_TRACE_INDENT: Final = "\n  | "
+"""Marks the lines of a traceback, so that none of them looks like an event of its own."""
 
 
 class JsonLines(logging.Formatter):
@@ -23,11 +28,13 @@ class JsonLines(logging.Formatter):
             "at": _instant(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _cut(record.getMessage().rstrip(), _EVENT_LENGTH_MAX),
         }
-        event |= {name: getattr(record, name) for name in _FIELDS if hasattr(record, name)}
+        event |= {
+            name: _cut(str(getattr(record, name)), _FIELD_LENGTH_MAX) for name in _FIELDS if hasattr(record, name)
+        }
         if record.exc_info:
-            event["trace"] = self.formatException(record.exc_info)
+            event["trace"] = _cut(self.formatException(record.exc_info), _TRACE_LENGTH_MAX)
         return msgspec.json.encode(event).decode()
 
 
@@ -36,9 +43,33 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of an event."""
-        fields = "".join(f" {name}={getattr(record, name)}" for name in _FIELDS if hasattr(record, name))
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{_instant(record)} {record.levelname.lower():7} {record.name}: {record.getMessage()}{fields}{trace}"
+        fields = "".join(
+            f" {name}={escaped(_cut(str(getattr(record, name)), _FIELD_LENGTH_MAX))}"
+            for name in _FIELDS
+            if hasattr(record, name)
+        )
+        event = escaped(_cut(record.getMessage().rstrip(), _EVENT_LENGTH_MAX))
+        trace = self._trace(record)
+        return f"{_instant(record)} {record.levelname.lower():7} {record.name}: {event}{fields}{trace}"
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        if not record.exc_info:
+            return ""
+        lines = _cut(self.formatException(record.exc_info), _TRACE_LENGTH_MAX).splitlines()
+        return _TRACE_INDENT + _TRACE_INDENT.join(map(escaped, lines))
+
+
+def escaped(text: str) -> str:
+    """Return a text in which no character can begin a line, move the cursor or hide another character."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def _cut(text: str, length_max: int) -> str:
+    return text if len(text) <= length_max else f"{text[:length_max]}... ({len(text)} characters)"
 
 
 def _instant(record: logging.LogRecord) -> str:
@@ -57,5 +88,5 @@ def set_up_logs(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for chatty in ("uvicorn", "websockets"):
-        logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for chatty in ("uvicorn", "websockets"):  # below errors they only say what clients did wrong, who can fill a disk
+        logging.getLogger(chatty).setLevel(logging.ERROR)

@@ -28,6 +28,7 @@ from fairlane.errors import InvalidArgument
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.local import LocalGateway
 from fairlane.gateway.protocol import Gateway
+from fairlane.server.addresses import networks_of
 from fairlane.server.api_keys import ApiKeys
 from fairlane.server.cluster_node import hand_over, joined, opened_gateway, share_api_keys
 from fairlane.server.context import ServerContext
@@ -35,6 +36,7 @@ from fairlane.server.descriptors import fit
 from fairlane.server.http_server import HttpServer
 from fairlane.server.listener import address_of, listen, print_banner
 from fairlane.server.logs import set_up_logs
+from fairlane.server.origins import ANY_ADDRESS
 from fairlane.server.settings import MEMORY, ServerSettings, check, check_tls
 from fairlane.server.shutdown import drain
 from fairlane.server.tracing.spans import Spans
@@ -178,17 +180,29 @@ async def _server_context(gateway: Gateway, settings: ServerSettings, echo: Call
     await keys.load()
     if keys.is_required and not len(keys):
         await _create_first_key(keys, settings, echo)
-    names = {settings.host.lower(), urlsplit(settings.advertise or "").hostname or settings.host.lower()}
-    hosts = _LOOPBACK_NAMES | names if settings.is_loopback else None
     return ServerContext(
         gateway,
         api_keys=keys,
         limits=settings.limits,
-        hosts=hosts,
+        hosts=_hosts_of(settings),
+        trusted_proxies=networks_of(settings.trusted_proxies, "trusted_proxies"),
         reports=_reports_of(settings),
         metrics_queues_max=settings.metrics_queues_max,
         metrics_keys_max=settings.metrics_keys_max,
     )
+
+
+def _hosts_of(settings: ServerSettings) -> frozenset[str] | None:
+    """Return the names that requests may give in ``Host`` while authentication is disabled; None for any."""
+    named = {name.strip().lower() for name in (settings.allowed_hosts or "").split(",") if name.strip()}
+    if "*" in named:
+        return None
+    hosts = _LOOPBACK_NAMES | named | {settings.host.lower()}
+    if settings.advertise is not None:
+        hosts |= {urlsplit(settings.advertise).hostname or ""}
+    if not settings.is_loopback:  # other sites can have no name that is an address
+        hosts |= {ANY_ADDRESS, socket.gethostname().lower()}
+    return hosts
 
 
 async def _create_first_key(keys: ApiKeys, settings: ServerSettings, echo: Callable[[str], None]) -> None:
