@@ -25,6 +25,7 @@ from fairlane.server.metrics.calls import CallCounts
 from fairlane.server.metrics.scrape import KEYS_MAX, QUEUES_MAX, Metrics
 from fairlane.server.rate_limits import RateLimits
 from fairlane.server.tracing.spans import Spans
+from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
 from fairlane.verbs.verb import Request, Verb
@@ -49,6 +50,7 @@ class ServerContext:
         reports: Path | None = None,
         metrics_queues_max: int = QUEUES_MAX,
         metrics_keys_max: int = KEYS_MAX,
+        watchdog: Watchdog | None = None,
     ) -> None:
         observed = gateway.observed
         self.gateway = gateway
@@ -63,7 +65,12 @@ class ServerContext:
         self.api_keys = api_keys if api_keys is not None else ApiKeys(observed)
         self.limits = limits if limits is not None else CallLimits()
         self.tally = CallCounts()
-        self.metrics = Metrics(observed, queues_max=metrics_queues_max, keys_max=metrics_keys_max)
+        self.metrics = Metrics(
+            observed,
+            watchdog=watchdog if watchdog is not None else Watchdog(),
+            queues_max=metrics_queues_max,
+            keys_max=metrics_keys_max,
+        )
         rate = self.limits.requests_per_second
         self.rates = None if rate is None else RateLimits(rate, self.limits.requests_burst, now_ms=observed.now_ms)
         """Limits how often each caller may ask; None without a limit."""

@@ -47,7 +47,7 @@ def test_a_hook_sees_queue_size_headers_and_config() -> None:
     end"""
     broker = broker_with({"on_enqueue": script})
     assert terms_of(broker)[0] == "none:none:q:5:-"
-    broker.set_config("prefix", "p")
+    broker.set_config("public:prefix", "p")
     assert terms_of(broker, a="b")[0] == "p:p:q:5:b"
     broker.reopen()
     assert terms_of(broker, a="c")[0] == "p:p:q:5:c"
@@ -170,7 +170,7 @@ def test_a_script_goes_with_its_queue() -> None:
 def test_scripts_can_be_tried_without_doing_anything() -> None:
     """An answer or a fault, and nothing enqueued, journaled, counted or changed; config can be read."""
     broker = broker_with()
-    broker.set_config("k", "v")
+    broker.set_config("public:k", "v")
     before = broker.engine.ledger.next_sequence
     script = 'function on_enqueue(msg) return { fairness_key = fairlane.get("k") .. msg.headers.a } end'
     tried = broker.try_on_enqueue("q", script, headers={"a": "b"}, payload_size=3)

@@ -17,6 +17,7 @@ from fairlane.broker.requests import Call, Read, Reply, Submission, Waiter
 from fairlane.core.commands import Command
 from fairlane.core.decide import DECIDERS
 from fairlane.errors import InvalidArgument
+from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Lease
 from fairlane.verbs.verb import Request
@@ -53,7 +54,7 @@ def submission_of(
     check = CHECKS.get(kind)
     if check is not None:
         check(request)
-    if kind in DECIDERS:
+    if kind in DECIDERS or kind is TryHook:
         if by is not None:
             check_author(by)
         return Call(request, reply, by)
