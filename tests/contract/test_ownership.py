@@ -184,6 +184,25 @@ def test_an_idle_owner_is_kept_by_its_thread(place: Place) -> None:
     first.close()
 
 
+def test_an_owner_that_hangs_is_taken_over(place: Place) -> None:
+    """While a process makes no progress its thread sends no heartbeats; when it wakes up, it is fenced."""
+    clock = HandClock()
+    begun_s = clock.now_s
+    first = place.store(
+        heartbeat_timeout_ms=SHORT_MS, sends_heartbeats=True, stuck_s=lambda: clock.now_s - begun_s, owner="first"
+    )
+    second = place.store()
+    first.recover()
+    clock.now_s += SHORT_MS / 1_000  # the loop has not been seen since the store was opened
+    wait_until(lambda: opens(second), what="The second process takes over")
+    second.write(commit_of(1, 1))
+    second.sync()
+    with pytest.raises(StoreFenced):
+        first.renew()
+    check_has_only(second, 1)
+    second.close()
+
+
 def test_an_owner_that_was_stopped_asks_before_it_answers(place: Place) -> None:
     """After a pause longer than its timeout an owner checks whether it still is one."""
     clock = HandClock()

@@ -151,4 +151,5 @@ def hook_statistics(parts: Sequence[HookStatistics]) -> HookStatistics:
         is_open=any(part.is_open for part in parts),
         last_fault=next((part.last_fault for part in parts if part.last_fault is not None), None),
         trips=sum(part.trips for part in parts),
+        open_by=next((part.open_by for part in parts if part.open_by is not None), None),
     )
