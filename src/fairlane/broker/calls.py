@@ -69,7 +69,7 @@ def _take_nack(executor: Executor, call: Call, request: Nack, cycle: Cycle) -> N
                 call,
                 lines=(("on_failure", request.queue),),
                 enquire=lambda later: _about_failures(later, request),
-                assemble=lambda found: replace(given, verdicts=found[0].given().verdicts) if found else given,
+                assemble=lambda found: found[0].given(given) if found else given,
                 decide=_decide,
                 came_ms=cycle.now_ms,
             )
@@ -88,7 +88,8 @@ def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle
     """Ask ``on_enqueue`` of each queue that messages go to."""
 
     def assemble(enquiries: Sequence[Enquiry]) -> Given:
-        return replace(call.given, parts={enquiry.queue: enquiry.given() for enquiry in enquiries})
+        answered = {enquiry.queue: enquiry.given(call.given) for enquiry in enquiries}
+        return replace(call.given, parts=dict.fromkeys(request.messages, call.given) | answered)
 
     work = HookedRequest(
         call,

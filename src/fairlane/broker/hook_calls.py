@@ -10,7 +10,7 @@ of it. A script that takes longer is asked about the remaining messages in later
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from fairlane.broker.bodies import Bodies
@@ -54,16 +54,16 @@ class Enquiry:
     script: str | None = None
     answers: list[Any] = field(default_factory=list)
 
-    def given(self) -> Given:
-        """Return what the script has answered, for the decision."""
+    def given(self, given: Given) -> Given:
+        """Return what the decision is given, with what the script has answered."""
         if self.script is None:
-            return Given(faults=self.faults)
+            return replace(given, faults=self.faults)
         by_row: list[Any] = [None] * self.count
         for row, answer in zip(self.rows, self.answers, strict=True):
             by_row[row] = answer
         if self.hook == "on_failure":
-            return Given(verdicts=by_row)
-        return Given(faults=self.faults, answers=by_row)
+            return replace(given, verdicts=by_row)
+        return replace(given, faults=self.faults, answers=by_row)
 
 
 class HookCalls:

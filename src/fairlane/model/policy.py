@@ -63,6 +63,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         caps: caps by key; only config overrides them.
         quantum: the deficit that one turn adds to a key of weight 1.
         strict_priority: serve higher priority first across all keys, not only within one.
+        producer_weights: whether producers may set weights, and with ``strict_priority`` priorities. An API key that is
+            limited to fairness keys never may.
         throttle_scope: whether a throttle name is shared by all queues or belongs to this queue.
         journal_retention_ms: how long to keep the journal at least; the longest of all queues counts.
     """
@@ -93,6 +95,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     caps: dict[str, int] = {}
     quantum: int = 1
     strict_priority: bool = False
+    producer_weights: bool = True
     throttle_scope: Literal["shared", "queue"] = "shared"
     journal_retention_ms: int | None = None
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from fairlane.broker.requests import Reply
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import ANYBODY, Caller, check_rights
 from fairlane.gateway.context import CallContext, with_context
@@ -28,7 +27,7 @@ from fairlane.server.tracing.spans import Spans
 from fairlane.server.watchdog import Watchdog
 from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.verbs.table import VERB_OF
-from fairlane.verbs.verb import Request, Verb
+from fairlane.verbs.verb import Reply, Request, Verb
 
 Listener: TypeAlias = Callable[[Sequence[AnyRecord]], None]
 OwnVerb: TypeAlias = Callable[[Any, Caller], Coroutine[Any, Any, Answer]]

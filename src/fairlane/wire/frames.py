@@ -125,20 +125,12 @@ _frame, _frames = msgspec.msgpack.Decoder(FromServer), msgspec.msgpack.Decoder(l
 
 
 def calls_of(data: bytes) -> list[Call]:
-    """Return the calls in a message from a client.
-
-    Raises:
-        msgspec.DecodeError: the message is malformed.
-    """
+    """Return the calls in a message from a client. Raises msgspec.DecodeError if the message is malformed."""
     return _calls.decode(data) if is_many(data) else [_call.decode(data)]
 
 
 def frames_of(data: bytes) -> list[FromServer]:
-    """Return the frames in a message from a server.
-
-    Raises:
-        msgspec.DecodeError: the message is malformed.
-    """
+    """Return the frames in a message from a server. Raises msgspec.DecodeError if the message is malformed."""
     return _frames.decode(data) if is_many(data) else [_frame.decode(data)]
 
 

@@ -67,11 +67,7 @@ READS: Final[Mapping[type, Callable[..., Any]]] = {
 
 
 def check_public(request: SetConfig) -> None:
-    """Raise if a request would set a private config key.
-
-    Raises:
-        Forbidden: it would.
-    """
+    """Raise Forbidden if a request would set a private config key."""
     if any(isinstance(key, str) and key.startswith(PRIVATE_PREFIX) for key in request.values):
         raise Forbidden(f"Config keys that begin with {PRIVATE_PREFIX} belong to the server; use create_key().")
 

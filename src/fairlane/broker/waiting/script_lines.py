@@ -31,11 +31,12 @@ from typing import TypeAlias, cast
 
 from fairlane.broker.cycle import Cycle, Executor
 from fairlane.broker.hook_calls import Enquiry
-from fairlane.broker.requests import Call, Reply
-from fairlane.core.commands import NOTHING_GIVEN, Given
+from fairlane.broker.requests import Call
+from fairlane.core.commands import Given
 from fairlane.model.message import NewMessage
 from fairlane.verbs.batches import Stage
 from fairlane.verbs.messages import Enqueue
+from fairlane.verbs.verb import Reply
 
 Line: TypeAlias = tuple[str, str]
 """What is waited for, and the queue."""
@@ -186,7 +187,7 @@ def take_new_messages(executor: Executor, call: Call, decide: Decide, cycle: Cyc
         call,
         lines=(line,),
         enquire=lambda later: about_queues(later, {request.queue: request.messages}),
-        assemble=lambda enquiries: enquiries[0].given() if enquiries else NOTHING_GIVEN,
+        assemble=lambda enquiries: enquiries[0].given(call.given) if enquiries else call.given,
         decide=decide,
         came_ms=cycle.now_ms,
     )
@@ -195,7 +196,7 @@ def take_new_messages(executor: Executor, call: Call, decide: Decide, cycle: Cyc
 
 
 def about_queues(executor: Executor, messages: Mapping[str, Sequence[NewMessage]]) -> list[Enquiry]:
-    """Return what scripts are asked about new messages, by queue; nothing for queues that don't exist."""
+    """Return what scripts are asked about new messages, by queue; nothing for queues without a script."""
     ledger, about = executor.ledger, executor.hook_calls.about_messages
     found = ((ledger.queues.get(queue), news) for queue, news in messages.items())
-    return [about(ledger, queue, news) for queue, news in found if queue is not None]
+    return [about(ledger, queue, news) for queue, news in found if queue is not None and queue.policy.on_enqueue]

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlane.broker.cycle import Cycle, Executor
-from fairlane.broker.requests import Call, Reply
+from fairlane.broker.requests import Call
 from fairlane.broker.waiting.producers import FULL, MAKES_ROOM
 from fairlane.broker.waiting.script_lines import take_new_messages
-from fairlane.core.commands import NOTHING_GIVEN, Given
+from fairlane.core.commands import Given
 from fairlane.errors import FairlaneError, KeyFull
 from fairlane.scheduler.timers import Timers
 from fairlane.verbs.batches import Stage
+from fairlane.verbs.verb import Reply
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +46,7 @@ class WaitingSinks:
     def take(self, executor: Executor, call: Call, cycle: Cycle) -> None:
         """Decide a request, now or when the queue's script has answered."""
         if not take_new_messages(executor, call, self.decide, cycle):
-            self.decide(executor, call, NOTHING_GIVEN, cycle, cycle.now_ms)
+            self.decide(executor, call, call.given, cycle, cycle.now_ms)
 
     def decide(self, executor: Executor, call: Call, given: Given, cycle: Cycle, came_ms: int) -> None:
         """Decide a request that came at an instant, or add it behind those that wait already."""

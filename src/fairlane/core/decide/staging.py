@@ -6,7 +6,7 @@ A sink remembers the latest batch it has published, so a batch that is published
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairlane.core.checks import are_bare, message_fault, text_fault, whole_fault
@@ -15,6 +15,7 @@ from fairlane.core.decide.enqueue import packed, refusals
 from fairlane.core.decide.room import Room
 from fairlane.core.decision import Deciders, Decision, known_queue, refuse
 from fairlane.core.ledger import Ledger, Message, Queue, SinkState
+from fairlane.core.producer import forbidden
 from fairlane.core.terms import collapse, resolve
 from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageMismatch
 from fairlane.journal import records
@@ -50,7 +51,10 @@ def stage(ledger: Ledger, request: Stage, now_ms: int, given: Given) -> Decision
     if (error := _first_fault(ledger, request, given)) is not None:
         return refuse(error)
     terms = resolve(queue, messages, given.answers, now_ms, is_bare=are_bare(messages))
-    refused = refusals(Room(ledger, queue), messages, terms)
+    refused: Mapping[int, FairlaneError] = {}
+    if given.producer is not None or not queue.policy.producer_weights:
+        refused = forbidden(queue, messages, terms.keys, given.producer)
+    refused = refused or refusals(Room(ledger, queue), messages, terms)
     if refused:
         return refuse(next(iter(refused.values())))
     sequence = ledger.next_sequence

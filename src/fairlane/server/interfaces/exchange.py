@@ -12,7 +12,7 @@ import msgspec
 from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge, UnavailableError
 from fairlane.gateway.context import CallContext, check_correlation_id
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import Receive, Scope, Send, headers_of
+from fairlane.server.interfaces.asgi import Receive, Scope, Send
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED
@@ -21,6 +21,7 @@ from fairlane.wire.trace import trace_of
 T = TypeVar("T")
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+RAW: Final = "application/octet-stream"
 _KINDS: Final = {
     JSON: JSON,
     MSGPACK: MSGPACK,
@@ -38,6 +39,11 @@ def _decoder(kind: str, shape: type[T]) -> Callable[[Any], T]:
         decode = msgspec.json.Decoder(shape).decode if kind is JSON else msgspec.msgpack.Decoder(shape).decode
         _decoders[kind, shape] = decode
     return decode
+
+
+def headers_of(scope: Scope) -> dict[bytes, str]:
+    """Return the headers of a request. Of several with the same name, the first counts."""
+    return {name: value.decode("latin-1").strip() for name, value in reversed(scope["headers"])}
 
 
 class Gone(Exception):
@@ -108,6 +114,12 @@ class Exchange:
     def accepts(self, kind: str) -> bool:
         """Return whether the caller asks for a content type by name."""
         return kind in self._accept
+
+    @property
+    def wants_raw(self) -> bool:
+        """Whether the caller accepts the bytes of a payload, and no structured answer."""
+        accept = self._accept
+        return RAW in accept and JSON not in accept and MSGPACK not in accept
 
     async def request(self, shape: type[T], name: str) -> T:
         """Return the body of the request, decoded.

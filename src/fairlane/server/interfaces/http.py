@@ -19,7 +19,7 @@ from fairlane.gateway.leases import leased_unless
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
-from fairlane.server.interfaces.exchange import Exchange, Gone
+from fairlane.server.interfaces.exchange import RAW, Exchange, Gone
 from fairlane.server.interfaces.relay import may_relay, relay
 from fairlane.server.interfaces.stream import serve_stream
 from fairlane.server.live import feed
@@ -45,7 +45,7 @@ async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: C
 
 
 async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> None:
-    if exchange.content_type == raw_payload.RAW:
+    if exchange.content_type == RAW:
         await raw_payload.enqueue(server, exchange, caller)
     else:
         await _call(ENQUEUE, server, exchange, caller)
@@ -58,7 +58,8 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
         request = msgspec.structs.replace(request, **fixed)
     if request.wait_ms:
         server.limits.check_wait(request)
-    is_raw = raw_payload.wants_raw(exchange, request)
+    if is_raw := exchange.wants_raw:
+        raw_payload.check_lease(request)
     leasing = server.call(request, caller, exchange.context())
     if request.wait_ms:
         leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())

@@ -33,9 +33,9 @@ from fairlane.server.interfaces.asgi import (
     Scope,
     Send,
     address_of,
-    headers_of,
 )
 from fairlane.server.interfaces.channels import Channels
+from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
 from fairlane.verbs.leases import Lease, LeasedMessages
