@@ -74,16 +74,7 @@ _GC_THRESHOLD = (50_000, 20, 100)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookLimits:
-    """What a script may use, and when the scripts of a queue are bypassed for a while.
-
-    Attributes:
-        timeout_ms: how long a script may take for one message.
-        memory_bytes_max: how much memory it may use.
-        breaker_threshold: after how many faults in a row the breaker of the queue opens.
-        breaker_cooldown_ms: how long the breaker stays open.
-        breaker_share_percent: the part of the time that the scripts of one queue may use before the breaker opens.
-        breaker_window_ms: the time of which they may use that part at once.
-    """
+    """What a script may use, and when the scripts of a queue are bypassed for a while; see ``LuaHooks``."""
 
     timeout_ms: int = 10
     memory_bytes_max: int = 1024 * 1024

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairlane.adapters.lua.breaker import TRANSITIONS, Breaker, Event, State
+from fairlane.adapters.lua.breaker import TRANSITIONS, Breaker, BreakerEvent, BreakerState
 from fairlane.adapters.lua.compiled import CompiledScripts
 from fairlane.adapters.lua.hooks import LuaHooks
 from fairlane.model.limits import SCRIPT_LENGTH_MAX
@@ -112,9 +112,9 @@ def test_an_update_closes_the_breaker_and_gives_no_time() -> None:
 
 def test_the_table_of_the_breaker_has_every_event_that_can_happen() -> None:
     """No script runs while it is open, so no fault is noted then; every other event is in the table."""
-    impossible = {(State.OPEN_BY_FAULTS, Event.FAULTS), (State.OPEN_BY_TIME, Event.FAULTS)}
-    impossible |= {(State.CLOSED, Event.COOLED_DOWN)}
-    assert set(TRANSITIONS) | impossible == {(state, event) for state in State for event in Event}
+    impossible = {(BreakerState.OPEN_BY_FAULTS, BreakerEvent.FAULTS), (BreakerState.OPEN_BY_TIME, BreakerEvent.FAULTS)}
+    impossible |= {(BreakerState.CLOSED, BreakerEvent.COOLED_DOWN)}
+    assert set(TRANSITIONS) | impossible == {(state, event) for state in BreakerState for event in BreakerEvent}
 
 
 class CountedScripts(CompiledScripts):

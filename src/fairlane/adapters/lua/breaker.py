@@ -22,7 +22,7 @@ from fairlane.model.views import BreakerCause
 _NS_PER_MS: Final = 1_000_000
 
 
-class State(Enum):
+class BreakerState(Enum):
     """Whether scripts run."""
 
     CLOSED = "Scripts run."
@@ -30,7 +30,7 @@ class State(Enum):
     OPEN_BY_TIME = "Scripts are bypassed, because they used more than their share of the time."
 
 
-class Event(Enum):
+class BreakerEvent(Enum):
     """What happens to a breaker."""
 
     FAULTS = "the last fault in a row that is tolerated"
@@ -39,20 +39,23 @@ class Event(Enum):
     SET = "the queue was updated"
 
 
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.CLOSED, Event.FAULTS): State.OPEN_BY_FAULTS,
-    (State.CLOSED, Event.TIME): State.OPEN_BY_TIME,
-    (State.CLOSED, Event.SET): State.CLOSED,
-    (State.OPEN_BY_FAULTS, Event.TIME): State.OPEN_BY_FAULTS,
-    (State.OPEN_BY_FAULTS, Event.COOLED_DOWN): State.CLOSED,
-    (State.OPEN_BY_FAULTS, Event.SET): State.CLOSED,
-    (State.OPEN_BY_TIME, Event.TIME): State.OPEN_BY_TIME,
-    (State.OPEN_BY_TIME, Event.COOLED_DOWN): State.CLOSED,
-    (State.OPEN_BY_TIME, Event.SET): State.CLOSED,
+TRANSITIONS: Final[dict[tuple[BreakerState, BreakerEvent], BreakerState]] = {
+    (BreakerState.CLOSED, BreakerEvent.FAULTS): BreakerState.OPEN_BY_FAULTS,
+    (BreakerState.CLOSED, BreakerEvent.TIME): BreakerState.OPEN_BY_TIME,
+    (BreakerState.CLOSED, BreakerEvent.SET): BreakerState.CLOSED,
+    (BreakerState.OPEN_BY_FAULTS, BreakerEvent.TIME): BreakerState.OPEN_BY_FAULTS,
+    (BreakerState.OPEN_BY_FAULTS, BreakerEvent.COOLED_DOWN): BreakerState.CLOSED,
+    (BreakerState.OPEN_BY_FAULTS, BreakerEvent.SET): BreakerState.CLOSED,
+    (BreakerState.OPEN_BY_TIME, BreakerEvent.TIME): BreakerState.OPEN_BY_TIME,
+    (BreakerState.OPEN_BY_TIME, BreakerEvent.COOLED_DOWN): BreakerState.CLOSED,
+    (BreakerState.OPEN_BY_TIME, BreakerEvent.SET): BreakerState.CLOSED,
 }
 """Every event that can happen in a state; no script runs in an open state, so none can fail there."""
 
-_CAUSES: Final[dict[State, BreakerCause]] = {State.OPEN_BY_FAULTS: "faults", State.OPEN_BY_TIME: "time"}
+_CAUSES: Final[dict[BreakerState, BreakerCause]] = {
+    BreakerState.OPEN_BY_FAULTS: "faults",
+    BreakerState.OPEN_BY_TIME: "time",
+}
 
 
 class Breaker:
@@ -80,7 +83,7 @@ class Breaker:
         self._cooldown_ms = cooldown_ms
         self._share_percent = share_percent
         self._owed_ns_max = window_ms * share_percent * _NS_PER_MS // 100
-        self._state = State.CLOSED
+        self._state = BreakerState.CLOSED
         self._faults_in_row = 0
         self._open_until_ms = 0
         self._owed_ns = 0
@@ -90,7 +93,7 @@ class Breaker:
     @property
     def is_open(self) -> bool:
         """Whether scripts were bypassed at the last call."""
-        return self._state is not State.CLOSED
+        return self._state is not BreakerState.CLOSED
 
     @property
     def cause(self) -> BreakerCause | None:
@@ -99,13 +102,13 @@ class Breaker:
 
     def lets_through(self, now_ms: int) -> bool:
         """Return whether scripts run now. After the cooldown the count of faults starts from zero."""
-        if self._state is not State.CLOSED and now_ms >= self._open_until_ms:
-            self._follow(Event.COOLED_DOWN, now_ms)
-        return self._state is State.CLOSED
+        if self._state is not BreakerState.CLOSED and now_ms >= self._open_until_ms:
+            self._follow(BreakerEvent.COOLED_DOWN, now_ms)
+        return self._state is BreakerState.CLOSED
 
     def close(self) -> None:
         """Run scripts again, regardless of earlier faults."""
-        self._follow(Event.SET, self._now_ms)
+        self._follow(BreakerEvent.SET, self._now_ms)
 
     def note_answer(self) -> None:
         """Record that a script has answered."""
@@ -114,8 +117,8 @@ class Breaker:
     def note_fault(self, now_ms: int) -> None:
         """Record that a script has failed, and open the breaker at the threshold."""
         self._faults_in_row += 1
-        if self._faults_in_row >= self._threshold and self._state is State.CLOSED:
-            self._follow(Event.FAULTS, now_ms)
+        if self._faults_in_row >= self._threshold and self._state is BreakerState.CLOSED:
+            self._follow(BreakerEvent.FAULTS, now_ms)
 
     def note_time(self, spent_ns: int, now_ms: int) -> None:
         """Record how much time scripts have used, and open the breaker if the account is overdrawn."""
@@ -124,9 +127,9 @@ class Breaker:
         paid_ns = passed_ms * self._share_percent * _NS_PER_MS // 100
         self._owed_ns = max(0, self._owed_ns - paid_ns) + spent_ns
         if self._owed_ns > self._owed_ns_max:
-            self._follow(Event.TIME, now_ms)
+            self._follow(BreakerEvent.TIME, now_ms)
 
-    def _follow(self, event: Event, now_ms: int) -> None:
+    def _follow(self, event: BreakerEvent, now_ms: int) -> None:
         was_open = self.is_open
         self._state = TRANSITIONS[self._state, event]
         if not self.is_open:

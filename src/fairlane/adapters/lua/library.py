@@ -37,7 +37,7 @@ local CONFIG_KEY_MAX = 2048     -- bytes; the host has a limit in characters
 local armed, looks, deadline, stopped = false, 0, nil, nil
 local has_looked, is_fine = false, false
 
--- The clock of a message starts with the message: whoever arms it sets the deadline. See prelude for what that costs.
+-- The time of a message starts with its call: run sets the deadline before it arms these checks.
 
 local function stop(why)
   stopped, armed = why, false

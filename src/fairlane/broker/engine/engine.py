@@ -279,10 +279,7 @@ class Engine(EngineLife):
             self._answer_read(read)
         if cycle.records:
             for tap in self.taps:
-                try:
-                    tap(cycle.records, cycle.now_ms)
-                except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
-                    _log.exception("A tap failed after a commit; the commit stands.")
+                guarded(tap, cycle.records, cycle.now_ms)
 
     def _deliver(self, hand_out: HandOut) -> None:
         try:
