@@ -9,6 +9,7 @@ import pytest
 
 from fairlane.errors import StoreFenced, StoreLocked
 from fairlane.ports.store import Extent
+from fairlane.server.watchdog import watching
 from fairlane.testing.store_contract import commit_of, page_of
 from tests.kit.servers.stores import PostgresServer, S3Server
 from tests.kit.waiting import wait_until
