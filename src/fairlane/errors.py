@@ -324,7 +324,14 @@ class TooManyWaiters(UnavailableError):
     """The limit of consumers that wait at the same time is reached. This one was refused."""
 
     code = "too_many_waiters"
-    remedy = "Retry later, or raise waiters_max."
+    remedy = "Retry later, wait with fewer consumers, or raise the limit that the error names."
+
+
+class TooManyConnections(UnavailableError):
+    """The limit of open connections is reached. The request was not read."""
+
+    code = "too_many_connections"
+    remedy = "Retry later, close connections that are not needed, or raise the limit that the error names."
 
 
 class RateLimited(UnavailableError):

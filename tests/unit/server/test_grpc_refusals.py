@@ -47,6 +47,7 @@ STATUSES = {
     "queue_full": "RESOURCE_EXHAUSTED",
     "global_full": "RESOURCE_EXHAUSTED",
     "too_many_waiters": "RESOURCE_EXHAUSTED",
+    "too_many_connections": "RESOURCE_EXHAUSTED",
     "consumer_not_found": "NOT_FOUND",
     "claim_not_found": "NOT_FOUND",
     "consumer_fenced": "ABORTED",

@@ -10,9 +10,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, PayloadTooLarge, UnavailableError
+from fairlane.gateway.caller import ANYBODY
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.dispatch import decoded
-from fairlane.server.interfaces.asgi import Receive, Scope, Send
+from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
 from fairlane.verbs.errors import body_of
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.headers import FOLLOWS, FORWARDED
@@ -68,6 +70,8 @@ class Exchange:
         """The content type of the request, in lower case and without parameters."""
         self._kind = JSON
         self.is_begun = False
+        self.caller = ANYBODY
+        """The caller, once it is authenticated."""
         self.correlation_id = secrets.token_hex(16)
         """Names the request in the answer and in logs: the caller's name for it, or a random one."""
 
@@ -89,6 +93,11 @@ class Exchange:
             FOLLOWS in headers,
             FORWARDED in headers,
         )
+
+    @property
+    def holder(self) -> str | None:
+        """Whom a wait counts against; None for a node that asks on behalf of a caller, which has counted it."""
+        return None if FORWARDED in self.headers else self.caller.id or block_of(address_of(self.scope))
 
     # --------------------------------------------------------------------------------------------------------- request
 

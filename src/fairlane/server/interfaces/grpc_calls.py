@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
 
 import grpc
 import msgspec
@@ -14,12 +15,13 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere
 from fairlane.gateway.caller import ANYBODY, Caller
 from fairlane.gateway.context import CallContext, check_correlation_id
+from fairlane.server.addresses import block_of
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces.grpc_messages import write_error
 from fairlane.server.interfaces.grpc_shapes import Read, Write, parsed
 from fairlane.server.logs import level_of
 from fairlane.verbs.errors import ErrorBody, body_of
-from fairlane.verbs.leases import LeasedMessages
+from fairlane.verbs.leases import Lease, LeasedMessages
 from fairlane.wire.errors import grpc_status
 from fairlane.wire.grpc import types_pb2
 from fairlane.wire.trace import TRACEPARENT, TRACESTATE, trace_of
@@ -90,6 +92,10 @@ class Call:
         if self._server.rates is not None:
             self._server.admit(caller, _address_of(self._context.peer()))
 
+    def holder(self, caller: Caller) -> str:
+        """Return whom a wait counts against."""
+        return caller.id or block_of(_address_of(self._context.peer()))
+
     def trailing(self) -> Pairs:
         """Return the metadata that ends every call."""
         return ((CORRELATION, self.correlation_id),)
@@ -108,8 +114,8 @@ class Call:
 
 
 def _address_of(peer: str) -> str:
-    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123``."""
-    return peer.partition(":")[2].rpartition(":")[0]
+    """Return the address in what gRPC calls a peer, such as ``ipv4:127.0.0.1:50123`` or ``ipv6:%5B::1%5D:50123``."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 
 def _of_error(body: ErrorBody) -> Pairs:
@@ -141,6 +147,9 @@ async def _answered(server: ServerContext, method: Method, data: bytes, call: Ca
         call.admit(caller)
         request = method.read(method.verb, parsed(method.request, data, method.verb))
         server.limits.check_wait(request)
+        if isinstance(request, Lease) and request.wait_ms:
+            with server.waiters.counted(call.holder(caller)):
+                return await server.call(request, caller, call.context())
         return await server.call(request, caller, call.context())
     except FairlaneError as error:
         await call.refuse(error)

@@ -38,7 +38,7 @@ async def consume(server: ServerContext, context: Context) -> None:
     call = Call(server, context, CONSUME)
     try:
         call.read_correlation_id()
-        with server.subscription():
+        with server.subscription(None):  # its channel is counted
             await _Consuming(server, call, context).run()
     except FairlaneError as error:
         server.tally.errors[error.code] += 1
@@ -142,10 +142,10 @@ class _Consuming:
         self._call = call
         self._context = context
         self._outbox = _Outbox(context)
-        self._channels = Channels(server, self._outbox)
+        self._caller = call.caller()
+        self._channels = Channels(server, self._outbox, call.holder(self._caller))
         self._calls: set[asyncio.Task[None]] = set()
         self._one_done = asyncio.Event()
-        self._caller = call.caller()
         self._queue = ""
 
     async def run(self) -> None:

@@ -82,6 +82,9 @@ class GrpcInterface:
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
                 ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+                ("grpc.max_allowed_incoming_connections", limits.connections_max),
+                ("grpc.server_handshake_timeout_ms", limits.handshake_timeout_ms),
+                ("grpc.max_connection_idle_ms", limits.idle_timeout_ms),
             ]
         )
         self._health = health.aio.HealthServicer()

@@ -16,6 +16,7 @@ import msgspec
 from fairlane.errors import FairlaneError, QueueElsewhere, RouteNotFound
 from fairlane.gateway.caller import Caller
 from fairlane.gateway.leases import leased_unless
+from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.interfaces import raw_payload, subscription
 from fairlane.server.interfaces.asgi import Receive, Scope, Send, address_of
@@ -60,16 +61,22 @@ async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exch
         server.limits.check_wait(request)
     if is_raw := exchange.wants_raw:
         raw_payload.check_lease(request)
-    leasing = server.call(request, caller, exchange.context())
     if request.wait_ms:
-        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
-        if leased is None:
-            raise Gone
+        leased = await _leased_in_time(request, server, exchange, caller)
     else:
-        leased = cast("LeasedMessages", await leasing)
+        leased = cast("LeasedMessages", await server.call(request, caller, exchange.context()))
     if len(leased.deliveries) == 1:
         exchange.correlation_id = leased.deliveries[0].correlation_id
     await (raw_payload.answer(exchange, leased) if is_raw else exchange.answer(leased))
+
+
+async def _leased_in_time(request: Lease, server: ServerContext, exchange: Exchange, caller: Caller) -> LeasedMessages:
+    with server.waiters.counted(exchange.holder):
+        leasing = server.call(request, caller, exchange.context())
+        leased = await leased_unless(partial(server.give_back, caller), leasing, exchange.hung_up())
+    if leased is None:
+        raise Gone
+    return leased
 
 
 def _routes() -> dict[tuple[str, str], Route]:
@@ -136,7 +143,10 @@ class HttpInterface:
             return public(server, exchange)
         if b"x-correlation-id" in exchange.headers:
             exchange.check_correlation_id()
-        caller = server.caller(exchange.headers)
+        caller = exchange.caller = server.caller(exchange.headers)
+        connection = exchange.scope.get(SCOPE_KEY)
+        if connection is not None and connection.api_key != caller.id:
+            server.connections.claim(connection, caller)
         if server.rates is not None:
             server.admit(caller, address_of(exchange.scope))
         route = ROUTES.get((exchange.method, path))

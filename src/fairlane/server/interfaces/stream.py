@@ -22,7 +22,9 @@ import msgspec
 
 from fairlane.errors import FairlaneError, InvalidArgument, RouteNotFound, TooManyWaiters, Unauthenticated
 from fairlane.gateway.caller import Caller
-from fairlane.gateway.context import PLAIN, CallContext
+from fairlane.gateway.context import CallContext
+from fairlane.server.addresses import block_of
+from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
 from fairlane.server.dispatch import decoded
 from fairlane.server.interfaces.asgi import (
@@ -59,7 +61,7 @@ from fairlane.wire.headers import FOLLOWS, FORWARDED
 from fairlane.wire.trace import trace_of
 
 PATH: Final = "/v1/stream"
-_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART, _TRY_LATER = 1003, 1007, 1008, 1012, 1013
+_UNSUPPORTED, _MALFORMED, _POLICY, _RESTART = 1003, 1007, 1008, 1012
 _REASON_BYTES_MAX: Final = 120
 _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
@@ -80,16 +82,15 @@ async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, se
         if scope["path"] != PATH:
             raise RouteNotFound(f"The stream is at {PATH}, not at {scope['path']!r:.150}.")
         caller = server.caller(headers_of(scope))
+        connection = scope.get(SCOPE_KEY)
+        if connection is not None:
+            server.connections.claim(connection, caller)
         if SUBPROTOCOL not in scope["subprotocols"]:
             raise InvalidArgument(f"The stream needs the subprotocol {SUBPROTOCOL!r}.")
     except FairlaneError as error:
         await _refuse(error, scope, send)
         return
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-    if server.tally.streams >= server.limits.connections_max:
-        reason = f"The server has {server.tally.streams} connections; connections_max is reached."
-        await _close(send, _TRY_LATER, reason)
-        return
     server.tally.streams += 1
     try:
         await _Connection(server, caller, scope, receive, send).run()
@@ -127,11 +128,9 @@ class _Connection:
         self._socket: DirectSocket = scope.get("extensions", {}).get(DIRECT_SOCKET) or AsgiSocket(send)
         soon = server.observed.call_after_answers
         self._outbox = Outbox(self._socket, call_soon=soon, on_capacity=self._go_on)
-        self._channels = Channels(server, self._outbox)
-        follows, is_forwarded = FOLLOWS in headers, FORWARDED in headers
-        self._context = PLAIN
-        if follows or is_forwarded:
-            self._context = CallContext(follows=follows, is_forwarded=is_forwarded)
+        self._context = CallContext(follows=FOLLOWS in headers, is_forwarded=FORWARDED in headers)
+        self._holder = None if self._context.is_forwarded else caller.id or block_of(self._address)
+        self._channels = Channels(server, self._outbox, self._holder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._calls_max = server.limits.calls_max
@@ -175,6 +174,8 @@ class _Connection:
 
     async def _let_go(self) -> None:
         self.server.lessees.discard(self)
+        for _ in range(self._waits):  # their replies find the connection over, and are not answered
+            self.server.waiters.end(self._holder)
         await self._channels.close_all()
         for frame in self._outbox.unsent():
             if isinstance(frame, tuple) and isinstance(frame[2], LeasedMessages):
@@ -303,6 +304,7 @@ class _Connection:
         if self._waits >= self._calls_max:
             cause = f"{self._waits} leases wait on this connection already; calls_max is {self._calls_max}."
             raise TooManyWaiters(cause, retry_after_ms=_RETRY_AFTER_MS)
+        self.server.waiters.begin(self._holder)
         self._waits += 1
         self._waiting[reply.number] = reply
         reply.waits = True
@@ -337,6 +339,7 @@ class _Connection:
         self._calls -= 1
         if reply.waits:
             self._waits -= 1
+            self.server.waiters.end(self._holder)
             self._waiting.pop(reply.number, None)
         self._looks -= reply.is_look
         if self._is_held:

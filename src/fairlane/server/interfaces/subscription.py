@@ -53,7 +53,7 @@ async def _subscribe(request: Consume, server: ServerContext, exchange: Exchange
         deliveries._consumer.credit = 0  # what is in flight may still be acknowledged
         await server.closing.wait()
 
-    with server.subscription():
+    with server.subscription(exchange.holder):
         async with deliveries:
             await exchange.begin(_LINES if kind is JSON else _PIECES)
             await first_of(send_all(), drain(), exchange.hung_up(), server.api_keys.ended(caller))
@@ -82,7 +82,7 @@ async def watch(server: ServerContext, exchange: Exchange, caller: Caller) -> No
     broker, served = await server.gateway.served(queue)
     await broker.queue(served)  # or it is not found
 
-    with server.subscription():
+    with server.subscription(exchange.holder):
         async with _arrivals(server, served) as arrived:
             await exchange.begin(EVENTS, headers={"cache-control": "no-store"})
             telling = _tell(server, exchange, queue, arrived)
