@@ -21,7 +21,7 @@ import logging
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -78,7 +78,7 @@ class Watchdog:
         self._logged_s: dict[str, float] = {}
         self._unlogged: Counter[str] = Counter()
         self.stalls: Counter[str] = Counter()
-        self.stalled_s: Counter[str] = Counter()
+        self.stalled_s: defaultdict[str, float] = defaultdict(float)
         self.longest_s = 0.0
 
     def stuck_s(self) -> float:

@@ -15,6 +15,7 @@ from fairlane.adapters.memory.store import MemoryStore
 from fairlane.broker.settings import Settings
 from fairlane.errors import Closed, FairlaneError, QueueNotFound, StoreFailed
 from fairlane.model.message import NewMessage, Receipt
+from fairlane.model.policy import QueuePolicy
 from fairlane.ports.store import Commit
 from fairlane.testing.stepped import Pending, SteppedBroker
 from fairlane.verbs.batches import Publish, Stage
@@ -22,7 +23,7 @@ from fairlane.verbs.config import TryHook
 from fairlane.verbs.dead_letters import Redrive
 from fairlane.verbs.leases import Forward, Nack
 from fairlane.verbs.messages import Enqueue
-from fairlane.verbs.queues import CreateQueue, QueuePolicy, UpdateQueue
+from fairlane.verbs.queues import CreateQueue, UpdateQueue
 from tests.kit.simulation.hooks import ON_ENQUEUE, ON_FAILURE, SimulatedHooks
 from tests.unit.broker.stepping import lease_one, message
 
@@ -331,7 +332,8 @@ def test_many_trials_and_changes_of_scripts_share_the_time_of_a_cycle() -> None:
     assert sum(each.done() for each in trials) + sum(each.done() for each in created) == 5
     assert not enqueued.done()
     broker.step()
-    assert all(each.done() for each in (*trials, *created))
+    assert all(each.done() for each in trials)
+    assert all(each.done() for each in created)
     assert broker.peek("q19")[0].fairness_key == ("apps", "acme")
 
 
