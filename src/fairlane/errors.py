@@ -192,6 +192,16 @@ class PayloadTooLarge(RequestError):
     remedy = "Store large data elsewhere and send a reference, or raise payload_bytes_max."
 
 
+class RequestTooLarge(RequestError):
+    """A request has more bytes or items than the server reads."""
+
+    code = "request_too_large"
+    remedy = (
+        "Send less in one request. Send large JSON as application/msgpack, or one payload as application/octet-stream; "
+        "otherwise raise the setting that the cause names."
+    )
+
+
 class ReaderNotFound(RequestError):
     """No journal reader is registered under this name."""
 
@@ -376,7 +386,20 @@ class StoreCorrupt(UnavailableError):
     """The store contains data that cannot be read, or that an incompatible version wrote."""
 
     code = "store_corrupt"
-    remedy = "Restore a backup, or open the store with the version that wrote it."
+    remedy = (
+        "Restore a backup, or open the store with the version that wrote it. "
+        "`fairlane store check` says what is affected."
+    )
+
+
+class StoreDamaged(StoreCorrupt):
+    """The store in a folder has lost data, or parts of it are unreadable. It was not opened, and not changed."""
+
+    code = "store_damaged"
+    remedy = (
+        "Run `fairlane store check FOLDER` to see what is affected. "
+        "Then restore a backup, or run `fairlane store repair FOLDER` to go on without it."
+    )
 
 
 class KeyFull(UnavailableError):

@@ -119,8 +119,8 @@ class Hand:
         return f"{self._name}-{next(self._numbers)}"
 
     def message(self, name: str, *, dedup_id: str | None, delay_ms: int = 0) -> NewMessage:
-        """Return the message of a name."""
-        tenant = self.chance.choice(TENANTS)
+        """Return the message of a name, which always has the same tenant: dedup ids are those of a tenant."""
+        tenant = random.Random(name).choice(TENANTS)
         return NewMessage(payload=payload_of(name), fairness_key=tenant, dedup_id=dedup_id, delay_ms=delay_ms)
 
     # -------------------------------------------------------------------------------------------------------- producing
@@ -234,7 +234,8 @@ class Hand:
             messages = []
             for view in itertools.chain.from_iterable(found):
                 state, etag = (None, None) if view.state_etag is None else self._state_of(view)
-                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id))  # no view shows it
+                # No view shows the token, and the ledger has 0 for a message that is not leased.
+                token = self._broker._engine.ledger.token_of(view.queue, number_of(view.id)) or None
                 messages.append([view.id, view.queue, name_in(view.payload), token, state, etag])
             return {"messages": messages, "config": self._broker.list_config("life:")}
 

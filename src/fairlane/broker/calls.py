@@ -108,14 +108,15 @@ def _take_forward(executor: Executor, call: Call, request: Forward, cycle: Cycle
 class QueueChange(ScriptWork):
     """A queue that is created or changed: its scripts are compiled first, which takes script time too."""
 
-    __slots__ = ("_fault", "_policy", "call", "lines")
+    __slots__ = ("_fault", "_name", "_policy", "call", "lines")
 
     def __init__(self, call: Call) -> None:
         request = cast("CreateQueue | UpdateQueue", call.request)
         self.call = call
         # Messages for a queue that is yet to be created wait for it. Those for one that is changed go on, and a change
         # that ends a slow script does not wait for the messages that the script holds up.
-        self.lines = (CHANGES, ("on_enqueue", request.queue)) if isinstance(request, CreateQueue) else (CHANGES,)
+        self._name = str(request.queue)  # a program may pass anything; the decision refuses it
+        self.lines = (CHANGES, ("on_enqueue", self._name)) if isinstance(request, CreateQueue) else (CHANGES,)
         self._policy: QueuePolicy | None = None
         self._fault: FairlaneError | None = None
 
@@ -131,11 +132,11 @@ class QueueChange(ScriptWork):
         if policy.on_enqueue is None and policy.on_failure is None:
             return True
         calls = executor.hook_calls
-        if calls.left_ns(request.queue) <= 0:
+        if calls.left_ns(self._name) <= 0:
             return False
         before_ns = calls.hooks.spent_ns
         fault = calls.hooks.check(on_enqueue=policy.on_enqueue, on_failure=policy.on_failure)
-        calls.charge(request.queue, calls.hooks.spent_ns - before_ns)
+        calls.charge(self._name, calls.hooks.spent_ns - before_ns)
         if fault is not None:
             self._fault = HookInvalid(f"A script of queue {request.queue!r} can't be used: {fault}")
         return True

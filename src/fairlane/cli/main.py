@@ -24,6 +24,7 @@ SECTIONS = {
         "serve": ("serve", "Run a server."),
         "key": ("api_keys", "Create, list and revoke API keys."),
         "config": ("config", "Set, get and list config values; check a server's settings."),
+        "store": ("store", "Check and repair a store that no server has open."),
         "cluster": ("cluster", "Show the nodes of a cluster, move and split queues, and drain nodes."),
     },
     "Worker": {

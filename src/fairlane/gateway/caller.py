@@ -112,5 +112,17 @@ def check_rights(verb: Verb, request: Request[Any], caller: Caller) -> None:
             caller.check_producing(queue, messages)
 
 
+def check_before_reading(verb: Verb, caller: Caller) -> None:
+    """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
+
+    Raises:
+        Forbidden: no grant of the caller has the right, or it is needed on every queue and no grant covers that.
+    """
+    if verb.about != "queue":
+        caller.check(verb.right, EVERY)
+    elif not caller.may_anywhere(verb.right):
+        raise Forbidden(f"API key {caller.name!r} has no right to {verb.right} on any queue.")
+
+
 ANYBODY = Caller()
 """The caller while authentication is disabled."""

@@ -7,6 +7,8 @@ from typing import Literal, TypedDict
 
 import msgspec
 
+from fairlane.model.bounds import Headers, RequestKey, Throttles
+
 Key = str | tuple[str, ...]
 """A fairness key: a name, or a path of names such as ``("acme", "mobile")``."""
 
@@ -56,12 +58,12 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     payload: bytes = b""
-    headers: Mapping[str, str] = {}
-    fairness_key: Key | None = None
+    headers: Headers = {}
+    fairness_key: RequestKey | None = None
     weight: int | None = None
     cost: int | None = None
     priority: PriorityName | None = None
-    throttles: tuple[str, ...] = ()
+    throttles: Throttles = ()
     delay_ms: int = 0
     deadline_ms: int | None = None
     dedup_id: str | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fairlane.errors import Closed, FairlaneError, Forbidden, InternalError, Unauthenticated
-from fairlane.gateway.caller import ANYBODY, Caller, check_rights
+from fairlane.gateway.caller import ANYBODY, Caller, check_before_reading, check_rights
 from fairlane.gateway.context import CallContext, with_context
 from fairlane.gateway.leases import leased_unless
 from fairlane.gateway.protocol import Answer, Gateway
@@ -264,6 +264,21 @@ class ServerContext:
         try:
             self.rates.check(caller.id or address or "")
         except FairlaneError as error:
+            self.tally.errors[error.code] += 1
+            raise
+
+    def check_before_reading(self, verb: Verb, caller: Caller) -> None:
+        """Refuse a caller that has no right to any request of a verb, before one is read or decoded.
+
+        Raises:
+            Forbidden: see ``gateway.caller.check_before_reading``.
+        """
+        if caller.grants is None:
+            return
+        try:
+            check_before_reading(verb, caller)
+        except Forbidden as error:
+            self.tally.calls[verb.name] += 1
             self.tally.errors[error.code] += 1
             raise
 

@@ -9,7 +9,8 @@ from fairlane.errors import InvalidArgument
 from fairlane.model.limits import PAYLOAD_BYTES_MAX
 from fairlane.verbs.verb import Request
 
-_ENVELOPE_BYTES: Final = 8 * 1024 * 1024
+_MEBIBYTE: Final = 1024 * 1024
+_ENVELOPE_BYTES: Final = 8 * _MEBIBYTE
 """What a request with one message of the greatest size may have besides its payload, as base64 for example."""
 
 
@@ -19,6 +20,7 @@ class CallLimits:
 
     Attributes:
         body_bytes_max: bytes in one HTTP request, or in one message of the stream.
+        json_body_bytes_max: bytes in one HTTP request in JSON, which takes longer to decode than msgpack.
         calls_max: calls in flight on one connection of the stream; more are not read until one is answered.
         connections_max: open connections over HTTP and the stream, and as many again over gRPC.
         connections_per_address_max: of these, connections from one address that have shown no API key.
@@ -38,6 +40,7 @@ class CallLimits:
     """
 
     body_bytes_max: int = PAYLOAD_BYTES_MAX + _ENVELOPE_BYTES
+    json_body_bytes_max: int = 8 * _MEBIBYTE
     calls_max: int = 1024
     connections_max: int = 4096
     connections_per_address_max: int = 2048

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from fairlane.model.bounds import Grants, Patterns
 from fairlane.verbs.verb import Done, Request, Right, Shape, Verb
 
 EVERY: Final = "*"
@@ -32,8 +33,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     right: Right
     queues: str = EVERY
-    keys: tuple[str, ...] | None = None
-    throttles: tuple[str, ...] | None = None
+    keys: Patterns | None = None
+    throttles: Patterns | None = None
 
 
 class CreatedKey(Shape, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class CreateKey(Request[CreatedKey], frozen=True, kw_only=True):
     """
 
     name: str
-    grants: tuple[Grant, ...]
+    grants: Grants[Grant]
     expires_ms: int | None = None
 
 

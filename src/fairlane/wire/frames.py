@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from fairlane.model.bounds import Calls, Ids
 from fairlane.model.message import Delivery
 from fairlane.verbs.errors import ErrorBody
 from fairlane.verbs.verb import Shape
@@ -46,7 +47,7 @@ class Stop(Shape, frozen=True, kw_only=True):
     """
 
     channel: int
-    unseen: tuple[str, ...] = ()
+    unseen: Ids = ()
     received: int | None = None
 
 
@@ -120,7 +121,7 @@ def is_many(data: bytes) -> bool:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_call, _calls = msgspec.msgpack.Decoder(Call), msgspec.msgpack.Decoder(list[Call])
+_call, _calls = msgspec.msgpack.Decoder(Call), msgspec.msgpack.Decoder(Calls[Call])
 _frame, _frames = msgspec.msgpack.Decoder(FromServer), msgspec.msgpack.Decoder(list[FromServer])
 
 

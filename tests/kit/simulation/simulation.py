@@ -42,6 +42,8 @@ class Summary:
     deliveries: int
     crashes: Counter[str]
     faults: Counter[Fault]
+    damaged: Counter[str]
+    """How often a damaged copy of the disk was refused or opened, by kind of damage."""
     events: int
     claims: int
     published: int
@@ -99,6 +101,7 @@ class Simulation(SimulatedProcess):
             deliveries=self.clients.deliveries,
             crashes=self.crashes,
             faults=self.disk.faults.struck,
+            damaged=self.damaged,
             events=books.next_sequence - 1,
             claims=len(books.claims),
             published=books.counts["Published"],

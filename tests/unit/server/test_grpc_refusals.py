@@ -27,6 +27,7 @@ STATUSES = {
     "hook_invalid": "INVALID_ARGUMENT",
     "not_a_dlq": "INVALID_ARGUMENT",
     "payload_too_large": "INVALID_ARGUMENT",
+    "request_too_large": "INVALID_ARGUMENT",
     "unauthenticated": "UNAUTHENTICATED",
     "forbidden": "PERMISSION_DENIED",
     "queue_not_found": "NOT_FOUND",

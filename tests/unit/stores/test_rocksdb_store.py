@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlane.adapters.rocksdb.store import RocksDbStore
-from fairlane.errors import InvalidArgument, StoreCorrupt, StoreFailed, StoreLocked
+from fairlane.errors import InvalidArgument, StoreCorrupt, StoreDamaged, StoreFailed, StoreLocked
 from fairlane.ports.store import Extent
 from fairlane.testing.store_contract import commit_of
 from tests.unit.stores.processes import held_open, write_and_die
@@ -88,16 +88,16 @@ def test_a_log_with_garbage_at_its_end_opens(tmp_path: Path, rest: bytes) -> Non
         check_holds(store, 5)
 
 
-def test_damage_within_the_log_keeps_the_first_commits(tmp_path: Path) -> None:
-    """RocksDB cannot tell it from a torn end, so the commits after it are lost; those before are complete."""
+def test_damage_within_the_log_is_refused(tmp_path: Path) -> None:
+    """A commit that cannot be read and is followed by others is damage: nothing is opened, changed or deleted."""
     write_and_die(tmp_path, commits=40)
     log = largest(tmp_path, ".log")
     damage(log, log.stat().st_size // 2)
-    store = RocksDbStore(tmp_path)
-    kept = store.recover().next_sequence - 1
-    assert 0 < kept < 40
-    check_holds(store, kept)
-    store.close()
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreDamaged, match=r"bytes are unreadable at offset \d+, and \d+ commits come after") as caught:
+        RocksDbStore(tmp_path).recover()
+    assert log.name in caught.value.cause
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_store_open_in_another_process_is_refused(tmp_path: Path) -> None:
     store = RocksDbStore(tmp_path)
     with held_open(tmp_path), pytest.raises(StoreLocked, match="Another process has the store open"):
         store.recover()
-    assert store.recover() == Extent(first=1, base=1, next_sequence=1)
+    assert store.recover().next_sequence == 1
     store.close()
 
 

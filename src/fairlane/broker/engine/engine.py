@@ -104,7 +104,8 @@ class Engine(EngineLife):
     def _run(self, cycle: Cycle) -> None:
         consumers = self.consumers
         if self.state is State.RECOVERED:
-            self.execute(Open(built_ms=self.schedule.built_ms), cycle)
+            self.execute(Open(built_ms=self.schedule.built_ms, reserved=self._reserved), cycle)
+            cycle.skipped = max(0, self._reserved - cycle.sequence)
         if cycle.now_ms >= self._due_ms:
             expire(self, cycle, leases_max=self.settings.cycle_events_max)
         queues, consumers.unserved = consumers.unserved, {}
@@ -244,7 +245,8 @@ class Engine(EngineLife):
         size = len(page)
         for _, data in cycle.bodies:
             size += len(data)
-        self.metrics.written = (ledger.next_sequence - cycle.sequence, size, perf_counter() - begun)
+        events = ledger.next_sequence - cycle.sequence - cycle.skipped
+        self.metrics.written = (events, size, perf_counter() - begun)
 
     def sync(self) -> float:
         """Make what was written durable, and return the seconds it took.

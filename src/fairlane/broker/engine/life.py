@@ -84,6 +84,7 @@ class EngineLife:
         self._failures = 0
         self._retry_at_ms = 0
         self._due_ms = 0
+        self._reserved = 0
         self.inbox: deque[Submission] = deque()
         self._undelivered = Undelivered()
         self.taps: list[Tap] = []
@@ -113,7 +114,7 @@ class EngineLife:
         )
         begun = perf_counter()
         self.bodies.clear()
-        ledger = recover(self.store, limits)
+        ledger, self._reserved = recover(self.store, limits)
         self.time = BrokerTime(self._clock.now_ms(), not_before_ms=max(ledger.at_ms, self.now_ms()))
         for name in self.ledger.queues.keys() - ledger.queues.keys():
             self.hooks.remove(name)

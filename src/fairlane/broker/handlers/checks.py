@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from fairlane.core.checks import key_fault, text_fault, whole_fault
 from fairlane.errors import InvalidArgument
 from fairlane.model import limits
+from fairlane.model.bounds import excess, excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.views import DeadLetterFilter
+
+_MAY_EXCEED_HEADERS: Final = limits.BATCH_HEADERS_MAX // limits.HEADERS_MAX
+"""A request with no more messages than this cannot have too many headers in all."""
 
 
 def require(fault: str | None) -> None:
@@ -33,18 +38,25 @@ def check_wait(wait_ms: int) -> None:
 def check_messages(messages: Sequence[NewMessage]) -> None:
     """Raise InvalidArgument if these are not new messages, or too many."""
     if not isinstance(messages, list) or len(messages) > limits.BATCH_MAX:
-        check_batch(messages)
+        check_batch("messages", messages)
     for message in messages:
         if not isinstance(message, NewMessage):
             raise InvalidArgument(f"Expected NewMessage instances, got {type(message).__name__}.")
+    if len(messages) > _MAY_EXCEED_HEADERS:
+        require(headers_excess(sum([len(message.headers) for message in messages])))
 
 
-def check_batch(items: Sequence[object]) -> None:
+def headers_excess(count: int) -> str | None:
+    """Return what is wrong with a request whose messages have this many headers together, or None if nothing is."""
+    return None if count <= limits.BATCH_HEADERS_MAX else excess("headers of all messages", "BATCH_HEADERS_MAX")
+
+
+def check_batch(name: str, items: Sequence[object]) -> None:
     """Raise InvalidArgument if a request has too many items."""
     if not isinstance(items, (list, tuple)):
         raise InvalidArgument(f"Expected a list or tuple, got {type(items).__name__}.")
     if len(items) > limits.BATCH_MAX:
-        raise InvalidArgument(f"One request has at most {limits.BATCH_MAX} items, not {len(items)}.")
+        raise InvalidArgument(excess(name, "BATCH_MAX"))
 
 
 def check_filter(wanted: DeadLetterFilter) -> None:
@@ -55,8 +67,8 @@ def check_filter(wanted: DeadLetterFilter) -> None:
         raise InvalidArgument(f"Invalid filter of dead letters: {error}.") from error
     if wanted.fairness_key is not None:
         require(key_fault(wanted.fairness_key))
-    if wanted.ids is not None and len(wanted.ids) > limits.BATCH_MAX:
-        raise InvalidArgument(f"A filter names at most {limits.BATCH_MAX} ids, not {len(wanted.ids)}.")
+    if wanted.ids is not None:
+        require(excess_of("wanted.ids", wanted.ids, "BATCH_MAX"))
 
 
 def check_taking(count: int, wait_ms: int, visibility_ms: int | None, owner: str | None) -> None:

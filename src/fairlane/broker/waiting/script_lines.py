@@ -133,7 +133,8 @@ class ScriptLines:
 
     def take(self, executor: Executor, work: ScriptWork, cycle: Cycle) -> None:
         """Decide what has just come, or let it wait behind what has come before."""
-        if not any(line in self.lines for line in work.lines) and work.advance(executor, cycle):
+        is_behind = self.lines and any(line in self.lines for line in work.lines)
+        if not is_behind and work.advance(executor, cycle):
             work.decide(executor, cycle)
             return
         for line in work.lines:

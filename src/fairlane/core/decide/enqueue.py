@@ -16,6 +16,7 @@ from fairlane.core.terms import resolve, take_rows
 from fairlane.errors import FairlaneError, InvalidArgument
 from fairlane.journal.bodies import chunk_starts, encode_head, pack
 from fairlane.journal.records import Enqueued, Terms
+from fairlane.model.bounds import excess
 from fairlane.model.limits import BATCH_MAX
 from fairlane.model.message import Key, NewMessage
 from fairlane.model.names import id_of, ids_of
@@ -47,7 +48,7 @@ def enqueue(
         return refuse(no_queue(request.queue))
     messages: Sequence[NewMessage] = request.messages
     if len(messages) > BATCH_MAX:
-        return refuse(InvalidArgument(f"One request enqueues at most {BATCH_MAX} messages, not {len(messages)}."))
+        return refuse(InvalidArgument(excess("messages", "BATCH_MAX")))
     is_bare = are_bare(messages)
     is_plain = is_bare and given.faults is None and are_plainly_sound(messages, ledger.limits.payload_bytes_max)
     outcome, rows, terms = _taken(ledger, queue, messages, given, now_ms, is_bare=is_bare, is_plain=is_plain)

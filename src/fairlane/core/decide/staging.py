@@ -21,6 +21,7 @@ from fairlane.errors import FairlaneError, InvalidArgument, SinkNotFound, StageM
 from fairlane.journal import records
 from fairlane.journal.records import AnyRecord, Removed, SinkRemoved, SinkSet, Terms
 from fairlane.model import limits
+from fairlane.model.bounds import excess_of
 from fairlane.model.message import NewMessage
 from fairlane.model.staging import PublishResult, StageResult
 from fairlane.verbs.batches import DropSink, Publish, Stage
@@ -84,8 +85,8 @@ def _stage_fault(queue: Queue, request: Stage) -> str | None:
         or text_fault("A part", request.part, most=limits.PART_NAME_LENGTH_MAX)
         or whole_fault("at", request.at, least=0, most=_BATCH_MOST)
     )
-    if fault is None and len(request.messages) > limits.BATCH_MAX:
-        fault = f"One request stages at most {limits.BATCH_MAX} messages, not {len(request.messages)}."
+    if fault is None:
+        fault = excess_of("messages", request.messages, "BATCH_MAX")
     sink = queue.sinks.get(request.sink)
     is_new = sink is not None and (request.batch, request.part) not in sink.parts
     if fault is None and sink is not None and is_new and len(sink.parts) >= limits.PARTS_MAX:
@@ -154,8 +155,8 @@ def _publish_fault(queue: Queue, request: Publish) -> str | None:
         return f"The parts are a list of their names, not {parts!r:.100}."
     if len(set(parts)) < len(parts):
         return "A part is named once."
-    if len(parts) > limits.PARTS_MAX:
-        return f"One batch has at most PARTS_MAX parts, {limits.PARTS_MAX}, not {len(parts)}."
+    if (fault := excess_of("parts", parts, "PARTS_MAX")) is not None:
+        return fault
     return None
 
 

@@ -38,6 +38,8 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 
 async def _call(verb: Verb, server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Answer a verb."""
+    if caller.grants is not None:
+        server.check_before_reading(verb, caller)
     request = await exchange.request(verb.request, verb.name)
     if getattr(request, "wait_ms", 0) > server.limits.wait_ms_max:
         server.limits.check_wait(request)
@@ -54,6 +56,8 @@ async def _enqueue(server: ServerContext, exchange: Exchange, caller: Caller) ->
 
 async def _lease(fixed: Mapping[str, Any], server: ServerContext, exchange: Exchange, caller: Caller) -> None:
     """Lease messages, unless the caller disconnects while it waits: then what was leased goes back."""
+    if caller.grants is not None:
+        server.check_before_reading(LEASE, caller)
     request = await exchange.request(Lease, LEASE.name)
     if fixed:  # by the alias under which it is called
         request = msgspec.structs.replace(request, **fixed)
@@ -124,7 +128,7 @@ class HttpInterface:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, body_bytes_max=self._server.limits.body_bytes_max)
+        exchange = Exchange(scope, receive, send, self._server.limits)
         try:
             await self._route(exchange)
         except Gone:

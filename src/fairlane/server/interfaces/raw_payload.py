@@ -42,6 +42,7 @@ async def enqueue(server: ServerContext, exchange: Exchange, caller: Caller) -> 
     fields = _fields(exchange.query_string)
     if "queue" not in fields:
         raise InvalidArgument("Missing parameter queue, as in /v1/queue/enqueue?queue=orders.")
+    caller.check("produce", fields["queue"])  # before the body is read
     queue, wait_ms = fields.pop("queue"), _converted(fields.pop("wait_ms", 0), int)
     message = _converted(fields | {"payload": await exchange.body()}, NewMessage)
     request = Enqueue(queue=queue, messages=[message], wait_ms=wait_ms)

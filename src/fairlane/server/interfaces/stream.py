@@ -26,7 +26,7 @@ from fairlane.gateway.context import CallContext
 from fairlane.server.addresses import block_of
 from fairlane.server.connections import SCOPE_KEY
 from fairlane.server.context import ServerContext
-from fairlane.server.dispatch import decoded
+from fairlane.server.dispatch import SHAPES, decoded
 from fairlane.server.interfaces.asgi import (
     DIRECT_SOCKET,
     AsgiSocket,
@@ -37,18 +37,17 @@ from fairlane.server.interfaces.asgi import (
     address_of,
 )
 from fairlane.server.interfaces.channels import Channels
+from fairlane.server.interfaces.counting import HEADERS_FROM_BYTES, check_msgpack
 from fairlane.server.interfaces.exchange import headers_of
 from fairlane.server.interfaces.outbox import Frame, Outbox
 from fairlane.verbs.errors import body_of
-from fairlane.verbs.leases import Lease, LeasedMessages
+from fairlane.verbs.leases import LEASE, Lease, LeasedMessages
 from fairlane.verbs.table import VERBS
 from fairlane.verbs.verb import Done, Request, Shape
 from fairlane.wire.errors import HTTP_STATUS, ErrorAnswer
 from fairlane.wire.frames import (
     CONSUME,
-    STOP,
     SUBPROTOCOL,
-    WITHDRAW,
     Call,
     Consume,
     Refused,
@@ -67,12 +66,9 @@ _RETRY_AFTER_MS: Final = 1_000
 _LOOKS: Final = frozenset(name for name, verb in VERBS.items() if verb.is_look)
 _LOOKS_MAX: Final = 8
 """How many calls of a connection may be in flight that cost little to ask but may have large answers."""
-_SHAPES: Final[dict[str, type[Shape]]] = {name: verb.request for name, verb in VERBS.items()} | {
-    CONSUME: Consume,
-    STOP: Stop,
-    WITHDRAW: Withdraw,
-}
-_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in _SHAPES.items()}
+_VERBS: Final = {**VERBS, CONSUME: LEASE}
+"""The verbs that need a right; a channel needs that of a lease."""
+_DECODERS: Final = {name: msgspec.msgpack.Decoder(shape).decode for name, shape in SHAPES.items()}
 
 
 async def serve_stream(server: ServerContext, scope: Scope, receive: Receive, send: Send) -> None:
@@ -256,12 +252,7 @@ class _Connection:
         name = call.verb
         reply = _Reply(self, call.number, name)
         try:
-            decode = _DECODERS.get(name)
-            if decode is None:
-                raise RouteNotFound(f"There is no verb {name!r:.100}.")
-            request: Any = decoded(decode, call.request, name)
-            if self.server.rates is not None:
-                self.server.admit(self._caller, self._address)
+            request = self._request_of(call)
             if name in _LOOKS:
                 self._looks += 1
                 reply.is_look = True
@@ -279,12 +270,26 @@ class _Connection:
                 reply.task = task
                 self._keep(task)
 
-    def _ask_connection(self, request: Consume | Stop | Withdraw, reply: _Reply) -> None:
+    def _request_of(self, call: Call) -> Shape:
+        """Return the request of a call, unless the caller may not make it whatever it says."""
+        name = call.verb
+        decode = _DECODERS.get(name)
+        if decode is None:
+            raise RouteNotFound(f"There is no verb {name!r:.100}.")
+        if self.server.rates is not None:
+            self.server.admit(self._caller, self._address)
+        if self._caller.grants is not None and name in _VERBS:
+            self.server.check_before_reading(_VERBS[name], self._caller)
+        if len(call.request) > HEADERS_FROM_BYTES:
+            check_msgpack(name, call.request)
+        return decoded(decode, call.request, name)
+
+    def _ask_connection(self, request: Shape, reply: _Reply) -> None:
         """Answer a call about the connection itself: its channels, and its waiting leases."""
         if isinstance(request, Withdraw):
             self._withdraw(request.call)
             self.answered(reply, (1, reply.number, Done()))
-        else:
+        elif isinstance(request, (Consume, Stop)):
             self._start(self._change_channel(request, reply))
 
     def _withdraw(self, number: int) -> None:

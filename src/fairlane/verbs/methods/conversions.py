@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -142,7 +142,7 @@ def policy_of(policy: QueuePolicy | Mapping[str, object] | None) -> QueuePolicy:
         raise InvalidArgument(str(error)) from error
 
 
-def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, object]:
+def fields_of(policy: QueuePolicy | Mapping[str, object] | None) -> dict[str, Any]:
     """Return the fields of a policy by name.
 
     Raises:
