@@ -27,10 +27,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
 from fairlane.broker.calls import run_call
-from fairlane.broker.cycle import Cycle
+from fairlane.broker.cycle import Cycle, O
 from fairlane.broker.engine.expiry import expire, remove
 from fairlane.broker.engine.life import EngineLife
 from fairlane.broker.engine.replies import (
@@ -54,8 +53,6 @@ from fairlane.verbs.batches import MakeClaim, Stage
 from fairlane.verbs.leases import Ack
 from fairlane.verbs.messages import Enqueue
 from fairlane.verbs.verb import Reply, Request
-
-O = TypeVar("O")  # noqa: E741 - the outcome
 
 _log = logging.getLogger("fairlane.broker")
 _RETRY_MS, _RETRY_MS_MAX = 5, 1_000
@@ -281,7 +278,10 @@ class Engine(EngineLife):
             self._answer_read(read)
         if cycle.records:
             for tap in self.taps:
-                guarded(tap, cycle.records, cycle.now_ms)
+                try:
+                    tap(cycle.records, cycle.now_ms)
+                except Exception:  # noqa: BLE001 - code of others, after the commit: it undoes nothing
+                    _log.exception("A tap failed after a commit; the commit stands.")
 
     def _deliver(self, hand_out: HandOut) -> None:
         try:
